@@ -1,0 +1,1 @@
+"""Trainers that are each one readable script over ``pufferlib.make``: copy one and change it."""
