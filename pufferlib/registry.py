@@ -1,0 +1,226 @@
+"""The one registry: what a name such as "ocean/squared", "MiniGrid-Empty-8x8-v0" or "my_game:make_env" stands for.
+
+    ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
+    classic/cartpole                         CartPole-v1 of Gymnasium
+    mpe/…, butterfly/…, magent/…             a module of PettingZoo, MPE2 or MAgent2 that has ``parallel_env``
+    MiniGrid-…, BabyAI-…, ALE/…, Foraging-…  ids of packages that register themselves when they are imported
+    CartPole-v1, my_game:Maze-v0             any other id of Gymnasium
+    my_game:make_env                         a callable of yours, on the module search path
+
+Nothing is imported until a creator is asked for, and packages of others only where it is called: in the worker.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from pufferlib.errors import MissingExtra, RegistryError
+
+__all__ = ["Entry", "creator", "find", "installed", "names"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One environment, or a family whose members share what stands before "…" in its name."""
+
+    name: str
+    target: str  # "module:attribute" of the creator, or the id in Gymnasium's registry
+    package: str  # the top-level module without which it cannot be made
+    extra: str  # pip install "pufferlib[extra]" brings the package; "" where it is no package of others
+    description: str
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Environments of one package: by a prefix of their Gymnasium ids, or one a module of a folder."""
+
+    prefix: str
+    package: str
+    extra: str
+    description: str
+    folder: str | None = None  # dotted path of the modules; None for Gymnasium ids
+
+
+_FAMILIES = (
+    _Family("mpe/", "mpe2", "mpe", "particles that talk, chase and gather (PettingZoo)", "mpe2"),
+    _Family("butterfly/", "pettingzoo", "butterfly", "cooperative arcade games (PettingZoo)", "pettingzoo.butterfly"),
+    _Family("magent/", "magent2", "magent", "battles of hundreds of agents (PettingZoo)", "magent2.environments"),
+    _Family("MiniGrid-", "minigrid", "minigrid", "grid worlds with a mission"),
+    _Family("BabyAI-", "minigrid", "minigrid", "grid worlds with instructions in words"),
+    _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
+    _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
+)
+_ALIASES = (Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),)
+_MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
+_CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
+_MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
+
+
+def names() -> list[Entry]:
+    """Return what can be named: each environment that is known, and the families whose members are not known here."""
+    entries = [*_ocean(), *_ALIASES]
+    for family in _FAMILIES:
+        members = list(_members(family))
+        entries += members or [Entry(family.prefix + "…", "", family.package, family.extra, family.description)]
+    return entries
+
+
+def find(name: str) -> Entry:
+    """Return the entry of a name; one may exist without its package being installed, see ``installed``.
+
+    Raises RegistryError, with the names that are like it.
+    """
+    for entry in (*_ocean(), *_ALIASES):
+        if entry.name == name:
+            return entry
+    for family in _FAMILIES:
+        member = name.removeprefix(family.prefix)
+        if name.startswith(family.prefix) and member:
+            target = f"{family.folder}.{member}:parallel_env" if family.folder else name
+            entry = Entry(name, target, family.package, family.extra, family.description)
+            if family.folder and installed(entry) and entry not in _members(family):
+                break
+            return entry
+    if _CALLABLE.fullmatch(name):
+        return Entry(name, name, name.split(":")[0].split(".")[0], "", "a callable of yours")
+    if name in gymnasium.registry or _MODULE_ID.fullmatch(name):
+        return Entry(name, name, "gymnasium", "", "registered with Gymnasium")
+    raise RegistryError(f'no environment is called "{name}"{_alternatives(name)}')
+
+
+def installed(entry: Entry) -> bool:
+    """Tell whether the package that an entry needs can be imported, without importing it."""
+    return entry.package in sys.modules or find_spec(entry.package) is not None
+
+
+def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Return the ``env_creator`` that a name stands for; a callable is returned as it is.
+
+    The creator can be pickled with cloudpickle, also to a process that has registered nothing. Raises RegistryError
+    for an unknown name, MissingExtra, with the command to type, where a package is not installed.
+    """
+    if not isinstance(env, str):
+        if not callable(env):
+            raise RegistryError(f"{env!r} is no environment; pass a callable that makes one, or a name")
+        return env
+    entry = find(env)
+    if not installed(entry):
+        if not entry.extra:
+            raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
+        raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
+    if _CALLABLE.fullmatch(entry.target):
+        return _Later(entry.target) if entry.extra else _load(entry.target)
+    if entry.extra:
+        return _FromGymnasium(entry.target, entry.package)
+    return _FromGymnasium(_spec(entry.target), None)
+
+
+@dataclass(frozen=True)
+class _FromGymnasium:
+    """Makes what is registered with Gymnasium, by its specification: a worker may have registered nothing."""
+
+    spec: Any  # gymnasium's EnvSpec, or an id
+    package: str | None  # imported first, so that it registers its ids
+
+    def __call__(self, **kwargs: Any) -> Any:
+        if self.package is not None:
+            importlib.import_module(self.package)
+        # Emulation checks every environment; the passive checker would check each step a second time.
+        return gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+
+
+@dataclass(frozen=True)
+class _Later:
+    """Calls "module:attribute", imported when it is called."""
+
+    target: str
+
+    def __call__(self, **kwargs: Any) -> Any:
+        return _load(self.target)(**kwargs)
+
+
+def _import(module_name: str, name: str) -> Any:
+    """Import the module that an environment's name names. Raises RegistryError if it does not exist."""
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there; something that it imports is not
+        raise RegistryError(f'"{name}": there is no module {error.name} on the module search path') from None
+
+
+def _load(target: str) -> Callable[..., Any]:
+    """Return what "module:attribute" names. Raises RegistryError if that is no callable."""
+    module_name, _, path = target.partition(":")
+    found = _import(module_name, target)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), 1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise RegistryError(f'"{target}": {module_name} has no {path}{meant}')
+        found = getattr(found, part)
+    if not callable(found):
+        raise RegistryError(f'"{target}" is no callable that makes an environment but a {type(found).__name__}')
+    return found  # type: ignore[no-any-return]
+
+
+def _spec(name: str) -> Any:
+    """Return Gymnasium's specification of an id, whose module is imported where it names one."""
+    module_name, colon, env_id = name.rpartition(":")
+    if colon:
+        _import(module_name, name)
+    try:
+        return gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        raise RegistryError(f'Gymnasium knows no environment "{env_id}"{_alternatives(env_id)}') from error
+
+
+def _ocean() -> Iterator[Entry]:
+    """Find the files of the ``ocean`` package: squared.py holds the class Squared."""
+    for folder in _folders("ocean"):
+        for file in sorted(folder.glob("[a-z]*.py")):
+            name = file.stem
+            class_name = "".join(part.capitalize() for part in name.split("_"))
+            docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            description = docstring.partition("\n")[0]
+            yield Entry(f"ocean/{name}", f"ocean.{name}:{class_name}", "ocean", "", description)
+
+
+def _members(family: _Family) -> Iterator[Entry]:
+    """Find the modules of a family's folder, or the ids of a package that has been imported."""
+    found: list[tuple[str, str]] = []
+    if family.folder:
+        for folder in _folders(family.folder):
+            stems = sorted(file.stem for file in folder.glob("*.py") if _MODULE_NAME.fullmatch(file.stem))
+            found += [(family.prefix + stem, f"{family.folder}.{stem}:parallel_env") for stem in stems]
+    else:
+        found += [(name, name) for name in gymnasium.registry if name.startswith(family.prefix)]
+    for name, target in found:
+        yield Entry(name, target, family.package, family.extra, family.description)
+
+
+def _folders(dotted: str) -> list[Path]:
+    """Return where a package lies, without importing it or its parents."""
+    package, *inner = dotted.split(".")
+    spec = find_spec(package)
+    locations = spec.submodule_search_locations if spec is not None else None
+    return [Path(location, *inner) for location in locations or ()]
+
+
+def _alternatives(name: str) -> str:
+    known = {entry.name for entry in names()} | set(gymnasium.registry)
+    by_lower = {full.lower().rpartition("/")[2]: full for full in known} | {full.lower(): full for full in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
+    meant = "; did you mean " + " or ".join(dict.fromkeys(by_lower[key] for key in near)) + "?" if near else ";"
+    return f"{meant} `puffer envs` lists all, and module:callable names one of your own"

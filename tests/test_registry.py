@@ -1,0 +1,182 @@
+"""What a name stands for, and what an unknown one is answered with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import cloudpickle
+import gymnasium
+import pytest
+
+from ocean.squared import Squared
+from pufferlib import registry
+from pufferlib.errors import MissingExtra, RegistryError
+
+THIRD_PARTY = (
+    ("mpe/simple_tag_v3", "mpe2"),
+    ("butterfly/knights_archers_zombies_v11", "pettingzoo"),
+    ("magent/battle_v4", "magent2"),
+    ("MiniGrid-Empty-8x8-v0", "minigrid"),
+    ("ALE/Breakout-v5", "ale_py"),
+    ("Foraging-8x8-2p-1f-v3", "lbforaging"),
+)
+
+
+class Maze(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 1, 0.0, True, False, {}
+
+
+@pytest.fixture
+def maze_id():
+    gymnasium.register("tests/Maze-v0", entry_point=Maze)
+    yield "tests/Maze-v0"
+    del gymnasium.registry["tests/Maze-v0"]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A user's module on the search path."""
+    (tmp_path / "users_game.py").write_text(
+        "import gymnasium\n"
+        "def make(size=3):\n    return ('game', size)\n"
+        "class Nested:\n    make = staticmethod(make)\n"
+        "number = 7\n"
+        "gymnasium.register('Users-v0', entry_point='users_game:make')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "users_game"
+    sys.modules.pop("users_game", None)
+    gymnasium.registry.pop("Users-v0", None)
+
+
+def in_new_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_every_listed_environment_is_found_under_its_own_name():
+    for entry in registry.names():
+        if "…" not in entry.name:
+            assert registry.find(entry.name) == entry
+
+
+def test_ocean_is_what_files_there_are(tmp_path, monkeypatch):
+    folder = tmp_path / "ocean"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "_helper.py").write_text("")
+    (folder / "two_words.py").write_text('"""Two words: a new one.\n\nMore.\n"""\nclass TwoWords:\n    pass\n')
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ocean"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    entries = [entry for entry in registry.names() if entry.name.startswith("ocean/")]
+    assert [(entry.name, entry.description) for entry in entries] == [("ocean/two_words", "Two words: a new one.")]
+    assert registry.creator("ocean/two_words").__name__ == "TwoWords"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ocean"]:
+        del sys.modules[name]
+
+
+def test_ocean_names_its_classes():
+    assert registry.creator("ocean/squared") is Squared
+
+
+def test_listing_imports_nothing():
+    code = (
+        "import sys; from pufferlib import registry; before = set(sys.modules)\n"
+        "entries = registry.names(); [registry.installed(entry) for entry in entries]\n"
+        "print({name.partition('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))"
+    )
+    assert in_new_process(code) == "set()"
+
+
+@pytest.mark.parametrize(("name", "package"), THIRD_PARTY)
+def test_packages_of_others_are_imported_only_where_the_environment_is_made(name, package):
+    code = (
+        "import sys; from pufferlib import registry\n"
+        f"env_creator = registry.creator({name!r}); assert {package!r} not in sys.modules\n"
+        f"env_creator().close(); assert {package!r} in sys.modules"
+    )
+    in_new_process(code)
+
+
+@pytest.mark.parametrize(("name", "package"), THIRD_PARTY)
+def test_a_missing_package_is_answered_with_the_command(name, package, monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda wanted: None)
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    entry = registry.find(name)
+    assert not registry.installed(entry)
+    with pytest.raises(MissingExtra, match=rf'"{name}" needs {package}: pip install "pufferlib\[{entry.extra}\]"'):
+        registry.creator(name)
+
+
+def test_missing_families_are_still_listed(monkeypatch):
+    monkeypatch.setattr(registry, "find_spec", lambda wanted: None)
+    assert "mpe/…" in {entry.name for entry in registry.names()}
+
+
+def test_aliases_and_gymnasium_ids():
+    for name in ("classic/cartpole", "CartPole-v1", "gymnasium.envs:CartPole-v1"):
+        with registry.creator(name)(render_mode="rgb_array") as env:
+            assert env.spec.id == "CartPole-v1"
+            assert env.render_mode == "rgb_array"
+
+
+def test_what_the_users_script_registered_can_be_made_elsewhere(maze_id, tmp_path):
+    pickled = tmp_path / "creator.pickle"
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        pickled.write_bytes(cloudpickle.dumps(registry.creator(maze_id)))
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    code = f"import pickle; print(pickle.load(open({str(pickled)!r}, 'rb'))(size=4).unwrapped.size)"
+    assert in_new_process(code) == "4"
+
+
+def test_callables_of_the_user(module):
+    def env_creator():
+        return None
+
+    assert registry.creator(env_creator) is env_creator
+    assert registry.creator(f"{module}:make")(size=5) == ("game", 5)
+    assert registry.creator(f"{module}:Nested.make")() == ("game", 3)
+    assert registry.creator(f"{module}:Users-v0").spec.id == "Users-v0"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ocean/square", 'no environment is called "ocean/square"; did you mean ocean/squared'),
+        ("squared", "did you mean ocean/squared"),
+        ("Cartpole-v1", "did you mean CartPole-v1"),
+        ("mpe/simple_tag_v9", "did you mean mpe/simple_tag_v3"),
+        ("nothing like it", "; `puffer envs` lists all, and module:callable names one of your own"),
+        ("no_such_module:make", '"no_such_module:make": there is no module no_such_module on the module search path'),
+        ("users_game.inner:make", "there is no module users_game.inner"),
+        ("users_game:mak", "users_game has no mak; did you mean make"),
+        ("users_game:number", "is no callable that makes an environment but a int"),
+        ("users_game:Users-v9", 'Gymnasium knows no environment "Users-v9"; did you mean Users-v0'),
+        (7, "7 is no environment; pass a callable that makes one, or a name"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_way_out(name, message, module):
+    with pytest.raises(RegistryError) as raised:
+        registry.creator(name)
+    assert message in str(raised.value)
+
+
+def test_a_module_that_cannot_import_what_it_needs_says_so(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import a_package_that_is_not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
+        registry.creator("needs_more:make")
