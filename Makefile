@@ -1,0 +1,47 @@
+# Every target sets up what it needs, in VENV, and does nothing twice. PYTHON=… and TORCH=… choose what goes into it.
+VENV ?= .venv
+ARGS ?=
+export PYTHON TORCH
+
+# What a machine without optional packages can run: tests that import numpy, gymnasium and pufferlib only.
+CORE_TESTS := tests/test_architecture.py
+
+# $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
+define core_tests
+PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
+	0) .venv-$(1)/bin/python -m pytest $(CORE_TESTS) $(ARGS) ;; \
+	3) echo "Not tried: the $(1) versions" ;; \
+	*) exit 1 ;; esac
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format versions clean dev train
+
+help:  ## Say what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: train  ## Train a learner on ocean/squared, under a minute
+	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
+
+test: lint  ## Check style and types, then run all tests; ARGS="-k name" goes to pytest
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: dev  ## Check style and types
+	@$(VENV)/bin/ruff check --quiet
+	@$(VENV)/bin/ruff format --check --quiet || { echo "make format would mend that"; exit 1; }
+	@$(VENV)/bin/mypy
+
+format: dev  ## Bring the code into the project's format
+	@$(VENV)/bin/ruff check --quiet --fix
+	@$(VENV)/bin/ruff format
+
+versions:  ## Run the tests of the core on the oldest and the newest versions that are supported
+	@$(call core_tests,oldest,3.10 3.11,tests/oldest.txt)
+	@$(call core_tests,newest,3.13)
+
+clean:  ## Remove all that these targets made
+	@rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+dev train:
+	@.ci/venv $(VENV) $@
