@@ -1,0 +1,139 @@
+"""What holds for every test: no display, drawn examples that CI can repeat, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+
+import hypothesis
+import psutil
+import pytest
+
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# No deadlines: on a busy machine they fail correct code. `--hypothesis-profile thorough` looks longer.
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+GRACE_S = 2.0  # what a test has stopped may take this long to be gone
+SHM = Path("/dev/shm")
+OWN_FDS = Path("/proc/self/fd")
+LEAKY_FDS = ("pipe:", "socket:", "/memfd:", "anon_inode:[pidfd]", "anon_inode:[eventpoll]", "anon_inode:[eventfd]")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a CI run that skipped a test, unless for want of a GPU: a test that never runs proves nothing."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and any("gpu" not in report.keywords for report in reporter.stats.get("skipped", ())):
+        reporter.write_line("\nA test was skipped that is not marked gpu, and CI takes that for a failure.", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a child process, a thread, a shared-memory file or a descriptor; end what it left.
+
+    Only what appeared during the test counts, so that fixtures of a wider scope may hold a VecEnv.
+    """
+    before = {watch: watch() for watch in (child_processes, threads, shared_memory, descriptors)}
+    yield
+    left = [f"{watch.__name__}: {name}" for watch in before for name in leftovers(watch, before[watch])]
+    if left:
+        pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+def leftovers(watch: Callable[[], dict[object, str]], before: dict[object, str]) -> list[str]:
+    """Return what ``watch`` sees and did not see before, after a grace; what can be ended is."""
+    if watch().keys() <= before.keys():
+        return []
+    gc.collect()  # cycles may hold what is already closed by its last user
+    deadline = time.monotonic() + GRACE_S
+    while new := {key: name for key, name in watch().items() if key not in before and not foreign(key)}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    for key in new:
+        if isinstance(key, psutil.Process):
+            key.kill()
+            key.wait(GRACE_S)
+        elif isinstance(key, Path):
+            key.unlink(missing_ok=True)
+    return list(new.values())
+
+
+def child_processes() -> dict[object, str]:
+    """All descendants but Python's own helpers, which end with this process."""
+    if not has_children():
+        return {}
+    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    return {
+        process: f"{process.pid} {command_line(process)}"
+        for process in psutil.Process().children(recursive=True)
+        if process.pid not in helpers
+    }
+
+
+def has_children() -> bool:
+    """Ask the kernel, which takes a microsecond; walking the process table takes a millisecond."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join([process.status(), *process.cmdline()])[:120]
+    except psutil.Error:
+        return "gone"
+
+
+def threads() -> dict[object, str]:
+    return {thread: repr(thread) for thread in threading.enumerate()}
+
+
+def shared_memory() -> dict[object, str]:
+    return {path: str(path) for path in SHM.iterdir()} if SHM.is_dir() else {}
+
+
+def foreign(key: object) -> bool:
+    """Tell whether this is a file in /dev/shm which a program that is not ours has mapped."""
+    if not isinstance(key, Path):
+        return False
+    ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
+    for pid in set(psutil.pids()) - ours:
+        try:
+            if str(key) in Path(f"/proc/{pid}/maps").read_text():
+                return True
+        except OSError:  # gone, or not ours to read
+            continue
+    return False
+
+
+def descriptors() -> dict[object, str]:
+    """Pipes, sockets, memory files and kernel handles of this process, but not those of Python's own helpers."""
+    if not OWN_FDS.is_dir():
+        return {}
+    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    seen: dict[object, str] = {}
+    for name in os.listdir(OWN_FDS):
+        try:
+            target = os.readlink(OWN_FDS / name)
+        except OSError:  # the listing's own
+            continue
+        if target.startswith(LEAKY_FDS) and int(name) not in helpers:
+            seen[name, target] = f"{name} -> {target}"
+    return seen

@@ -1,0 +1,191 @@
+"""The shape of the code (docs/design.md, "The house"): imports point down; `import pufferlib` is light and silent."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
+
+# A module sees those of its own layer and of lower ones. The name of a package stands for all in it.
+LAYERS = [
+    {"pufferlib.version", "pufferlib.errors", "pufferlib.layout", "pufferlib.pack", "pufferlib.philox"},
+    {"pufferlib.environment", "pufferlib.registry"},
+    {"pufferlib.emulation"},
+    {"pufferlib.vectorization"},
+    {"pufferlib.backends"},
+    {"pufferlib.adapters", "pufferlib.environments", "pufferlib.population", "pufferlib.models"},
+    {"pufferlib.testing", "pufferlib.cli"},
+]
+# Who stands beside the layers sees itself and what is named here.
+BESIDE = {
+    "ocean": {"pufferlib.environment"},
+    "cuda_ext": {"pufferlib.errors", "pufferlib.environment"},
+    "cleanrl_demo": {"pufferlib", "ocean", "cuda_ext"},
+}
+# What the layers reach beside them otherwise than by a string in the registry.
+LAZY = {"pufferlib.vectorization.cuda": {"cuda_ext"}}
+# Optional packages are imported in the files about them, and nowhere else in pufferlib.
+OPTIONAL = {
+    "torch": {"pufferlib.layout", "pufferlib.models"},
+    "pettingzoo": {"pufferlib.emulation.pettingzoo_env"},
+    "ray": {"pufferlib.vectorization.ray_cluster"},
+    "cupy": {"pufferlib.vectorization.cuda"},
+    "rich": {"pufferlib.cli"},
+    "tyro": {"pufferlib.cli"},
+}
+
+
+def modules() -> dict[str, Path]:
+    """All modules of the four packages, by dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str, tree: ast.AST) -> Iterator[str]:
+    """The absolute names that a module imports anywhere, inside functions and under TYPE_CHECKING too."""
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield submodule if submodule in MODULES else base
+
+
+IMPORTS = {name: sorted(set(imports(name, ast.parse(path.read_text())))) for name, path in MODULES.items()}
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def visible(name: str) -> set[str]:
+    """The packages of ours that a module may import."""
+    top = name.partition(".")[0]
+    if top in BESIDE:
+        return BESIDE[top] | {top}
+    if name == "pufferlib":  # the face gathers what users reach for
+        return set().union(*LAYERS)
+    depths = [depth for depth, members in enumerate(LAYERS) if any(within(name, member) for member in members)]
+    assert depths, f"{name} has no layer: give it one in docs/design.md and in LAYERS"
+    return set().union(*LAYERS[: depths[0] + 1], LAZY.get(name, ()))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_down(name: str) -> None:
+    ours = [target for target in IMPORTS[name] if target.partition(".")[0] in PACKAGES]
+    wrong = [target for target in ours if not any(within(target, package) for package in visible(name))]
+    assert not wrong, f"{name} must not see {wrong}"
+
+
+def test_imports_make_no_circle() -> None:
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"a circle: {' -> '.join([*path[path.index(name) :], name])}"
+        if name not in done:
+            for target in IMPORTS[name]:
+                if target in MODULES and target != name:
+                    visit(target, (*path, name))
+            done.add(name)
+
+    for name in MODULES:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("package", OPTIONAL)
+def test_optional_packages_stay_in_their_files(package: str) -> None:
+    users = {name for name, targets in IMPORTS.items() if any(within(target, package) for target in targets)}
+    assert {name for name in users if within(name, "pufferlib")} <= OPTIONAL[package]
+
+
+def python(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints for ``code``."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_pulls_numpy_and_gymnasium_only() -> None:
+    code = """
+import sys, gymnasium, numpy
+before = set(sys.modules)
+import pufferlib
+names = {name.partition(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
+print(*sorted(names))
+"""
+    assert python(code).split() == ["pufferlib"]
+
+
+def test_import_has_no_side_effects(tmp_path: Path) -> None:
+    code = """
+import gymnasium, numpy
+import json, locale, logging, multiprocessing, os, pathlib, random, signal, sys, threading, warnings
+here = pathlib.Path.cwd()
+
+def state():
+    return {
+        "files": sorted(map(str, here.rglob("*"))),
+        "environment": dict(os.environ),
+        "threads": [thread.name for thread in threading.enumerate()],
+        "warnings": list(map(repr, warnings.filters)),
+        "streams": [id(sys.stdin), id(sys.stdout), id(sys.stderr), id(sys.excepthook), id(warnings.showwarning)],
+        "signals": [repr(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "logging": [repr(logging.root), repr(logging.root.handlers)],
+        "random": [repr(random.getstate()), repr(numpy.random.get_state())],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "path": list(sys.path),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "registered": sorted(gymnasium.registry),
+        "directory": os.getcwd(),
+        "descriptors": len(os.listdir("/dev/fd")),
+    }
+
+before = state()
+import pufferlib
+after = state()
+print(json.dumps([key for key in before if before[key] != after[key]]))
+"""
+    # A bytecode cache would be a file of python's own making.
+    written = python(
+        f"import os; os.chdir({str(tmp_path)!r})\n" + code, HOME=str(tmp_path), PYTHONDONTWRITEBYTECODE="1"
+    )
+    assert json.loads(written) == [], "import pufferlib changed these"
+
+
+@pytest.mark.slow
+def test_import_costs_less_than_a_third_of_gymnasiums() -> None:
+    code = """
+from time import perf_counter
+start = perf_counter()
+import gymnasium
+middle = perf_counter()
+import pufferlib
+print(middle - start, perf_counter() - start)
+"""
+    # The fastest of several is what the import itself costs; the rest is what else the machine was doing.
+    times = [tuple(map(float, python(code).split())) for _ in range(7)]
+    alone, together = (min(column) for column in zip(*times, strict=True))
+    assert together < 1.3 * alone, f"import pufferlib: {together:.3f} s, import gymnasium: {alone:.3f} s"
