@@ -1,4 +1,4 @@
-"""All about the project stands in pyproject.toml; here the optional native extension will be built, once there is one."""
+"""All about the project stands in pyproject.toml; an optional native extension will be built here once there is one."""
 
 from setuptools import setup
 
