@@ -1,0 +1,151 @@
+"""Emulation makes one environment look simple: flat spaces, a fixed number of rows, unambiguous endings.
+
+``wrap`` gives an environment of the kind it was given, with flat spaces; ``emulate`` gives the rows that workers step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium
+
+from pufferlib.emulation.gymnasium_env import EmulatedEnv, GymnasiumRows
+from pufferlib.emulation.native import NativeEnv, native_rows
+from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.environment import PufferEnv
+from pufferlib.errors import MissingExtra, PlanError, SpaceError
+
+__all__ = ["RowEnv", "Rows", "emulate", "wrap"]
+
+_MULTI_AGENT = ("max_agents", "observation_space", "action_space")
+
+
+def wrap(
+    env: Any,
+    *,
+    max_length: int | None = None,
+    max_nodes: int | None = None,
+    max_edges: int | None = None,
+    bounds: Mapping[str, Mapping[str, int]] | None = None,
+    max_agents: int | None = None,
+    observation_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    action_mask: bool | None = None,
+    check: Literal["first", "always"] = "first",
+) -> Any:
+    """Return env with flat spaces: a Gymnasium environment as one, a PettingZoo environment as a parallel one.
+
+    env: a Gymnasium environment (one of old gym, or one that merely looks like it, too), a PettingZoo parallel or AEC
+    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned as it is.
+    max_length, max_nodes, max_edges: sizes of what the spaces leave open (Text, Sequence, Graph); bounds: the same for
+    single leaves, {"path.to.leaf": {"max_length": 5}}.
+    max_agents: the most agents that are alive at once; rows need it where an environment has no possible_agents.
+    observation_space, action_space: as large as any agent's, for rows of environments whose agents' spaces cannot all
+    be asked for at the start.
+    action_mask: whether info["action_mask"] becomes a leaf of the observations, beside "observation"; int8, one element
+    a choice. By default PettingZoo environments are reset once to see whether they have it, and others are left alone.
+    check: "first" checks fully what the first reset and the first step return, then shapes and dtypes; "always" all.
+
+    Raises SpaceError for what is no environment or has spaces that cannot be flattened; PlanError for arguments that
+    do not concern env; MissingExtra if PettingZoo is needed and not installed.
+    """
+    given = _given(locals())
+    if _wrapped(env, given):
+        return env
+    kind = _kind(env)
+    _require_concerned(kind, env, given)
+    if kind == "native":
+        return NativeEnv(env) if env.num_agents == 1 else _pettingzoo_env().NativeParallelEnv(env)
+    if kind == "gymnasium":
+        return EmulatedEnv(env, **given)
+    return _pettingzoo_env().EmulatedParallelEnv(env, **given)
+
+
+def emulate(
+    env: Any,
+    *,
+    max_length: int | None = None,
+    max_nodes: int | None = None,
+    max_edges: int | None = None,
+    bounds: Mapping[str, Mapping[str, int]] | None = None,
+    max_agents: int | None = None,
+    observation_space: gymnasium.Space[Any] | None = None,
+    action_space: gymnasium.Space[Any] | None = None,
+    action_mask: bool | None = None,
+    check: Literal["first", "always"] = "first",
+) -> RowEnv:
+    """Return env, of any kind that ``wrap`` takes and with the same arguments, as a fixed number of rows.
+
+    A wrapped environment is emulated as it was wrapped. Raises as ``wrap``, and PlanError where the number of rows is
+    unknown.
+    """
+    given = _given(locals())
+    if _wrapped(env, given):
+        return emulate(env.raw, **env.wrap_kwargs)
+    kind = _kind(env)
+    _require_concerned(kind, env, given)
+    if kind == "native":
+        return native_rows(env, check=check)
+    if kind == "gymnasium":
+        return GymnasiumRows(env, **given)
+    from pufferlib.emulation.pettingzoo_rows import PettingZooRows
+
+    return PettingZooRows(env, **given)
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in arguments.items()
+        if name != "env" and value is not None and (name, value) != ("check", "first")
+    }
+
+
+def _wrapped(env: Any, given: dict[str, Any]) -> bool:
+    if not hasattr(type(env), "wrap_kwargs"):
+        return False
+    if given:
+        raise PlanError(f"this environment is wrapped already, so {_names(given)} cannot be set; pass env.raw instead")
+    return True
+
+
+def _kind(env: Any) -> Literal["native", "gymnasium", "pettingzoo"]:
+    if isinstance(env, PufferEnv):
+        return "native"
+    if isinstance(env, gymnasium.Env):
+        return "gymnasium"
+    space = getattr(env, "observation_space", None)
+    steps = callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
+    if not isinstance(env, type) and steps and space is not None and not isinstance(env, gymnasium.vector.VectorEnv):
+        return "pettingzoo" if callable(space) else "gymnasium"
+    hint = "pass the environment, not what makes it" if callable(env) else "vectorized environments cannot be wrapped"
+    raise SpaceError(
+        f"expected a Gymnasium or PettingZoo environment or a PufferEnv, got {env!r}"
+        + (f"; {hint}" if callable(env) or isinstance(env, gymnasium.vector.VectorEnv) else "")
+    )
+
+
+def _require_concerned(kind: str, env: Any, given: dict[str, Any]) -> None:
+    if kind == "native":
+        foreign = set(given) - {"check"}
+        reason = "is a PufferEnv, which sets its rows itself"
+    elif kind == "gymnasium":
+        foreign = set(given) & set(_MULTI_AGENT)
+        reason = "has one agent, whose spaces are known"
+    else:
+        return
+    if foreign:
+        raise PlanError(f"{type(env).__name__} {reason}: {_names(foreign)} cannot be set")
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(names))
+
+
+def _pettingzoo_env() -> Any:
+    try:
+        from pufferlib.emulation import pettingzoo_env
+    except ImportError as error:
+        raise MissingExtra("environments of several agents need PettingZoo: pip install pettingzoo") from error
+    return pettingzoo_env

@@ -1,0 +1,72 @@
+"""info["action_mask"] as a leaf of the observation, so that a policy finds it where it finds everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.errors import SpaceError
+
+__all__ = ["ACTION_MASK", "mask_size", "masked_space", "pack_mask"]
+
+ACTION_MASK = "action_mask"
+Array = np.ndarray[Any, Any]
+
+
+def mask_size(action_space: gymnasium.Space[Any]) -> int | None:
+    """Return the number of choices that a mask of action_space covers, one a logit; None where there are none to mask.
+
+    A Discrete has n, a MultiDiscrete the sum of nvec, a MultiBinary two an element, a Box none.
+    """
+    sizes = _sizes(action_space)
+    return None if sizes is None or sizes == 0 else sizes
+
+
+def _sizes(space: gymnasium.Space[Any]) -> int | None:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.MultiBinary):
+        return 2 * int(np.prod(space.shape))
+    if isinstance(space, spaces.Box):
+        return 0
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = [_sizes(part) for part in _parts(space).values()]
+        return None if None in parts else sum(part for part in parts if part)
+    return None
+
+
+def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.Dict:
+    """Return the observation space with the mask beside it, as environments that mask in observations have it."""
+    return spaces.Dict({"observation": observation_space, ACTION_MASK: spaces.MultiBinary(size)})
+
+
+def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
+    """Return a mask in Gymnasium's form (arrays in the structure of the space) as one int8 array, 1 where allowed.
+
+    Where the mask, or a part of it, is None, everything is allowed.
+    """
+    return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
+
+
+def _pieces(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
+    size = _sizes(space) or 0
+    if mask is None or isinstance(space, spaces.MultiBinary):  # Gymnasium's masks for those are not one a choice
+        return [np.ones(size, np.int8)]
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return [piece for key, part in _parts(space).items() for piece in _pieces(part, mask[key])]
+    if isinstance(mask, (tuple, list)) and isinstance(space, spaces.MultiDiscrete):
+        piece = np.concatenate([np.ravel(part) for part in mask])
+    else:
+        piece = np.ravel(mask)
+    if piece.size != size:
+        raise SpaceError(f"info['action_mask'] has {piece.size} elements, but {space} has {size} choices")
+    return [piece.astype(np.int8)]
+
+
+def _parts(space: spaces.Dict | spaces.Tuple) -> dict[Any, gymnasium.Space[Any]]:
+    return dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))

@@ -1,0 +1,191 @@
+"""Gymnasium environments: as rows for the workers, and as Gymnasium environments with flat spaces for everyone."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.single_agent import Caller
+from pufferlib.errors import CallError
+
+__all__ = ["EmulatedEnv", "ForeignEnv", "GymnasiumRows"]
+
+
+class GymnasiumRows(RowEnv):
+    """A single-agent environment as one row.
+
+    Between ``step`` and ``write_observations`` the observation is held as the environment gave it, so that it is
+    copied once, into the row. With ``action_mask`` the mask is in the observation and no longer in the infos.
+    """
+
+    def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:
+        caller = Caller(env, bounds, action_mask, check)
+        self.env = env
+        self.num_agents = 1
+        self.multi_agent = False
+        self.observation_layout = caller.observation_layout
+        self.action_layout = caller.action_layout
+        self.observation_layouts = (caller.observation_layout,)
+        self.action_layouts = (caller.action_layout,)
+        self.observation_space = caller.observation_layout.flat_space
+        self.action_space = caller.action_layout.flat_space
+        self.infos = []
+        self._caller = caller
+        self._step = caller.step
+        self._pack_into = caller.observation_layout.pack_into
+        self._views: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # of rows written before, by their identity
+        self._unpack = caller.action_layout.unpack
+        self._pair = len(caller.action_layout.components) == 2
+        self._mask_in_info = action_mask
+        self._observation: Any = None
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        self._observation, info = self._caller.reset(seed, options)
+        self._reward, self._terminated, self._truncated, self._acted = 0.0, False, False, False
+        self._return, self._length, self._start_s = 0.0, 0, perf_counter()
+        self.infos = self._owned(info)
+
+    def step(self, actions: Any) -> bool:
+        action = self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
+        self._observation, reward, terminated, truncated, info = self._step(action)
+        self._reward, self._terminated, self._truncated, self._acted = reward, terminated, truncated, True
+        self._return += reward
+        self._length += 1
+        over = terminated or truncated
+        if info or over:
+            self.infos = self._owned(info)
+            if over:
+                last = self.infos[0][1] if self.infos else {}
+                last["env"] = True
+                add_episode(last, self._return, self._length, self._start_s)
+                self.infos = [(0, last)]
+        else:
+            self.infos = []
+        return over
+
+    def _owned(self, info: dict[str, Any]) -> list[tuple[int | None, dict[str, Any]]]:
+        owned = own(info)
+        if self._mask_in_info:
+            owned.pop(ACTION_MASK, None)
+        return [(0, owned)] if owned else []
+
+    def write_observations(self, rows: Rows) -> None:
+        row = rows.places[0]
+        known = self._views.get(id(row))
+        if known is None or known[0] is not row:
+            if len(self._views) > 64:  # someone makes new rows for each step
+                self._views.clear()
+            known = self._views[id(row)] = (row, self.observation_layout.views(row))
+        self._pack_into(self._observation, known[1])
+
+    def write_outcome(self, rows: Rows) -> None:
+        rows.rewards[0] = self._reward
+        rows.terminations[0] = self._terminated
+        rows.truncations[0] = self._truncated
+        rows.masks[0] = self._acted
+
+    def close(self) -> None:
+        self._caller.close()
+
+
+class ForeignEnv(gymnasium.Env[Any, Any]):
+    """Stands where Gymnasium expects a gymnasium.Env for an environment that is none, such as one of old gym.
+
+    ``env`` is the raw environment; attributes that Gymnasium does not know are looked up there.
+    """
+
+    def __init__(self, env: Any, caller: Caller) -> None:
+        self.env = env
+        self.observation_space = caller.raw_observation_space
+        self.action_space = caller.raw_action_space
+        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.render_mode = getattr(env, "render_mode", None)
+        self._caller = caller
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._caller.reset(seed, options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._caller.step(action)
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self._caller.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """A Gymnasium environment with flat spaces around any single-agent environment.
+
+    observation_space, action_space: ``observation_layout.flat_space`` and ``action_layout.flat_space``; the layouts
+    convert to the original structure and back. ``env`` and ``unwrapped`` reach the raw environment (through a
+    ForeignEnv if it is no gymnasium.Env). Observations and infos that are returned belong to the caller. Where
+    observations have an "action_mask", info["action_mask"] repeats it.
+
+    Raises SpaceError for spaces that cannot be flattened and for returned values that do not fit them (in full on
+    the first reset and the first step, or always with check="always"); CallError for a step before reset.
+    """
+
+    def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:
+        RecordConstructorArgs.__init__(self, action_mask=action_mask, check=check, **bounds)
+        self._caller = caller = Caller(env, bounds, action_mask, check)
+        super().__init__(env if isinstance(env, gymnasium.Env) else ForeignEnv(env, caller))
+        self.wrap_kwargs = {"action_mask": action_mask, "check": check, **bounds}
+        self.observation_layout = caller.observation_layout
+        self.action_layout = caller.action_layout
+        self.observation_space = self.observation_layout.flat_space
+        self.action_space = self.action_layout.flat_space
+        self._scalar = isinstance(self.observation_space, spaces.Discrete)
+        self._pair = len(self.action_layout.components) == 2
+        space = caller.raw_observation_space
+        self._masks = isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
+        self._was_reset = False
+
+    @property
+    def raw(self) -> Any:
+        """The environment that was wrapped."""
+        return self._caller.env
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if isinstance(self.env, ForeignEnv):
+            observation, info = self.env.reset(seed=seed, options=options)
+        else:
+            observation, info = self._caller.reset(seed, options)
+        self._was_reset = True
+        return self._row(observation), self._info(observation, info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self._was_reset:
+            raise CallError("step before reset; call reset() first")
+        raw_action = self.action_layout.unpack(action if self._pair else np.asarray(action))
+        observation, reward, terminated, truncated, info = self._caller.step(raw_action)
+        return self._row(observation), reward, terminated, truncated, self._info(observation, info)
+
+    def close(self) -> None:
+        self._caller.close()
+
+    def _row(self, observation: Any) -> Any:
+        row = np.empty(self.observation_layout.shape, self.observation_layout.dtype)
+        self.observation_layout.pack(observation, row)
+        return row[()] if self._scalar else row
+
+    def _info(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
+        owned: dict[str, Any] = own(info)
+        if self._masks and ACTION_MASK not in owned:
+            owned[ACTION_MASK] = own(observation[ACTION_MASK])
+        return owned

@@ -1,0 +1,67 @@
+"""The seam between emulation and vectorization: any environment as a fixed number of rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from pufferlib.layout import ActionLayout, Layout
+
+__all__ = ["RowEnv", "Rows"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Rows(NamedTuple):
+    """Where one environment writes: views of its slot in a block, one row an agent."""
+
+    observations: Array  # (num_agents, *single_observation_space.shape)
+    rewards: Array  # (num_agents,) float32 or float64
+    terminations: Array  # (num_agents,) bool
+    truncations: Array  # (num_agents,) bool
+    masks: Array  # (num_agents,) bool: the transition into this row is real and counts
+    places: tuple[Array, ...]  # observations[place, ...] of each place, made once: a view costs 0.1 us
+
+
+class RowEnv(ABC):
+    """One environment as ``num_agents`` rows: step it, then write what it holds.
+
+    ``step`` and ``reset`` advance the environment and hold the outcome; ``write`` copies it into rows. They are apart
+    because a pool knows the slot only after the step, and because a same-step autoreset writes the last
+    observation in one place and the first of the next episode in another.
+    """
+
+    env: Any  # what render, call, get_attr and set_attr reach
+    num_agents: int  # rows
+    multi_agent: bool  # True where infos are told apart by agent
+    observation_space: gymnasium.Space[Any]  # of one row, as learners see it
+    action_space: gymnasium.Space[Any]  # of one row, as learners see it
+    observation_layout: Layout
+    action_layout: ActionLayout
+    infos: list[tuple[int | None, dict[str, Any]]]
+    # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
+
+    @abstractmethod
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        """Start an episode and hold its first rows: reward 0, no flags, masks False."""
+
+    @abstractmethod
+    def step(self, actions: Any) -> bool:
+        """Play one step and hold its rows; True if the episode is over. actions: (num_agents, …) or a pair of such."""
+
+    @abstractmethod
+    def write_observations(self, rows: Rows) -> None:
+        """Copy the held observations into rows; those of absent agents become zeros."""
+
+    @abstractmethod
+    def write_outcome(self, rows: Rows) -> None:
+        """Copy the held rewards, terminations, truncations and masks into rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the environment. Safe on an environment that has no ``close``."""

@@ -1,0 +1,204 @@
+"""Calling single-agent environments of many habits in one way: what they return becomes Gymnasium's five values."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+
+from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_space, pack_mask
+from pufferlib.errors import SpaceError
+from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+
+__all__ = ["Caller", "Resetter", "own_space", "scalar_reward"]
+
+
+class Caller:
+    """reset and step of one environment, made regular and checked.
+
+    Taken as well as Gymnasium's own API: reset returning the observation alone; 4-tuple steps, whose
+    info["TimeLimit.truncated"] tells a truncation; reset without ``seed`` (``env.seed`` is called where there is one, else
+    one warning) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a list
+    become their sum, with the list in info["rewards"]; flags that are a list end the episode when all are set.
+
+    Observations are passed on as the environment gave them, possibly views of its live buffers.
+    """
+
+    def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str) -> None:
+        self.env = env
+        self.name = type(getattr(env, "unwrapped", env)).__name__
+        self.raw_observation_space = own_space(env.observation_space)
+        self.raw_action_space = own_space(env.action_space)
+        space = self.raw_observation_space
+        if action_mask:
+            size = mask_size(self.raw_action_space)
+            if size is None:
+                raise SpaceError(f"action_mask=True, but {self.raw_action_space} of {self.name} has no choices to mask")
+            space = masked_space(space, size)
+        self.action_mask = action_mask
+        self.observation_layout: Layout = observation_layout(space, **bounds)
+        self.action_layout: ActionLayout = action_layout(self.raw_action_space, **bounds)
+        self._reset = Resetter(env, self.name)
+        self._step = env.step
+        self._always = check == "always"
+        self._checks_left = 2  # the first reset and the first step
+        self._generator: np.random.Generator | None = None
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode. Return the observation, as ``observation_layout`` packs it, and the info."""
+        if seed is not None:
+            self._seed_base(seed)
+        observation, info = self._split(self._reset(seed, options))
+        return self._observed(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play one step with an action of the environment's own space. Return Gymnasium's five values."""
+        result = self._step(action)
+        if len(result) == 5:
+            observation, reward, terminated, truncated, info = result
+            if not (type(reward) is float and type(terminated) is bool and type(truncated) is bool):
+                reward, terminated, truncated, info = self._regular(reward, terminated, truncated, info)
+        elif len(result) == 4:
+            observation, reward, done, info = result
+            reward, done, _, info = self._regular(reward, done, False, info)
+            truncated = done and bool(info.get("TimeLimit.truncated", False))
+            terminated = done and not truncated
+        else:
+            raise SpaceError(
+                f"{self.name}.step returned {len(result)} values; expected observation, reward, terminated, truncated, info"
+            )
+        if info is None:
+            info = {}
+        if self._checks_left or self.action_mask:
+            observation = self._observed(observation, info)
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Close the environment if it can be closed."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+    def _observed(self, observation: Any, info: dict[str, Any]) -> Any:
+        if self.action_mask:
+            mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
+            observation = {"observation": observation, ACTION_MASK: mask}
+        if self._checks_left:
+            self.observation_layout.check(observation)
+            if not self._always:
+                self._checks_left -= 1
+        return observation
+
+    def _split(self, result: Any) -> tuple[Any, dict[str, Any]]:
+        if isinstance(result, tuple) and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping)):
+            space = self.raw_observation_space
+            pair = isinstance(space, spaces.Tuple) and len(space.spaces) == 2 and result in space
+            if not pair:
+                return result[0], {} if result[1] is None else dict(result[1])
+        return result, {}
+
+    def _regular(self, reward: Any, terminated: Any, truncated: Any, info: Any) -> tuple[float, bool, bool, Any]:
+        if isinstance(reward, (list, tuple, np.ndarray)) and np.size(reward) != 1:
+            info = {**(info or {}), "rewards": reward}
+            reward = sum(reward) if isinstance(reward, (list, tuple)) else reward.sum()
+        reward = scalar_reward(reward, self.name)
+        terminated = _flag(terminated)
+        truncated = _flag(truncated)
+        return reward, terminated, truncated, {} if info is None else info
+
+    def _seed_base(self, seed: int) -> None:
+        # What super().reset(seed=seed) does, for an environment that forgets it and so has no generator of its own.
+        base = getattr(self.env, "unwrapped", None)
+        if isinstance(base, gymnasium.Env) and base._np_random in (None, self._generator):
+            self._generator, _ = seeding.np_random(seed)
+            base._np_random = self._generator
+
+
+class Resetter:
+    """Calls env.reset with as much of seed and options as it takes; one warning for what it does not."""
+
+    def __init__(self, env: Any, name: str) -> None:
+        self._env = env
+        self._name = name
+        self._accepted = _accepted_arguments(env)
+        self._warned: set[str] = set()
+
+    def __call__(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        keywords: dict[str, Any] = {}
+        if seed is not None:
+            if "seed" in self._accepted:
+                keywords["seed"] = seed
+            elif callable(getattr(self._env, "seed", None)):
+                self._env.seed(seed)
+            else:
+                self._warn("seed", "its episodes cannot be reproduced")
+        if options is not None:
+            if "options" in self._accepted:
+                keywords["options"] = options
+            elif options:
+                self._warn("options", "they are not passed on")
+        return self._env.reset(**keywords)
+
+    def _warn(self, argument: str, consequence: str) -> None:
+        if argument not in self._warned:
+            self._warned.add(argument)
+            warnings.warn(f"{self._name}.reset takes no {argument}: {consequence}", stacklevel=5)
+
+
+def scalar_reward(reward: Any, name: str) -> float:
+    """Return a reward of any numeric type, an array of one element among them, as a float."""
+    if type(reward) is float:
+        return reward
+    try:
+        return float(np.asarray(reward).item() if isinstance(reward, (list, tuple, np.ndarray)) else reward)
+    except (TypeError, ValueError):
+        raise SpaceError(f"{name}.step returned the reward {reward!r}; expected a number") from None
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    return bool(np.all(value))
+
+
+def _accepted_arguments(env: Any) -> set[str]:
+    """Return which of ``seed`` and ``options`` pass through the environment's wrappers to its own reset."""
+    accepted = {"seed", "options"}
+    while True:
+        try:
+            parameters = inspect.signature(env.reset).parameters
+        except (TypeError, ValueError):  # builtins and some extension types have no signature
+            return accepted
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            accepted &= set(parameters)
+        if not any(base.__name__ == "Wrapper" for base in type(env).__mro__):  # Gymnasium's, or old gym's
+            return accepted
+        env = env.env
+
+
+def own_space(space: Any) -> gymnasium.Space[Any]:
+    """Return space if it is Gymnasium's, or Gymnasium's twin of a space of old gym. Raises SpaceError for others."""
+    if isinstance(space, gymnasium.Space):
+        return space
+    kind = next((base.__name__ for base in type(space).__mro__ if base.__name__ in _TWINS), None)
+    if kind is None:
+        raise SpaceError(f"expected a gymnasium space, got {space!r} of {type(space).__module__}.{type(space).__name__}")
+    twin = _TWINS[kind](space)
+    assert isinstance(twin, gymnasium.Space)
+    return twin
+
+
+_TWINS: dict[str, Any] = {
+    "Box": lambda old: spaces.Box(old.low, old.high, old.shape, old.dtype),
+    "Discrete": lambda old: spaces.Discrete(int(old.n), start=int(getattr(old, "start", 0))),
+    "MultiDiscrete": lambda old: spaces.MultiDiscrete(old.nvec),
+    "MultiBinary": lambda old: spaces.MultiBinary(old.n),
+    "Dict": lambda old: spaces.Dict({key: own_space(part) for key, part in old.spaces.items()}),
+    "Tuple": lambda old: spaces.Tuple([own_space(part) for part in old.spaces]),
+}
