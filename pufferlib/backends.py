@@ -1,0 +1,78 @@
+"""make: any environment, any number of them, on the backend that one argument names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pufferlib.errors import PlanError
+from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
+
+__all__ = ["BACKENDS", "make"]
+
+BACKENDS: dict[str, type[VecEnv]] = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}
+
+
+def make(
+    env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+    *,
+    backend: str = "serial",
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    seed: int | None = None,
+    env_args: Sequence[Any] = (),
+    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    autoreset_mode: str = "next_step",
+    context: str | None = None,
+    copy: bool = False,
+    check: str = "first",
+    debug: bool = False,
+    backend_kwargs: Mapping[str, Any] | None = None,
+) -> VecEnv:
+    """Return a VecEnv of many copies of an environment.
+
+    env: a callable that makes one environment (Gymnasium, PettingZoo or PufferEnv), called in its worker; a registered
+        name such as "ocean/squared" or a Gymnasium id; or a list of either, one an environment. A callable with a
+        parameter ``env_index`` is given the environment's number.
+    backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
+        first environments to finish).
+    num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each CPU at hand.
+    batch_size: environments in what ``recv`` returns, by default all. No count need divide another.
+    seed: of all environments' first resets; None draws one.
+    env_args, env_kwargs: what the callable is called with; env_kwargs may be a list, one dict an environment.
+    wrap_kwargs: what ``pufferlib.wrap`` is called with: bounds of variable-length spaces, ``max_agents``.
+    autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's
+        first observation; "same_step": the ending step returns it, and infos hold ``final_obs`` and ``final_info``;
+        "disabled": the user resets.
+    context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
+    copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
+    check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
+        checks all fully.
+    debug: fill batches that have expired with NaN, or absurd numbers.
+    backend_kwargs: what one backend alone knows: ``worker_threads``, ``spin``.
+
+    Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
+    cannot be flattened, WorkerError if an environment cannot be made.
+    """
+    try:
+        kind = BACKENDS[backend]
+    except (KeyError, TypeError):
+        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, BACKENDS))}") from None
+    return kind(
+        env,
+        num_envs=num_envs,
+        num_workers=num_workers,
+        batch_size=batch_size,
+        seed=seed,
+        env_args=env_args,
+        env_kwargs=env_kwargs,
+        wrap_kwargs=wrap_kwargs,
+        autoreset_mode=autoreset_mode,
+        context=context,
+        copy=copy,
+        check=check,
+        debug=debug,
+        backend_kwargs=backend_kwargs,
+    )

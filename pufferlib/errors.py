@@ -1,0 +1,102 @@
+"""Every error that pufferlib raises on purpose.
+
+PufferError
+├── SpaceError (TypeError)          a space cannot be flattened, or a sample does not fit its space
+├── PlanError (ValueError)          impossible counts or arguments of make
+├── ActionError (ValueError)        actions of a wrong shape, dtype or number of rows
+├── CallError (RuntimeError)        a call out of order; nothing has changed
+│   └── ClosedError                 the object has been closed
+├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is fine
+├── PopulationError (RuntimeError)  more agents than places, or an agent that came back
+├── RegistryError (LookupError)     no environment of that name
+├── MissingExtra (ImportError)      an optional package is not installed
+├── PlatformError (OSError)         the operating system refuses what is needed
+└── WorkerError (RuntimeError)      an environment raised, or a worker process died
+
+Each says what happened, with which values, and the way out, and is also the builtin that callers would catch.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ActionError",
+    "CallError",
+    "ClosedError",
+    "MissingExtra",
+    "PlanError",
+    "PlatformError",
+    "PopulationError",
+    "PufferError",
+    "RecvTimeout",
+    "RegistryError",
+    "SpaceError",
+    "WorkerError",
+]
+
+
+class PufferError(Exception):
+    """The root of all errors raised by pufferlib."""
+
+
+class SpaceError(PufferError, TypeError):
+    """A space cannot be flattened, or a sample does not fit its space."""
+
+
+class PlanError(PufferError, ValueError):
+    """Counts or arguments of ``make`` that cannot work together."""
+
+
+class ActionError(PufferError, ValueError):
+    """Actions of a wrong shape, dtype or number of rows. Nothing was sent."""
+
+
+class CallError(PufferError, RuntimeError):
+    """A call out of order, such as ``recv`` before ``async_reset``. Nothing has changed."""
+
+
+class ClosedError(CallError):
+    """The object has been closed."""
+
+
+class RecvTimeout(PufferError, TimeoutError):
+    """No batch within ``recv(timeout=…)``; nothing is lost, and ``recv`` may be called again."""
+
+
+class PopulationError(PufferError, RuntimeError):
+    """More agents alive than there are places, or an agent that came back after its end."""
+
+
+class RegistryError(PufferError, LookupError):
+    """No environment of that name is registered."""
+
+
+class MissingExtra(PufferError, ImportError):
+    """An optional package is not installed; the message has the command that installs it."""
+
+
+class PlatformError(PufferError, OSError):
+    """The operating system refuses something that is needed; the message names the way out."""
+
+
+class WorkerError(PufferError, RuntimeError):
+    """An environment raised, or the worker process that ran it died.
+
+    env_id: the environment's number, or None where a whole worker died.
+    worker: the worker's number. exitcode: of a dead worker, negative for a signal; None for an exception.
+    remote_traceback: the traceback as text, as printed in the worker; "" for a dead worker.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        env_id: int | None = None,
+        worker: int | None = None,
+        exitcode: int | None = None,
+        remote_traceback: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.env_id = env_id
+        self.worker = worker
+        self.exitcode = exitcode
+        self.remote_traceback = remote_traceback

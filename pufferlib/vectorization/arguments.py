@@ -1,0 +1,98 @@
+"""What users hand to a VecEnv, checked: environments to make, env ids, actions, options."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.errors import ActionError, CallError, PlanError
+from pufferlib.registry import creator
+from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.worker import accepts_env_index
+
+__all__ = ["checked_actions", "checked_ids", "env_creators", "options_per_env"]
+
+Array = np.ndarray[Any, Any]
+
+
+def env_creators(
+    env: Any, num_envs: int | None, env_args: Sequence[Any], env_kwargs: Mapping[str, Any] | Sequence[Any] | None
+) -> list[Callable[[], Any]]:
+    """Return one creator without arguments for each environment. Raises PlanError."""
+    if isinstance(env, (list, tuple)):
+        if num_envs is not None and num_envs != len(env):
+            raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
+        if not env:
+            raise PlanError("env is an empty list; give at least one creator")
+        makers = [creator(item) for item in env]
+    else:
+        makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        each_kwargs: Sequence[Any] = [env_kwargs or {}] * len(makers)
+    else:
+        each_kwargs = env_kwargs
+        if len(each_kwargs) != len(makers):
+            raise PlanError(f"env_kwargs lists {len(each_kwargs)} dicts for {len(makers)} environments; give one each")
+    creators: list[Callable[[], Any]] = []
+    for index, (maker, kwargs) in enumerate(zip(makers, each_kwargs, strict=True)):
+        own = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
+        creators.append(functools.partial(maker, *env_args, **own, **kwargs))
+    return creators
+
+
+def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
+    """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
+    array = np.asarray(env_ids).reshape(-1)
+    if array.size == 0:
+        raise CallError("env_ids is empty; name at least one environment, or leave it out for all")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise CallError(f"env_ids={env_ids!r} are not whole numbers; use 0 to {num_envs - 1}")
+    ids: list[int] = array.tolist()
+    wrong = [env_id for env_id in ids if not 0 <= env_id < num_envs]
+    if wrong:
+        raise CallError(f"env_ids={wrong} do not exist; use 0 to {num_envs - 1}")
+    if len(set(ids)) < len(ids):
+        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+        raise CallError(f"env_ids names {twice} more than once; name each environment once")
+    return ids
+
+
+def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
+    """Return reset options for each of ``num`` environments from one mapping, or a sequence of them."""
+    if options is None or isinstance(options, Mapping):
+        return [None if options is None else dict(options) for _ in range(num)]
+    if not isinstance(options, Sequence) or len(options) != num:
+        raise PlanError(f"options={options!r} is neither a mapping nor a sequence of {num} of them")
+    return [None if each is None else dict(each) for each in options]
+
+
+def checked_actions(
+    actions: Any, spaces: Sequence[gymnasium.Space[Any]], num_envs: int, agents_per_env: int
+) -> list[Array]:
+    """Return one array (num_envs, agents_per_env, …) for each space. Raises ActionError for a wrong shape or dtype."""
+    if len(spaces) == 1:
+        parts: Sequence[Any] = (actions,)
+    elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
+        parts = actions
+    else:
+        raise ActionError(f"actions for {list(spaces)} come as a tuple of {len(spaces)} arrays, one for each")
+    checked = []
+    for part, space in zip(parts, spaces, strict=True):
+        try:
+            array = np.asarray(part)
+        except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
+            raise ActionError(f"actions cannot be read as an array: {error}") from error
+        shape = (num_envs * agents_per_env, *(space.shape or ()))
+        if array.shape != shape:
+            raise ActionError(
+                f"actions have shape {array.shape}, expected {shape}: {agents_per_env} row(s) for each of "
+                f"{num_envs} environments"
+            )
+        if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
+            raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
+        checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
+    return checked

@@ -1,0 +1,57 @@
+"""The seam between a VecEnv and whatever runs its workers: this process, other processes, actors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from pufferlib.vectorization.messages import Call, EnvFace, Reset
+from pufferlib.vectorization.slab import Slab, SlabShape
+
+__all__ = ["Crew"]
+
+
+class Crew(ABC):
+    """Workers, each with a share of the environments.
+
+    Requests of one worker are done in the order in which they were made. Answers come from ``poll`` in the order in
+    which each worker gave them, an environment's rows being written before its Done is seen.
+
+    shares: the environments of each worker. dead: the workers that have died and not been revived.
+    """
+
+    shares: tuple[range, ...]
+    dead: set[int]
+
+    @abstractmethod
+    def start(self) -> EnvFace:
+        """Make all environments. Raises WorkerError where one can't be made; then the crew is closed."""
+
+    @abstractmethod
+    def attach(self, shape: SlabShape) -> Slab:
+        """Make the slab, give it to the workers, and return it."""
+
+    @abstractmethod
+    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
+        """Have these environments play their actions, each into a lap of its rows."""
+
+    @abstractmethod
+    def step_all(self, lap: int) -> None:
+        """Have every environment play its action into this lap."""
+
+    @abstractmethod
+    def send(self, worker: int, request: Reset | Call) -> None:
+        """Have one worker reset or call environments of its share."""
+
+    @abstractmethod
+    def poll(self, timeout: float | None) -> list[Any]:
+        """Return messages, waiting up to timeout seconds (None: for ever) for the first."""
+
+    @abstractmethod
+    def revive(self) -> list[int]:
+        """Start again the workers that died, with new environments; return their ids."""
+
+    @abstractmethod
+    def close(self) -> list[Any]:
+        """Close all environments and end the workers; return the last messages. Safe to call again."""

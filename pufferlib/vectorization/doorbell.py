@@ -1,0 +1,176 @@
+"""Doorbell: framed messages over a socket pair, for a parent that must never block on one worker alone.
+
+A frame is its length, its kind, and its payload. The two that pass at every step carry 32-bit words, one an
+environment; all others are pickled.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pufferlib.vectorization.messages import Done
+
+__all__ = ["Channel", "Frame", "done_frame", "message_of", "pickled_frame", "step_frame", "steps_of", "yield_core"]
+
+PICKLE, STEP, DONE = range(3)
+
+_HEADER = struct.Struct("=IB")
+_MAX_NBYTES = 0xFFFFFFFF
+_CHUNK_NBYTES = 1 << 18
+
+
+def _sleep_none() -> None:
+    time.sleep(0)
+
+
+yield_core = getattr(os, "sched_yield", _sleep_none)  # macOS has no sched_yield
+
+
+class Frame(NamedTuple):
+    """One message on the wire."""
+
+    kind: int
+    payload: bytes
+
+
+def pickled_frame(message: Any) -> bytes:
+    """Return the frame of any message. What plain pickle refuses (lambdas, local classes), cloudpickle takes."""
+    try:
+        payload = pickle.dumps(message, protocol=5)
+    except Exception:
+        import cloudpickle
+
+        payload = cloudpickle.dumps(message)
+    if len(payload) > _MAX_NBYTES:
+        raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
+    return _HEADER.pack(len(payload), PICKLE) + payload
+
+
+def step_frame(env_ids: Sequence[int], laps: Sequence[int]) -> bytes:
+    """Return the frame that has environments step, each into a lap."""
+    words = [env_id * 4 + lap for env_id, lap in zip(env_ids, laps, strict=True)]
+    return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
+
+
+def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
+    """Return the env ids and laps of a step frame."""
+    words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
+    return [word >> 2 for word in words], [word & 3 for word in words]
+
+
+def done_frame(message: Done) -> bytes:
+    """Return the frame of a Done, in words unless it has infos."""
+    if message.infos:
+        return pickled_frame(message)
+    words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
+    return _HEADER.pack(4 * len(words), DONE) + struct.pack(f"={len(words)}I", *words)
+
+
+def message_of(frame: Frame) -> Any:
+    """Return the message of a pickled or a done frame."""
+    if frame.kind == DONE:
+        words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
+        return Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])
+    return pickle.loads(frame.payload)
+
+
+class Channel:
+    """One end of a socket pair that carries frames. The other end's death is the end of its frames."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    # ------------------------------------------------------------------------- for the parent: never blocks
+
+    def post(self, frame: bytes) -> None:
+        """Send a frame, keeping what the socket does not take at once for ``flush``."""
+        if self._outgoing:
+            self._outgoing += frame
+        else:
+            sent = self._send_some(frame)
+            self._outgoing += frame[sent:]
+
+    def flush(self) -> bool:
+        """Send more of what is kept; True once nothing is."""
+        if self._outgoing:
+            sent = self._send_some(self._outgoing)
+            del self._outgoing[:sent]
+        return not self._outgoing
+
+    def _send_some(self, data: bytes | bytearray) -> int:
+        try:
+            return self.sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except (BrokenPipeError, ConnectionResetError):  # the worker is dead; its Died message says so
+            return len(data)
+
+    def arrived(self) -> tuple[list[Frame], bool]:
+        """Return the frames that have arrived whole, and whether the other end is closed. Never waits."""
+        closed = False
+        while True:
+            try:
+                data = self.sock.recv(_CHUNK_NBYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                closed = True
+                break
+            self._incoming += data
+            if len(data) < _CHUNK_NBYTES:
+                break
+        return list(self._whole_frames()), closed
+
+    # ------------------------------------------------------------------------------ for the worker: blocks
+
+    def send(self, frame: bytes) -> None:
+        """Send a whole frame, waiting as long as it takes."""
+        self.sock.sendall(frame)
+
+    def frames(self, spin: int) -> Iterator[Frame]:
+        """Yield frames until the other end is closed.
+
+        spin: how often to offer the core to others before sleeping: waking a process that sleeps on another
+            core costs tens of microseconds, so a short wait is cheaper awake.
+        """
+        sock, incoming = self.sock, self._incoming
+        while True:
+            yield from self._whole_frames()
+            for _ in range(spin):
+                try:
+                    data = sock.recv(_CHUNK_NBYTES, socket.MSG_DONTWAIT)
+                    break
+                except BlockingIOError:
+                    yield_core()
+            else:
+                data = sock.recv(_CHUNK_NBYTES)
+            if not data:
+                return
+            incoming += data
+
+    def _whole_frames(self) -> Iterator[Frame]:
+        incoming = self._incoming
+        while len(incoming) >= _HEADER.size:
+            nbytes, kind = _HEADER.unpack_from(incoming)
+            stop = _HEADER.size + nbytes
+            if len(incoming) < stop:
+                return
+            payload = bytes(incoming[_HEADER.size : stop])
+            del incoming[:stop]
+            yield Frame(kind, payload)
+
+    def close(self) -> None:
+        self.sock.close()

@@ -1,0 +1,297 @@
+"""Launching worker processes, and seeing to it that they end: with the parent at the latest, whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pufferlib.errors import PlanError
+from pufferlib.vectorization.doorbell import STEP, Channel, done_frame, message_of, pickled_frame, steps_of
+from pufferlib.vectorization.messages import Done, Failed, Reply, Reset
+from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.worker import Worker, seed_globals
+
+__all__ = ["Launch", "LifePipe", "Process", "start_method"]
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class Launch(NamedTuple):
+    """What a worker process is given."""
+
+    index: int
+    task: Any  # WorkerTask, cloudpickled unless the process is forked
+    sock: socket.socket
+    life: Any  # a Connection: the read end of the life pipe
+    entropy: Any
+    worker_threads: int | None
+    spin: int
+
+
+def start_method(context: str | None) -> str:
+    """Return "fork", "spawn" or "forkserver": the one asked for, else fork where it is safe and spawn elsewhere.
+
+    Forking is safe while the process has one Python thread and no CUDA context, and then takes milliseconds.
+    """
+    available = multiprocessing.get_all_start_methods()
+    if context is not None:
+        if context not in available:
+            raise PlanError(f"context={context!r} is not one of {', '.join(map(repr, available))}")
+        return context
+    if not sys.platform.startswith("linux") or threading.active_count() > 1:
+        return "spawn"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "spawn"
+    return "fork"
+
+
+class LifePipe:
+    """A pipe that nobody writes to and whose write end only the parent holds: its end is the parent's end."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = multiprocessing.connection.Pipe(duplex=False)
+
+    def leave(self) -> None:
+        """In a child: close the write end, whose last holder the parent must be."""
+        self._writer.close()
+
+    def close(self) -> None:
+        self.reader.close()
+        self._writer.close()
+
+
+class Process:
+    """One worker process, in a process group of its own.
+
+    death_fd: readable once the process has ended; None where the platform has none (the socket's end tells, then).
+    """
+
+    def __init__(self, launch: Launch, context: str) -> None:
+        if context != "fork":
+            import cloudpickle
+
+            launch = launch._replace(task=cloudpickle.dumps(launch.task))
+        self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
+            target=run_worker, args=(launch,), name="pufferlib-worker"
+        )
+        with _main_not_imported():
+            self._process.start()
+        self.pid: int = self._process.pid
+        self.death_fd: int | None = None
+        with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
+            self.death_fd = os.pidfd_open(self.pid)
+
+    def end(self, grace_s: float) -> int | None:
+        """Wait for the process for grace_s, kill its group, and return its exit code, negative for a signal."""
+        if self.death_fd is None:
+            self._process.join(grace_s)
+        else:  # not joined yet, so that its number, which is its group's too, can't have been given to another
+            select.select([self.death_fd], [], [], grace_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)  # what the environments started goes too
+        if self._process.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)  # it may have had no time yet to found its group
+        self._process.join()
+        exitcode: int | None = self._process.exitcode
+        self._process.close()
+        if self.death_fd is not None:
+            os.close(self.death_fd)
+            self.death_fd = None
+        return exitcode
+
+
+@contextlib.contextmanager
+def _main_not_imported() -> Any:
+    """Hide ``__main__`` while a process starts, so that spawn does not run the user's script a second time.
+
+    Environments come by cloudpickle, which carries what ``__main__`` defines by value.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+# ------------------------------------------------------------------------------------------- in the worker
+
+
+def run_worker(launch: Launch) -> None:
+    """Serve requests until they end. The target of a worker process."""
+    _die_with_parent(launch.life)
+    sys.stdout = _NamedStream(1, f"worker {launch.index}")
+    sys.stderr = _NamedStream(2, f"worker {launch.index}")
+    channel = Channel(launch.sock)
+
+    def emit(message: Any) -> None:
+        for frame in _frames_of(message):
+            channel.send(frame)
+
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
+        try:
+            worker = _begin(launch, emit)
+        except Exception as error:  # the creators can't be unpickled here, say
+            emit(Failed.of(None, launch.index, "start", error))
+            return
+        worker.build()
+        if launch.worker_threads is not None and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(launch.worker_threads)
+        try:
+            if _take_slab(channel, worker):
+                _serve(channel, worker, launch.spin)
+        finally:
+            worker.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _begin(launch: Launch, emit: Callable[[Any], None]) -> Worker:
+    if launch.worker_threads is not None:
+        _limit_threads(launch.worker_threads)
+    task = launch.task
+    if isinstance(task, bytes):
+        import cloudpickle
+
+        task = cloudpickle.loads(task)
+    seed_globals(launch.entropy, launch.index)
+    return Worker(task, emit)
+
+
+def _take_slab(channel: Channel, worker: Worker) -> bool:
+    """Attach to the slab, which comes first of all; False if the parent closes instead."""
+    data, fds, _, _ = socket.recv_fds(channel.sock, 1, 1)
+    if not data:
+        return False
+    for frame in channel.frames(0):
+        worker.attach(Slab.attach(message_of(frame), fds[0]))
+        os.close(fds[0])
+        return True
+    return False
+
+
+def _serve(channel: Channel, worker: Worker, spin: int) -> None:
+    for frame in channel.frames(spin):
+        if frame.kind == STEP:
+            worker.step(*steps_of(frame))
+            continue
+        request = message_of(frame)
+        if isinstance(request, Reset):
+            worker.reset(request)
+        else:
+            worker.call(request)
+
+
+def _frames_of(message: Any) -> list[bytes]:
+    """Return the frames of a message. What can't be pickled becomes a failure of its environment alone."""
+    try:
+        if isinstance(message, Failed):
+            return [pickled_frame(message._replace(exception=_portable(message.exception)))]
+        return [done_frame(message) if isinstance(message, Done) else pickled_frame(message)]
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        if isinstance(message, Reply):
+            failed = Failed(None, message.worker, "reply", f"the result cannot be pickled: {error}", "", None)
+            return [pickled_frame(message._replace(results=[], failed=failed))]
+        if not isinstance(message, Done):
+            raise
+    frames = []
+    for env_id, over in zip(message.env_ids, message.overs, strict=True):
+        infos = [info for info in message.infos if info["env_id"] == env_id]
+        try:
+            frames.append(done_frame(Done([env_id], [over], infos)))
+        except Exception as error:
+            keys = sorted({str(key) for info in infos for key in info})
+            text = f"its info (keys {keys}) cannot be pickled: {error}"
+            frames.append(pickled_frame(Failed(env_id, -1, "step", text, "", None)))
+    return frames
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """Return an exception if it survives a round trip through pickle, else None."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None
+    return error
+
+
+def _die_with_parent(life: Any) -> None:
+    """Found a process group, and have the kernel kill it when the parent ends, however it does.
+
+    The life pipe's end raises a signal for whoever asked for one, within milliseconds, also while the GIL is held and
+    also if the process is stopped. PR_SET_PDEATHSIG would follow the thread that created us instead.
+    """
+    os.setpgid(0, 0)
+    if hasattr(fcntl, "F_SETSIG"):
+        own = os.open(f"/proc/self/fd/{life.fileno()}", os.O_RDONLY)  # opened anew: flags belong to an opening
+        fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
+        poll = select.poll()
+        poll.register(own, select.POLLIN)
+        if poll.poll(0):  # it had ended before we asked
+            os.killpg(0, signal.SIGKILL)
+        life.close()
+    else:
+        threading.Thread(target=_kill_at_end_of, args=(life,), daemon=True).start()
+
+
+def _kill_at_end_of(life: Any) -> None:
+    with contextlib.suppress(OSError):
+        select.select([life], [], [])
+    os.killpg(0, signal.SIGKILL)
+
+
+def _limit_threads(threads: int) -> None:
+    """Cap the threads of BLAS and OpenMP, loaded already or later: workers share the cores among themselves."""
+    import threadpoolctl
+
+    for variable in THREAD_VARIABLES:
+        os.environ[variable] = str(threads)
+    threadpoolctl.threadpool_limits(threads)
+
+
+class _NamedStream(io.TextIOBase):
+    """A stream to a descriptor that puts the worker's name before each line, and writes whole lines at once."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        self._put(lines)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._line:
+            self._put([self._line])
+            self._line = ""
+
+    def _put(self, lines: list[str]) -> None:
+        if lines:
+            text = "".join(f"[{self._name}] {line}\n" for line in lines)
+            with contextlib.suppress(OSError):
+                os.write(self._fd, text.encode(errors="backslashreplace"))

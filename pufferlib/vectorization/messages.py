@@ -1,0 +1,161 @@
+"""What a VecEnv and its workers say to each other; plain data, the same for threads of control near and far."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from typing import Any, NamedTuple
+
+from pufferlib.emulation.rows import RowEnv
+from pufferlib.errors import WorkerError
+
+__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Ready", "Reply", "Reset", "ResetOrder"]
+
+
+class EnvFace(NamedTuple):
+    """What a learner sees of an environment: probed in a worker, never in the trainer's process."""
+
+    num_agents: int
+    multi_agent: bool
+    observation_space: Any
+    action_space: Any
+    observation_layout: Any
+    action_layout: Any
+    observation_layouts: tuple[Any, ...]  # one a place
+    action_layouts: tuple[Any, ...]  # one a place
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+
+    @classmethod
+    def of(cls, env: RowEnv) -> EnvFace:
+        """Return the face of an environment."""
+        return cls(
+            env.num_agents,
+            env.multi_agent,
+            env.observation_space,
+            env.action_space,
+            env.observation_layout,
+            env.action_layout,
+            tuple(getattr(env, "observation_layouts", (env.observation_layout,) * env.num_agents)),
+            tuple(getattr(env, "action_layouts", (env.action_layout,) * env.num_agents)),
+            dict(getattr(env.env, "metadata", None) or {}),
+            getattr(env.env, "render_mode", None),
+            getattr(env.env, "spec", None),
+        )
+
+
+# ------------------------------------------------------------------------------------------------ to a worker
+
+
+class ResetOrder(NamedTuple):
+    """Reset one environment into a lap of its rows."""
+
+    env_id: int
+    lap: int
+    seed: int | None
+    options: dict[str, Any] | None
+
+
+class Reset(NamedTuple):
+    """Reset these environments, in this order."""
+
+    orders: list[ResetOrder]
+
+
+class Call(NamedTuple):
+    """Do ``action`` ("call", "get" or "set") with attribute ``name`` of these environments, and reply."""
+
+    ticket: int
+    action: str
+    name: str
+    env_ids: list[int]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------ from a worker
+
+
+class Ready(NamedTuple):
+    """All environments of the worker exist."""
+
+    worker: int
+    face: EnvFace
+
+
+class Done(NamedTuple):
+    """The rows of these environments are written. overs: whose episode is over. infos: not empty, with ids."""
+
+    env_ids: list[int]
+    overs: list[bool]
+    infos: list[dict[str, Any]]
+
+
+class Failed(NamedTuple):
+    """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled."""
+
+    env_id: int | None
+    worker: int
+    phase: str
+    summary: str
+    remote_traceback: str
+    exception: BaseException | None
+
+    @classmethod
+    def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException) -> Failed:
+        """Return the message about an exception."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error)
+
+    def error(self) -> WorkerError:
+        """Return what the user sees."""
+        who = f"worker {self.worker}"
+        if self.env_id is not None:
+            who = f"environment {self.env_id} ({who})"
+        error = WorkerError(
+            f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback.rstrip()}",
+            env_id=self.env_id,
+            worker=self.worker,
+            remote_traceback=self.remote_traceback,
+        )
+        error.__cause__ = self.exception
+        return error
+
+
+class Reply(NamedTuple):
+    """The answer to a Call: one result an environment, or what failed."""
+
+    ticket: int
+    worker: int
+    results: list[Any]
+    failed: Failed | None
+
+
+class Died(NamedTuple):
+    """The worker's process has ended though nobody asked it to. exitcode: negative for a signal."""
+
+    worker: int
+    exitcode: int | None
+    env_ids: range
+
+    def error(self) -> WorkerError:
+        """Return what the user sees."""
+        code = self.exitcode
+        if code is not None and code < 0:
+            how = f"was killed by signal {-code} ({_signal_name(-code)})"
+        else:
+            how = f"ended with exit code {code}"
+        return WorkerError(
+            f"worker {self.worker}, with environments {self.env_ids[0]} to {self.env_ids[-1]}, {how}; "
+            "call reset to start it again with new environments, or close",
+            worker=self.worker,
+            exitcode=code,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

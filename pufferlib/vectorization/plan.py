@@ -1,0 +1,143 @@
+"""Counts and seeds: how many of what, who steps which environments, and what each is seeded with."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+
+__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus"]
+
+AUTORESET_MODES = ("next_step", "same_step", "disabled")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checked counts. ``shares[w]`` are the environments of worker w, contiguous; sizes differ by one at most."""
+
+    num_envs: int
+    num_workers: int
+    batch_size: int
+    shares: tuple[range, ...]
+
+    @classmethod
+    def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
+        """Return the plan for these counts, defaults filled in. Raises PlanError for impossible ones."""
+        num_envs = _count("num_envs", num_envs)
+        num_workers = min(num_envs, available_cpus()) if num_workers is None else _count("num_workers", num_workers)
+        batch_size = num_envs if batch_size is None else _count("batch_size", batch_size)
+        if num_workers > num_envs:
+            raise PlanError(f"num_workers={num_workers} is more than num_envs={num_envs}; use 1 to {num_envs}")
+        if batch_size > num_envs:
+            raise PlanError(f"batch_size={batch_size} is more than num_envs={num_envs}; use 1 to {num_envs}")
+        bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
+        shares = tuple(range(start, stop) for start, stop in itertools.pairwise(bounds))
+        return cls(num_envs, num_workers, batch_size, shares)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether every batch holds all environments, ordered by env id."""
+        return self.batch_size == self.num_envs
+
+
+def _count(name: str, value: object) -> int:
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
+    except TypeError:
+        raise PlanError(f"{name}={value!r} is not a whole number; use 1 or more") from None
+    if isinstance(value, bool) or count < 1:
+        raise PlanError(f"{name}={value!r} is impossible; use 1 or more")
+    return count
+
+
+def available_cpus() -> int:
+    """Return how many CPUs this process may keep busy: its affinity, cut by the cgroup's quota; at least 1."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cpus, _cgroup_cpus()))
+
+
+def _cgroup_cpus(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the whole CPUs of the tightest quota above this process (cgroup v1 or v2), or a large number."""
+    limit = 1 << 30
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return limit
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root if not controllers else root / "cpu"
+        folder = base / path.lstrip("/")
+        for level in (folder, *folder.parents):  # inside a container the path may not exist; its root does
+            quota, period = _quota(level)
+            if quota > 0:
+                limit = min(limit, max(1, quota // period))
+            if level == base:
+                break
+    return limit
+
+
+def _quota(folder: Path) -> tuple[int, int]:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+            return (-1 if quota == "max" else int(quota)), int(period)
+        return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return -1, 1
+
+
+class Seeds:
+    """Seeds of the environments' first resets, all from one seed.
+
+    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``; where two would meet, the later one
+    draws again, so that no two environments ever play the same episodes.
+    """
+
+    def __init__(self, seed: int | None, num_envs: int) -> None:
+        self.entropy = np.random.SeedSequence(seed).entropy
+        self._used: set[int] = set()
+        self._first = [self.draw(env_id) for env_id in range(num_envs)]
+
+    def __getitem__(self, env_id: int) -> int:
+        return self._first[env_id]
+
+    def draw(self, env_id: int, restarts: int = 0) -> int:
+        """Return a seed that no environment has had, for its first reset or after its n-th restart."""
+        sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
+        num_words = 1
+        while True:
+            seed = int(sequence.generate_state(num_words)[-1]) & 0x7FFFFFFF
+            if seed not in self._used:
+                self._used.add(seed)
+                return seed
+            num_words += 1
+
+
+def checked_seed(seed: Any) -> int | None:
+    """Return ``seed`` as an int, or None. Raises PlanError."""
+    if seed is None:
+        return None
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise PlanError(f"seed={seed!r} is not a whole number; use None or 0 and more") from None
+    if number < 0:
+        raise PlanError(f"seed={seed!r} is negative; use None or 0 and more")
+    return number
+
+
+def listed_seeds(seeds: Sequence[Any], num_envs: int) -> list[int | None]:
+    """Return one seed an environment from a list of them. Raises PlanError if the count is off."""
+    if len(seeds) != num_envs:
+        raise PlanError(f"{len(seeds)} seeds for {num_envs} environments; give one each, or a single number")
+    return [checked_seed(seed) for seed in seeds]

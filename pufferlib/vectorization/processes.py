@@ -1,0 +1,312 @@
+"""Multiprocessing and Pool: workers in processes of their own, over shared memory and one socket pair each."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import socket
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pufferlib.errors import PlanError, PlatformError
+from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.doorbell import Channel, message_of, pickled_frame, step_frame, yield_core
+from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
+from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
+from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.vecenv import VecEnv
+from pufferlib.vectorization.worker import WorkerTask, require_same_face
+
+__all__ = ["Multiprocessing", "Pool", "ProcessCrew"]
+
+SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
+_SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
+_CLOSE_S = 5.0  # a worker gets this long to close its environments
+
+
+class _Processes(VecEnv):
+    backend_arguments = ("worker_threads", "spin")
+
+    def _make_crew(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Crew:
+        tasks = [task(index, share) for index, share in enumerate(plan.shares)]
+        return ProcessCrew(tasks, context=context, entropy=entropy, **kwargs)
+
+
+class Multiprocessing(_Processes):
+    """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
+
+    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP and torch in each worker, None to leave
+    them alone; ``spin`` (default 50): how often a waiting process yields its core before it sleeps.
+    """
+
+    backend = "multiprocessing"
+
+
+class Pool(_Processes):
+    """A VecEnv whose workers are processes; batches hold the first environments to finish.
+
+    Its use begins where ``num_envs`` is more than ``batch_size``. backend_kwargs: as for Multiprocessing.
+    """
+
+    backend = "pool"
+    first_finished = True
+
+
+class ProcessCrew(Crew):
+    """Workers as processes. One socket pair each carries requests there and answers back."""
+
+    def __init__(
+        self,
+        tasks: Sequence[WorkerTask],
+        *,
+        context: str | None,
+        entropy: Any,
+        worker_threads: int | None = 1,
+        spin: int = SPIN,
+    ) -> None:
+        if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
+            raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
+        if not isinstance(spin, int) or spin < 0:
+            raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
+        self.shares = tuple(task.env_ids for task in tasks)
+        self.dead: set[int] = set()
+        self._tasks = tasks
+        self._context = start_method(context)
+        self._entropy = entropy
+        self._worker_threads = worker_threads
+        self._spin = spin
+        self._selector = selectors.DefaultSelector()
+        self._life = LifePipe()
+        self._channels: dict[int, Channel] = {}
+        self._processes: dict[int, Process] = {}
+        self._flushing: set[int] = set()  # workers whose socket was full
+        self._slab: Slab | None = None
+        self._all_steps: dict[int, list[tuple[int, bytes]]] = {}
+        self._face: EnvFace | None = None
+        self._owner = os.getpid()
+        self._closed = False
+        _open_crews.add(self)
+
+    # ------------------------------------------------------------------------------------------- beginning
+
+    def start(self) -> EnvFace:
+        try:
+            for worker in range(len(self._tasks)):
+                self._start_worker(worker, self._context)
+            faces = self._await_ready(set(range(len(self._tasks))))
+            for worker in range(1, len(self._tasks)):
+                require_same_face(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
+        except BaseException:
+            self.close()
+            raise
+        self._face = faces[0]
+        return faces[0]
+
+    def _start_worker(self, worker: int, context: str) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            launch = Launch(
+                index=worker,
+                task=self._tasks[worker],
+                sock=theirs,
+                life=self._life.reader,
+                entropy=self._entropy,
+                worker_threads=self._worker_threads,
+                spin=self._spin,
+            )
+            process = Process(launch, context)
+        except OSError as error:
+            ours.close()
+            raise PlatformError(
+                error.errno,
+                f"worker {worker} of {len(self._tasks)} could not be started ({error.strerror}); "
+                "use fewer workers, or raise the limit on processes or open files",
+            ) from error
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        channel = Channel(ours)
+        self._channels[worker] = channel
+        self._processes[worker] = process
+        self._selector.register(channel, selectors.EVENT_READ, worker)
+        if process.death_fd is not None:
+            self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
+
+    def _await_ready(self, awaited: set[int]) -> dict[int, EnvFace]:
+        faces: dict[int, EnvFace] = {}
+        while awaited - set(faces):
+            for message in self.poll(None):
+                if isinstance(message, Ready):
+                    faces[message.worker] = message.face
+                elif isinstance(message, (Failed, Died)):
+                    raise message.error()
+        return faces
+
+    def attach(self, shape: SlabShape) -> Slab:
+        self._slab = Slab.shared(shape)
+        for worker in self._channels:
+            self._give_slab(worker)
+        return self._slab
+
+    def _give_slab(self, worker: int) -> None:
+        assert self._slab is not None and self._slab.fd is not None
+        channel = self._channels[worker]
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll says so
+            socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
+            channel.post(pickled_frame(self._slab.shape))
+
+    def revive(self) -> list[int]:
+        revived = sorted(self.dead)
+        if not revived:
+            return []
+        for worker in revived:
+            # A process that has grown threads meanwhile must not be forked.
+            self._start_worker(worker, start_method(None) if self._context == "fork" else self._context)
+        self.dead.clear()
+        faces = self._await_ready(set(revived))
+        for worker in revived:
+            assert self._face is not None
+            require_same_face(self._face, self.shares[0][0], faces[worker], self.shares[worker][0])
+            self._give_slab(worker)
+        return [env_id for worker in revived for env_id in self.shares[worker]]
+
+    # ---------------------------------------------------------------------------------------- step by step
+
+    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
+        by_worker: dict[int, tuple[list[int], list[int]]] = {}
+        worker_of = self._worker_of
+        for env_id, lap in zip(env_ids, laps, strict=True):
+            ids, own_laps = by_worker.setdefault(worker_of[env_id], ([], []))
+            ids.append(env_id)
+            own_laps.append(lap)
+        for worker, (ids, own_laps) in by_worker.items():
+            self._post(worker, step_frame(ids, own_laps))
+
+    def step_all(self, lap: int) -> None:
+        frames = self._all_steps.get(lap)
+        if frames is None:
+            frames = self._all_steps[lap] = [
+                (worker, step_frame(share, [lap] * len(share))) for worker, share in enumerate(self.shares)
+            ]
+        for worker, frame in frames:
+            self._post(worker, frame)
+
+    def send(self, worker: int, request: Reset | Call) -> None:
+        self._post(worker, pickled_frame(request))
+
+    @property
+    def _worker_of(self) -> list[int]:
+        return [worker for worker, share in enumerate(self.shares) for _ in share]
+
+    def _post(self, worker: int, frame: bytes) -> None:
+        channel = self._channels[worker]
+        channel.post(frame)
+        if not channel.flush() and worker not in self._flushing:
+            self._flushing.add(worker)
+            self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+
+    def poll(self, timeout: float | None) -> list[Any]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for _ in range(self._spin):
+            events = self._selector.select(0)
+            if events:
+                return self._answers(events)
+            yield_core()
+        while True:
+            left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - time.monotonic())
+            events = self._selector.select(max(0.0, left))
+            messages = self._answers(events)
+            if messages or (deadline is not None and time.monotonic() >= deadline):
+                return messages
+
+    def _answers(self, events: list[tuple[selectors.SelectorKey, int]]) -> list[Any]:
+        messages: list[Any] = []
+        for key, mask in events:
+            worker: int = key.data
+            channel = self._channels.get(worker)
+            if channel is None:  # its death was seen through the other descriptor
+                continue
+            if mask & selectors.EVENT_WRITE and channel.flush():
+                self._flushing.discard(worker)
+                self._selector.modify(channel, selectors.EVENT_READ, worker)
+            frames, closed = channel.arrived()
+            messages += map(message_of, frames)
+            if closed or key.fileobj is not channel:
+                messages.append(self._bury(worker))
+        return messages
+
+    def _bury(self, worker: int) -> Died:
+        """Forget a worker that has ended, or has closed its end, which it does at no other time."""
+        exitcode = self._forget(worker, grace_s=1.0)
+        self.dead.add(worker)
+        return Died(worker, exitcode, self.shares[worker])
+
+    def _forget(self, worker: int, grace_s: float) -> int | None:
+        channel, process = self._channels.pop(worker), self._processes.pop(worker)
+        self._flushing.discard(worker)
+        self._selector.unregister(channel)
+        if process.death_fd is not None:
+            self._selector.unregister(process.death_fd)
+        channel.close()
+        return process.end(grace_s)
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def close(self) -> list[Any]:
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the workers
+            return []
+        self._closed = True
+        _open_crews.discard(self)
+        messages: list[Any] = []
+        for channel in self._channels.values():
+            with contextlib.suppress(OSError):
+                channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
+        deadline = time.monotonic() + _CLOSE_S
+        while self._channels and time.monotonic() < deadline:
+            messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
+        for worker in list(self._channels):
+            pid = self._processes[worker].pid
+            self._forget(worker, grace_s=0.0)
+            warnings.warn(
+                f"worker {worker} (process {pid}) did not close its environments in {_CLOSE_S:.0f} s and was killed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._selector.close()
+        self._life.close()
+        return [message for message in messages if isinstance(message, Failed)]
+
+    def leave_in_child(self) -> None:
+        """In a forked child: close the ends that only the parent may hold, so that its death is seen."""
+        for channel in self._channels.values():
+            channel.close()
+        self._life.leave()
+
+
+_open_crews: weakref.WeakSet[ProcessCrew] = weakref.WeakSet()
+
+
+def _leave_all_in_child() -> None:
+    for crew in list(_open_crews):
+        crew.leave_in_child()
+    _open_crews.clear()
+
+
+def _close_all() -> None:
+    for crew in list(_open_crews):
+        crew.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_in_child)
+atexit.register(_close_all)

@@ -1,0 +1,76 @@
+"""Serial: all environments in the calling process, stepped in turn. The plain case, and the one to debug with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.messages import Call, EnvFace, Failed, Ready, Reset
+from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.vecenv import VecEnv
+from pufferlib.vectorization.worker import Worker, WorkerTask
+
+__all__ = ["Serial"]
+
+
+class Serial(VecEnv):
+    """A VecEnv whose environments run in this process, each stepped as soon as its action is sent."""
+
+    backend = "serial"
+
+    def _make_crew(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Crew:
+        return InPlace(task(0, range(plan.num_envs)))
+
+
+class InPlace(Crew):
+    """One worker, run at once whenever it is asked for something."""
+
+    def __init__(self, task: WorkerTask) -> None:
+        self.shares = (task.env_ids,)
+        self.dead = set()
+        self._messages: list[Any] = []
+        self._worker = Worker(task, self._messages.append)
+
+    def start(self) -> EnvFace:
+        self._worker.build()
+        for message in self.poll(0):
+            if isinstance(message, Ready):
+                return message.face
+            assert isinstance(message, Failed), message
+            self.close()
+            raise message.error()
+        raise AssertionError("a worker's build always answers")
+
+    def attach(self, shape: SlabShape) -> Slab:
+        slab = Slab.private(shape)
+        self._worker.attach(slab)
+        return slab
+
+    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
+        self._worker.step(env_ids, laps)
+
+    def step_all(self, lap: int) -> None:
+        env_ids = self.shares[0]
+        self._worker.step(env_ids, [lap] * len(env_ids))
+
+    def send(self, worker: int, request: Reset | Call) -> None:
+        if isinstance(request, Reset):
+            self._worker.reset(request)
+        else:
+            self._worker.call(request)
+
+    def poll(self, timeout: float | None) -> list[Any]:
+        messages = self._messages[:]
+        self._messages.clear()
+        return messages
+
+    def revive(self) -> list[int]:
+        return []
+
+    def close(self) -> list[Any]:
+        self._worker.close()
+        return self.poll(0)

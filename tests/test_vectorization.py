@@ -1,0 +1,92 @@
+"""The laws of VecEnv, on every backend."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mock_envs import HashEnv, TagEnv
+
+import pufferlib
+
+BACKENDS = ("serial", "multiprocessing", "pool")
+
+
+def trajectories(vec: pufferlib.VecEnv, num_batches: int) -> dict[int, list[Any]]:
+    """Play actions that each environment's own rows determine; return every environment's rows and infos in order."""
+    seen: dict[int, list[Any]] = {env_id: [] for env_id in range(vec.num_envs)}
+    vec.async_reset()
+    for _ in range(num_batches):
+        batch = vec.recv()
+        n = vec.agents_per_env
+        infos: dict[int, list[Any]] = {}
+        for info in batch.infos:
+            if "episode" in info:
+                info["episode"].pop("t")
+            if "final_info" in info and "episode" in info["final_info"]:
+                info["final_info"]["episode"] = None
+            infos.setdefault(info["env_id"], []).append(repr(sorted(info.items(), key=str)))
+        for index, env_id in enumerate(batch.env_ids.tolist()):
+            rows = slice(index * n, (index + 1) * n)
+            columns = (batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks)
+            seen[env_id].append(tuple(column[rows].tobytes() for column in columns) + (tuple(infos.get(env_id, ())),))
+            assert batch.agent_ids[rows].tolist() == list(range(env_id * n, (env_id + 1) * n))
+        vec.send(batch.observations.reshape(len(batch.rewards), -1)[:, 0].astype(np.int64) % 3)
+    return seen
+
+
+def assert_same_prefixes(expected: dict[int, list[Any]], found: dict[int, list[Any]]) -> None:
+    for env_id, rows in found.items():
+        assert rows == expected[env_id][: len(rows)], f"environment {env_id} differs"
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_trajectories_are_bit_identical_on_every_backend(data: st.DataObject) -> None:
+    num_envs = data.draw(st.integers(1, 9), "num_envs")
+    num_workers = data.draw(st.integers(1, num_envs), "num_workers")
+    batch_size = data.draw(st.integers(1, num_envs), "batch_size")
+    seed = data.draw(st.integers(0, 2**40), "seed")
+    mode = data.draw(st.sampled_from(["next_step", "same_step"]), "mode")
+    delay_s = data.draw(st.sampled_from([0.0, 0.002]), "delay")
+    creator = functools.partial(HashEnv, max_delay_s=delay_s)
+    with pufferlib.make(creator, num_envs=num_envs, seed=seed, autoreset_mode=mode) as vec:
+        expected = trajectories(vec, 30)
+    for backend in BACKENDS:
+        counts = dict(num_envs=num_envs, num_workers=num_workers, batch_size=batch_size)
+        with pufferlib.make(creator, backend=backend, seed=seed, autoreset_mode=mode, **counts) as vec:
+            found = trajectories(vec, 30)
+        assert_same_prefixes(expected, found)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_carry_their_ids(backend: str) -> None:
+    with pufferlib.make(TagEnv, backend=backend, num_envs=5, num_workers=2, batch_size=3) as vec:
+        vec.async_reset()
+        for _ in range(20):
+            batch = vec.recv()
+            assert np.array_equal(batch.observations[:, 0], np.repeat(batch.env_ids, 2))
+            assert np.array_equal(batch.observations[:, 1], batch.agent_ids % 2)
+            assert np.array_equal(batch.masks, batch.observations[:, 2] > 0)
+            assert np.array_equal(batch.terminations, batch.observations[:, 2] == 4)
+            vec.send(batch.agent_ids % 3)
+            assert batch.rewards.dtype == np.float32
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_batch_is_valid_until_the_second_recv_after_it(backend: str) -> None:
+    with pufferlib.make(TagEnv, backend=backend, num_envs=4, num_workers=2, batch_size=2, debug=True) as vec:
+        vec.async_reset()
+        old: list[tuple[Any, Any]] = []
+        for _ in range(12):
+            batch = vec.recv()
+            old.append((batch.observations, batch.observations.copy()))
+            for array, copy in old[-2:]:
+                assert np.array_equal(array, copy)
+            if len(old) > 2:
+                assert np.isnan(old[-3][0]).all(), "debug=True must poison what has expired"
+            vec.send(np.zeros(4, np.int64))
