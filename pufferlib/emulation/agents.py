@@ -1,0 +1,109 @@
+"""What is known of each agent of a PettingZoo environment: its spaces, their layouts, and where its action mask is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_space, pack_mask
+from pufferlib.emulation.single_agent import own_space
+from pufferlib.errors import SpaceError
+from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+
+__all__ = ["Agent", "Agents"]
+
+
+class Agent:
+    """One agent's layouts, and the checks that its first observations still get."""
+
+    def __init__(
+        self,
+        raw_action_space: gymnasium.Space[Any],
+        observation_layout: Layout,
+        action_layout: ActionLayout,
+        masked: bool,
+        check: str,
+    ) -> None:
+        self.raw_action_space = raw_action_space
+        self.observation_layout = observation_layout
+        self.action_layout = action_layout
+        self.masked = masked  # info["action_mask"] is a leaf of the observation
+        self._always = check == "always"
+        self._checks_left = 2
+
+    def observed(self, name: Any, observation: Any, info: Any) -> Any:
+        """Return the observation as ``observation_layout`` packs it. Raises SpaceError if it does not fit."""
+        if self.masked:
+            mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
+            observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
+        if self._checks_left:
+            try:
+                self.observation_layout.check(observation)
+            except SpaceError as error:
+                raise SpaceError(f"agent {name!r}: {error}") from None
+            if not self._always:
+                self._checks_left -= 1
+        return observation
+
+
+class Agents:
+    """The agents of one parallel environment, described when first asked for.
+
+    fixed: the environment has ``possible_agents``, and so every agent's spaces for good; else an agent of the same
+    name may have other spaces in the next episode.
+    """
+
+    def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str, fixed: bool) -> None:
+        self._env = env
+        self._bounds = bounds
+        self._action_mask = action_mask
+        self._check = check
+        self._fixed = fixed
+        self._by_name: dict[Any, Agent] = {}
+        # Layouts by the identity of the space (kept alive beside it), so that equal agents share one; of this episode
+        # and of the last one, as some environments make new spaces in each.
+        self._layouts: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+        self._older: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+
+    def new_episode(self) -> None:
+        """Ask for the spaces anew, unless they are fixed."""
+        if not self._fixed:
+            self._by_name = {}
+            self._older, self._layouts = self._layouts, {}
+
+    def __getitem__(self, name: Any) -> Agent:
+        agent = self._by_name.get(name)
+        if agent is None:
+            agent = self.describe(self._env.observation_space(name), self._env.action_space(name))
+            self._by_name[name] = agent
+        return agent
+
+    def describe(self, observation_space: Any, action_space: Any) -> Agent:
+        """Return what an agent of these two spaces would be."""
+        raw_action_space = own_space(action_space)
+        size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
+        observed = self._layout(observation_space, size)
+        acted = self._layout(action_space, -1)
+        return Agent(raw_action_space, observed, acted, size is not None, self._check)
+
+    def _layout(self, space: Any, size: int | None) -> Any:
+        """size: of the mask to add to an observation space; -1: an action space."""
+        key = (id(space), size)
+        known = self._layouts.get(key) or self._older.get(key)
+        if known is None:
+            own = own_space(space)
+            if size == -1:
+                layout: Any = action_layout(own, **self._bounds)
+            else:
+                layout = observation_layout(own if size is None else masked_space(own, size), **self._bounds)
+            known = (space, layout)
+        self._layouts[key] = known
+        return known[1]
+
+
+def has_mask(space: Any) -> bool:
+    """Return whether observations of this space have a leaf "action_mask" at the top."""
+    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces

@@ -1,0 +1,181 @@
+"""One kind of row for agents whose spaces differ: as large as the largest, and what takes each agent's in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.errors import SpaceError
+from pufferlib.layout import ActionLayout, Layout
+
+__all__ = ["action_reader", "common_action_space", "common_observation_space", "observation_writer"]
+
+Array = np.ndarray[Any, Any]
+
+
+def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
+    """Return the space of a row that holds any of these agents' flat observations.
+
+    Equal flat spaces: that space. One dtype: a 1-D Box of it of the largest size, smaller observations raveled and
+    zero-padded at the end. Several dtypes: a uint8 Box of the bytes of the largest, padded likewise.
+    """
+    flats = [layout.flat_space for layout in layouts]
+    if all(flat is flats[0] or flat == flats[0] for flat in flats):
+        return flats[0]
+    if len({layout.dtype for layout in layouts}) > 1:
+        return spaces.Box(0, 255, (max(_nbytes(layout) for layout in layouts),), np.uint8)
+    size = max(int(np.prod(layout.shape)) for layout in layouts)
+    dtype = layouts[0].dtype
+    low, high = np.zeros(size, dtype), np.zeros(size, dtype)
+    for flat in flats:
+        flat_low, flat_high = _range(flat)
+        low[: flat_low.size] = np.minimum(low[: flat_low.size], flat_low)
+        high[: flat_high.size] = np.maximum(high[: flat_high.size], flat_high)
+    return spaces.Box(low, high, (size,), dtype.type)
+
+
+def observation_writer(layout: Layout, row_space: gymnasium.Space[Any]) -> Callable[[Any, Array], None]:
+    """Return write(observation, row) for an agent of this layout; row: a view of one row of row_space.
+
+    Raises SpaceError if the agent's flat observation does not fit.
+    """
+    flat = layout.flat_space
+    if flat is row_space or (layout.shape == row_space.shape and flat.dtype == row_space.dtype):
+        return layout.pack
+    shape, dtype, pack = layout.shape, layout.dtype, layout.pack
+    assert row_space.shape is not None
+    one_dimensional = isinstance(row_space, spaces.Box) and len(row_space.shape) == 1
+    size = int(np.prod(shape))
+    if one_dimensional and dtype == row_space.dtype and size <= row_space.shape[0]:
+
+        def write(observation: Any, row: Array) -> None:
+            pack(observation, row[:size].reshape(shape))
+            row[size:] = 0
+
+        return write
+
+    nbytes = _nbytes(layout)
+    if one_dimensional and row_space.dtype == np.uint8 and nbytes <= row_space.shape[0]:
+
+        def write_bytes(observation: Any, row: Array) -> None:
+            pack(observation, row[:nbytes].view(dtype).reshape(shape))
+            row[nbytes:] = 0
+
+        return write_bytes
+
+    raise SpaceError(
+        f"an agent's flat observation space {flat} does not fit rows of {row_space}; pass observation_space= and "
+        "action_space=, each as large as any agent's"
+    )
+
+
+def _nbytes(layout: Layout) -> int:
+    return int(np.prod(layout.shape)) * layout.dtype.itemsize
+
+
+def _range(flat: gymnasium.Space[Any]) -> tuple[Array, Array]:
+    """Return the least and greatest value of each element of a flat space, raveled."""
+    if isinstance(flat, spaces.Box):
+        return flat.low.ravel(), flat.high.ravel()
+    parts = _parts(flat)
+    return parts.start, parts.start + parts.nvec - 1
+
+
+class _Parts(NamedTuple):
+    """A flat action space as choices and reals, either of which may be empty."""
+
+    nvec: Array  # (choices,) int64
+    start: Array  # (choices,) int64
+    low: Array  # (reals,)
+    high: Array  # (reals,)
+
+
+_NO_CHOICES = np.zeros(0, np.int64)
+_NO_REALS = np.zeros(0, np.float32)
+
+
+def _parts(flat: gymnasium.Space[Any]) -> _Parts:
+    if isinstance(flat, spaces.Discrete):
+        return _Parts(np.array([flat.n], np.int64), np.array([flat.start], np.int64), _NO_REALS, _NO_REALS)
+    if isinstance(flat, spaces.MultiDiscrete):
+        nvec = flat.nvec.ravel().astype(np.int64)
+        start = np.ravel(getattr(flat, "start", np.zeros_like(nvec))).astype(np.int64)  # since gymnasium 1.0
+        return _Parts(nvec, start, _NO_REALS, _NO_REALS)
+    if isinstance(flat, spaces.MultiBinary):
+        size = int(np.prod(flat.shape))
+        return _Parts(np.full(size, 2, np.int64), np.zeros(size, np.int64), _NO_REALS, _NO_REALS)
+    if isinstance(flat, spaces.Box):
+        return _Parts(_NO_CHOICES, _NO_CHOICES, flat.low.ravel(), flat.high.ravel())
+    assert isinstance(flat, spaces.Tuple)
+    choices, reals = (_parts(part) for part in flat.spaces)
+    return _Parts(choices.nvec, choices.start, reals.low, reals.high)
+
+
+def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]:
+    """Return the space of an action row for any of these agents.
+
+    Equal flat spaces: that space. Else as many choices and reals as the agent with the most has, each as wide as the
+    widest: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
+    """
+    flats = [layout.flat_space for layout in layouts]
+    if all(flat is flats[0] or flat == flats[0] for flat in flats):
+        return flats[0]
+    parts = [_parts(flat) for flat in flats]
+    if all(isinstance(flat, spaces.Discrete) for flat in flats):
+        starts = {int(part.start[0]) for part in parts}
+        return spaces.Discrete(int(max(part.nvec[0] for part in parts)), start=starts.pop() if len(starts) == 1 else 0)
+    nvec = np.zeros(max(part.nvec.size for part in parts), np.int64)
+    for part in parts:
+        nvec[: part.nvec.size] = np.maximum(nvec[: part.nvec.size], part.nvec)
+    reals = [part for part in parts if part.low.size]
+    if not reals:
+        return spaces.MultiDiscrete(nvec)
+    dtype = np.result_type(*[part.low.dtype for part in reals])
+    size = max(part.low.size for part in reals)
+    low, high = np.full(size, np.inf), np.full(size, -np.inf)
+    for part in reals:
+        low[: part.low.size] = np.minimum(low[: part.low.size], part.low)
+        high[: part.high.size] = np.maximum(high[: part.high.size], part.high)
+    box = spaces.Box(low.astype(dtype), high.astype(dtype), (size,), dtype.type)
+    return spaces.Tuple([spaces.MultiDiscrete(nvec), box]) if nvec.size else box
+
+
+def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
+    """Return read(row) giving the agent's raw action; row: an array, or a pair of them where row_space is a Tuple.
+
+    Of a larger row an agent reads its own elements; choices beyond its own become its last, reals are clipped.
+    Raises SpaceError if row_space has fewer choices or reals than the agent.
+    """
+    flat, unpack = layout.flat_space, layout.unpack
+    if flat is row_space or flat == row_space:
+        return unpack
+    own, row = _parts(flat), _parts(row_space)
+    choices, reals = own.nvec.size, own.low.size
+    if choices > row.nvec.size or reals > row.low.size or (own.nvec > row.nvec[:choices]).any():
+        raise SpaceError(
+            f"an agent's flat action space {flat} does not fit rows of {row_space}; pass observation_space= and "
+            "action_space=, each as large as any agent's"
+        )
+    paired = isinstance(row_space, spaces.Tuple)
+    last, shift, row_start = own.nvec - 1, own.start, row.start[:choices]
+    low, high = own.low, own.high
+
+    def read_choices(values: Any) -> Array:
+        return np.clip(np.ravel(values)[:choices] - row_start, 0, last) + shift
+
+    def read_reals(values: Any) -> Array:
+        return np.clip(np.ravel(values)[:reals], low, high).astype(low.dtype)
+
+    def read(values: Any) -> Any:
+        if isinstance(flat, spaces.Tuple):
+            return unpack((read_choices(values[0]), read_reals(values[1])))
+        if isinstance(flat, spaces.Box):
+            return unpack(read_reals(values[1] if paired else values).reshape(flat.shape))
+        chosen = read_choices(values[0] if paired else values)
+        return unpack(chosen.reshape(flat.shape).astype(flat.dtype))
+
+    return read

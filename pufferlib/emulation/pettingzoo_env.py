@@ -1,0 +1,274 @@
+"""PettingZoo environments with flat spaces, life cycle and all, around PettingZoo environments and PufferEnvs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.agents import Agents
+from pufferlib.emulation.infos import own
+from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
+from pufferlib.emulation.pettingzoo_rows import as_parallel, probe, split_reset
+from pufferlib.emulation.single_agent import Resetter
+from pufferlib.environment import PufferEnv
+from pufferlib.errors import CallError
+from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+
+__all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
+
+Array = np.ndarray[Any, Any]
+
+
+def flat_row(layout: Layout, observation: Any) -> Any:
+    """Return a new flat observation, a NumPy scalar for a Discrete space."""
+    row = np.empty(layout.shape, layout.dtype)
+    layout.pack(observation, row)
+    return row[()] if isinstance(layout.flat_space, spaces.Discrete) else row
+
+
+class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):
+    """A PettingZoo parallel environment with flat spaces around a parallel or an AEC one.
+
+    Agents come and go as in the raw environment, in dicts keyed by agent; each has its own spaces, and
+    ``observation_layout(agent)`` and ``action_layout(agent)``. There are ``possible_agents`` if the raw environment has
+    them. ``env`` is the raw environment; attributes that are not found here are looked up there. Observations and infos
+    that are returned belong to the caller; infos have the agent's "action_mask" wherever the environment gives one.
+
+    Raises SpaceError for spaces that cannot be flattened and for observations that do not fit them; CallError for a
+    step before reset.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        max_agents: int | None = None,
+        observation_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        action_mask: bool | None = None,
+        check: str = "first",
+        **bounds: Any,
+    ) -> None:
+        self.env = env
+        self._kwargs = {
+            "max_agents": max_agents,
+            "observation_space": observation_space,
+            "action_space": action_space,
+            "action_mask": action_mask,
+            "check": check,
+            **bounds,
+        }
+        self._parallel = parallel = as_parallel(env)
+        self.metadata = getattr(parallel, "metadata", {})
+        self.render_mode = getattr(parallel, "render_mode", None)
+        possible = list(getattr(parallel, "possible_agents", None) or ()) or None
+        if possible is not None or action_mask is None:
+            action_mask, _ = probe(parallel, possible, action_mask)
+        self._agents = Agents(parallel, bounds, action_mask, check, possible is not None)
+        self._reset = Resetter(parallel, type(self.unwrapped).__name__)
+        self._was_reset = False
+
+    @property
+    def raw(self) -> Any:
+        """The environment that was wrapped."""
+        return self.env
+
+    @property
+    def wrap_kwargs(self) -> dict[str, Any]:
+        """The arguments with which it was wrapped."""
+        return dict(self._kwargs)
+
+    @property
+    def unwrapped(self) -> Any:
+        return getattr(self.env, "unwrapped", self.env)
+
+    @property
+    def agents(self) -> list[Any]:  # type: ignore[override]
+        """The agents alive now; none before the first reset."""
+        return list(self._parallel.agents) if self._was_reset else []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "env":
+            raise AttributeError(name)
+        return getattr(self._parallel, name)
+
+    def observation_space(self, agent: Any) -> gymnasium.Space[Any]:
+        return self._agents[agent].observation_layout.flat_space
+
+    def action_space(self, agent: Any) -> gymnasium.Space[Any]:
+        return self._agents[agent].action_layout.flat_space
+
+    def observation_layout(self, agent: Any) -> Layout:
+        """Return what converts this agent's flat observations and its original ones."""
+        return self._agents[agent].observation_layout
+
+    def action_layout(self, agent: Any) -> ActionLayout:
+        """Return what converts this agent's flat actions and its original ones."""
+        return self._agents[agent].action_layout
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+        observations, infos = split_reset(self._reset(seed, options))
+        self._agents.new_episode()
+        self._was_reset = True
+        self._known = set(self._parallel.agents)
+        return self._flat(observations, infos), self._infos(observations, infos)
+
+    def step(
+        self, actions: Mapping[Any, Any]
+    ) -> tuple[dict[Any, Any], dict[Any, float], dict[Any, bool], dict[Any, bool], dict[Any, dict[str, Any]]]:
+        if not self._was_reset:
+            raise CallError("step before reset; call reset() first")
+        raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
+        observations, rewards, terminations, truncations, infos = self._parallel.step(raw_actions)
+        self._known.update(self._parallel.agents)
+        flat = self._flat(observations, infos)
+        return flat, dict(rewards), dict(terminations), dict(truncations), self._infos(observations, infos)
+
+    def _raw_action(self, agent: Any, action: Any) -> Any:
+        if action is None:  # what AEC environments take from the dead
+            return None
+        layout = self._agents[agent].action_layout
+        return layout.unpack(action if len(layout.components) == 2 else np.asarray(action))
+
+    def _flat(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
+        flat = {}
+        for name, observation in observations.items():
+            if name not in self._known or observation is None:  # "common" things, and the dead of some environments
+                flat[name] = own(observation)
+                continue
+            agent = self._agents[name]
+            flat[name] = flat_row(agent.observation_layout, agent.observed(name, observation, infos.get(name)))
+        return flat
+
+    def _infos(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
+        owned = {name: {} if info is None else own(info) for name, info in infos.items()}
+        for name, observation in observations.items():
+            if isinstance(observation, dict) and name in self._known and ACTION_MASK in observation:
+                owned.setdefault(name, {}).setdefault(ACTION_MASK, own(observation[ACTION_MASK]))
+        return owned
+
+    def render(self) -> Any:
+        return self._parallel.render()
+
+    def state(self) -> Any:
+        return self._parallel.state()
+
+    def close(self) -> None:
+        close = getattr(self._parallel, "close", None)
+        if close is not None:
+            close()
+
+    def __str__(self) -> str:
+        return str(self.env)
+
+
+class NativeParallelEnv(ParallelEnv[str, Any, Any]):
+    """A PufferEnv as a PettingZoo parallel environment of agents "agent_0", "agent_1" … in the order of its rows.
+
+    An agent is listed while it is alive; ``env`` is the PufferEnv; what is returned belongs to the caller.
+    """
+
+    def __init__(self, env: PufferEnv) -> None:
+        validate(env)
+        self.env = env
+        self.metadata = dict(env.metadata)
+        self.render_mode = env.render_mode
+        self.possible_agents = [f"agent_{i}" for i in range(env.num_agents)]
+        self.agents: list[str] = []
+        self._observation_layout = observation_layout(env.single_observation_space)
+        self._action_layout = action_layout(env.single_action_space)
+        self._actions = np.zeros(
+            (env.num_agents, *(env.single_action_space.shape or ())), env.single_action_space.dtype
+        )
+        self._was_reset = False
+
+    @property
+    def raw(self) -> PufferEnv:
+        """The environment that was wrapped."""
+        return self.env
+
+    @property
+    def wrap_kwargs(self) -> dict[str, Any]:
+        """The arguments with which it was wrapped: none."""
+        return {}
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self.env.single_observation_space
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self.env.single_action_space
+
+    def observation_layout(self, agent: str) -> Layout:
+        """Return the layout of every agent's observations."""
+        return self._observation_layout
+
+    def action_layout(self, agent: str) -> ActionLayout:
+        """Return the layout of every agent's actions."""
+        return self._action_layout
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        zero_outcome(self.env)
+        self.env.alive[...] = True
+        infos = self.env.reset(seed=seed, options=options)
+        validate_buffers(self.env)
+        self._was_reset = True
+        self._list_agents()
+        return self._observations(self.agents), self._infos(infos, self.agents)
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        if not self._was_reset:
+            raise CallError("step before reset; call reset() first")
+        env, before = self.env, self.agents
+        for agent in before:
+            self._actions[self._place(agent)] = actions[agent]
+        zero_outcome(env)
+        infos = env.step(self._actions)
+        env.alive[env.terminations | env.truncations] = False
+        self._list_agents()
+        concerned = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
+        rewards, terminations, truncations = {}, {}, {}
+        for agent in concerned:
+            place, acted = self._place(agent), agent in before
+            rewards[agent] = float(env.rewards[place]) if acted else 0.0
+            terminations[agent] = acted and bool(env.terminations[place])
+            gone = not env.alive[place] and not terminations[agent]  # without a flag: truncated
+            truncations[agent] = acted and bool(env.truncations[place] or gone)
+        return self._observations(concerned), rewards, terminations, truncations, self._infos(infos, concerned)
+
+    def _place(self, agent: str) -> int:
+        return int(agent[len("agent_") :])
+
+    def _list_agents(self) -> None:
+        self.agents = [agent for agent in self.possible_agents if self.env.alive[self._place(agent)]]
+
+    def _observations(self, agents: list[str]) -> dict[str, Any]:
+        rows = {agent: self.env.observations[self._place(agent), ...] for agent in agents}
+        return {agent: flat_row(self._observation_layout, row) for agent, row in rows.items()}
+
+    def _infos(self, infos: Any, agents: list[str]) -> dict[str, dict[str, Any]]:
+        told = dict(told_apart(self.env, infos))
+        owned = {agent: told.get(self._place(agent), {}) for agent in agents}
+        if None in told:
+            owned["common"] = told[None]  # where PettingZoo allows it: what concerns no agent alone
+        return owned
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def __str__(self) -> str:
+        return type(self.env).__name__

@@ -1,0 +1,307 @@
+"""A PettingZoo environment as rows: agents that spawn and die on a fixed number of places, with a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.agents import Agent, Agents, has_mask
+from pufferlib.emulation.common import (
+    action_reader,
+    common_action_space,
+    common_observation_space,
+    observation_writer,
+)
+from pufferlib.emulation.infos import add_episode, own
+from pufferlib.emulation.places import Places
+from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.single_agent import Resetter, scalar_reward
+from pufferlib.errors import PlanError, SpaceError
+from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+
+__all__ = ["PettingZooRows", "as_parallel", "probe"]
+
+
+def as_parallel(env: Any) -> Any:
+    """Return env if it is a parallel environment, or an AEC environment through PettingZoo's own conversion.
+
+    One that is not parallelizable is converted turn by turn: each step plays the action of the agent whose turn it
+    is, named in infos[agent]["active_agent"], and ignores the others'.
+    """
+    if not hasattr(env, "agent_iter"):
+        return env
+    from pettingzoo.utils.conversions import aec_to_parallel, turn_based_aec_to_parallel
+
+    if env.metadata.get("is_parallelizable", False):
+        return aec_to_parallel(env)
+    return turn_based_aec_to_parallel(env)
+
+
+def probe(parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None) -> tuple[bool, list[Any]]:
+    """Return whether action masks are in the infos, and the agents known before the first episode.
+
+    Where that cannot be told without it, the environment is reset once, without a seed; the reset that starts the
+    first episode comes after.
+    """
+    known = list(possible_agents or ())
+    if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
+        action_mask = False
+    if known and action_mask is not None:
+        return action_mask, known
+    _, infos = split_reset(parallel.reset())
+    if action_mask is None:
+        action_mask = any(isinstance(info, Mapping) and ACTION_MASK in info for info in infos.values())
+    return action_mask, known or list(parallel.agents)
+
+
+def _equal(space: Any, other: Any) -> bool:
+    return space is other or bool(space == other)
+
+
+def split_reset(result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return observations and infos of a reset, also of one that returns observations alone."""
+    if isinstance(result, tuple) and len(result) == 2:
+        return result[0], result[1] or {}
+    return result, {}
+
+
+class PettingZooRows(RowEnv):
+    """A parallel or AEC environment as one row for each place of its ``Places``.
+
+    max_agents: the most agents alive at once, for environments without ``possible_agents``.
+    observation_space, action_space: spaces as large as any agent's, where those of agents that appear later are not
+    known at the start; they set the space of the rows. action_mask: whether info["action_mask"] becomes a leaf of the
+    observation; None looks into the infos of one reset. Agents whose spaces differ share rows as ``common`` says.
+
+    observation_layouts, action_layouts: one a place; of a place that no agent has had yet, the layout of the rows.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        max_agents: int | None = None,
+        observation_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        action_mask: bool | None = None,
+        check: str = "first",
+        **bounds: Any,
+    ) -> None:
+        if (observation_space is None) != (action_space is None):
+            raise PlanError("observation_space and action_space, as large as any agent's, are passed together")
+        self.env = env
+        self.name = type(getattr(env, "unwrapped", env)).__name__
+        self._parallel = parallel = as_parallel(env)
+        possible = list(getattr(parallel, "possible_agents", None) or ()) or None
+        self._places = Places(self.name, possible, max_agents)
+        masked, known = probe(parallel, possible, action_mask)
+        self._mask_in_info = masked
+        self._agents = Agents(parallel, bounds, masked, check, possible is not None)
+        self.num_agents = self._places.count
+        self.multi_agent = True
+        self.infos = []
+        agents = [self._agents[name] for name in known] if possible or observation_space is None else []
+        self._set_rows(agents, observation_space, action_space)
+        self._readers: dict[int, tuple[Any, Any]] = {}
+        self._writers: dict[int, tuple[Any, Any]] = {}
+        if possible is not None and self._places.is_fixed:
+            self.observation_layouts = tuple(agent.observation_layout for agent in agents)
+            self.action_layouts = tuple(agent.action_layout for agent in agents)
+        else:
+            self.observation_layouts = (self.observation_layout,) * self.num_agents
+            self.action_layouts = (self.action_layout,) * self.num_agents
+        for agent in agents:  # whatever does not fit shows itself at once
+            self._writer(agent.observation_layout)
+            self._reader(agent.action_layout)
+        self._reset = Resetter(parallel, self.name)
+        places = self.num_agents
+        self._held: list[Any] = [None] * places  # observations; None is an absent agent's
+        self._write: list[Callable[[Any, Any], None]] = [self.observation_layout.pack] * places
+        self._read: list[Callable[[Any], Any]] = [self.action_layout.unpack] * places
+        self._rewards = np.zeros(places, np.float64)
+        self._terminations = np.zeros(places, np.bool_)
+        self._truncations = np.zeros(places, np.bool_)
+        self._masks = np.zeros(places, np.bool_)
+        self._returns = np.zeros(places, np.float64)
+        self._lengths = np.zeros(places, np.int64)
+        self._starts_s = np.zeros(places, np.float64)
+
+    def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
+        if observation_space is not None:
+            largest = self._agents.describe(observation_space, action_space)
+            self.observation_space = largest.observation_layout.flat_space
+            self.action_space = largest.action_layout.flat_space
+        elif agents:
+            self.observation_space = common_observation_space([agent.observation_layout for agent in agents])
+            self.action_space = common_action_space([agent.action_layout for agent in agents])
+        else:
+            raise SpaceError(
+                f"{self.name} has no agents after reset, so that the space of its rows is unknown; pass "
+                "observation_space= and action_space=, each as large as any agent's"
+            )
+        # One layout for all rows is right only if all agents have one space; else rows are arrays of the common space.
+        observed: list[Layout] = [agent.observation_layout for agent in agents]
+        acted: list[ActionLayout] = [agent.action_layout for agent in agents]
+        same = bool(observed) and all(_equal(each.space, observed[0].space) for each in observed)
+        same = same and observed[0].flat_space == self.observation_space
+        self.observation_layout = observed[0] if same else observation_layout(self.observation_space)
+        same = bool(acted) and all(_equal(each.space, acted[0].space) for each in acted)
+        same = same and acted[0].flat_space == self.action_space
+        self.action_layout = acted[0] if same else action_layout(self.action_space)
+
+    def _writer(self, layout: Layout) -> Callable[[Any, Any], None]:
+        known = self._writers.get(id(layout))
+        if known is None:
+            known = self._writers[id(layout)] = (layout, observation_writer(layout, self.observation_space))
+        return known[1]  # type: ignore[no-any-return]
+
+    def _reader(self, layout: ActionLayout) -> Callable[[Any], Any]:
+        known = self._readers.get(id(layout))
+        if known is None:
+            known = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
+        return known[1]  # type: ignore[no-any-return]
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
+        self._agents.new_episode()
+        observations, infos = split_reset(self._reset(seed, options))
+        self._clear()
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        self._sum, self._length, self._start_s = 0.0, 0, perf_counter()
+        self._starts_s[:] = self._start_s
+        agents = list(self._parallel.agents)
+        self._places.restart(agents)
+        self._greet(agents, observations, infos)
+        self.infos = self._told(infos)
+
+    def _clear(self) -> None:
+        self._held = [None] * self.num_agents
+        for held in (self._rewards, self._terminations, self._truncations, self._masks):
+            held[:] = 0
+
+    def _greet(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+        """Take up agents that have just been seated."""
+        for name in names:
+            place, agent = self._places.living[name], self._agents[name]
+            self._write[place] = self._writer(agent.observation_layout)
+            self._read[place] = self._reader(agent.action_layout)
+            self._held[place] = self._observed(name, observations, infos)
+        if not self._places.is_fixed:
+            layouts, acted = list(self.observation_layouts), list(self.action_layouts)
+            for name in names:
+                place, agent = self._places.living[name], self._agents[name]
+                layouts[place], acted[place] = agent.observation_layout, agent.action_layout
+            self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
+
+    def _observed(self, name: Any, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> Any:
+        observation = observations.get(name)
+        if observation is None:
+            raise SpaceError(
+                f"{self.name} gave no observation for agent {name!r}, which is alive; it gave some for {list(observations)}"
+            )
+        return self._agents[name].observed(name, observation, infos.get(name))
+
+    def step(self, actions: Any) -> bool:
+        places, living, read = self._places, self._places.living, self._read
+        if isinstance(actions, tuple):
+            choices, reals = actions
+            chosen = {name: read[place]((choices[place], reals[place])) for name, place in living.items()}
+        else:
+            chosen = {name: read[place](actions[place]) for name, place in living.items()}
+        observations, rewards, terminations, truncations, infos = self._parallel.step(chosen)
+        listed = list(self._parallel.agents)
+        self._clear()
+        present = set(listed)
+        ended: dict[Any, int] = {}
+        for name, place in living.items():
+            terminated, truncated = bool(terminations.get(name, False)), bool(truncations.get(name, False))
+            real = True
+            if terminated or truncated or name not in present:
+                ended[name] = place
+                if not (terminated or truncated):  # it vanished without a flag
+                    truncated = True
+                    real = name in rewards or name in observations
+                self._terminations[place], self._truncations[place] = terminated, truncated
+                if observations.get(name) is not None:
+                    self._held[place] = self._agents[name].observed(name, observations[name], infos.get(name))
+            else:
+                self._held[place] = self._observed(name, observations, infos)
+            if real:
+                self._masks[place] = True
+                self._rewards[place] = scalar_reward(rewards.get(name, 0.0), self.name)
+        self._returns += self._rewards
+        self._lengths += self._masks
+        self._sum += float(self._rewards.sum())
+        self._length += 1
+        # Those whose life ends in the step in which it begins never act: they get no row.
+        stillborn = [
+            name
+            for name in present.difference(living)
+            if terminations.get(name, False) or truncations.get(name, False)
+        ]
+        spawned = places.advance(listed, list(ended), stillborn)
+        over = not places.living
+        self.infos = self._told(infos)
+        if ended:
+            self._add_episodes(ended.values(), over)
+        if spawned:
+            self._greet(spawned, observations, infos)
+            seats = [places.living[name] for name in spawned]
+            self._returns[seats] = 0
+            self._lengths[seats] = 0
+            self._starts_s[seats] = perf_counter()
+        return over
+
+    def _told(self, infos: Mapping[Any, Any]) -> list[tuple[int | None, dict[str, Any]]]:
+        """Return the infos that are not empty by place; those of no agent's place, by their key, as one of the env's."""
+        told: list[tuple[int | None, dict[str, Any]]] = []
+        others: dict[str, Any] = {}
+        for name, info in infos.items():
+            if not info:
+                continue
+            place = self._places.last.get(name)
+            owned = own(info)
+            if place is None or not isinstance(owned, dict):
+                others[name] = owned
+                continue
+            if self._mask_in_info:
+                owned.pop(ACTION_MASK, None)
+            if owned:
+                told.append((place, owned))
+        if others:
+            told.append((None, others))
+        return told
+
+    def _add_episodes(self, ended: Iterable[int], over: bool) -> None:
+        told = dict(self.infos)
+        for place in ended:
+            info = told.setdefault(place, {})
+            add_episode(info, self._returns[place], self._lengths[place], self._starts_s[place])
+        if over:
+            info = told.setdefault(None, {})
+            info["env"] = True
+            add_episode(info, self._sum, self._length, self._start_s)
+        self.infos = list(told.items())
+
+    def write_observations(self, rows: Rows) -> None:
+        for observation, write, row in zip(self._held, self._write, rows.places):
+            if observation is None:
+                row[...] = 0
+            else:
+                write(observation, row)
+
+    def write_outcome(self, rows: Rows) -> None:
+        rows.rewards[...] = self._rewards
+        rows.terminations[...] = self._terminations
+        rows.truncations[...] = self._truncations
+        rows.masks[...] = self._masks
+
+    def close(self) -> None:
+        close = getattr(self._parallel, "close", None)
+        if close is not None:
+            close()
