@@ -17,13 +17,14 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it.
 LAYERS = [
-    {"pufferlib.version", "pufferlib.errors", "pufferlib.layout", "pufferlib.pack", "pufferlib.philox"},
+    {"pufferlib.version", "pufferlib.errors"},
+    {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},
     {"pufferlib.backends"},
-    {"pufferlib.adapters", "pufferlib.environments", "pufferlib.population", "pufferlib.models"},
-    {"pufferlib.testing", "pufferlib.cli"},
+    {"pufferlib.adapters", "pufferlib.testing"},
+    {"pufferlib.cli"},
 ]
 # Who stands beside the layers sees itself and what is named here.
 BESIDE = {
@@ -31,16 +32,14 @@ BESIDE = {
     "cuda_ext": {"pufferlib.errors", "pufferlib.environment"},
     "cleanrl_demo": {"pufferlib", "ocean", "cuda_ext"},
 }
-# What the layers reach beside them otherwise than by a string in the registry.
-LAZY = {"pufferlib.vectorization.cuda": {"cuda_ext"}}
 # Optional packages are imported in the files about them, and nowhere else in pufferlib.
 OPTIONAL = {
-    "torch": {"pufferlib.layout", "pufferlib.models"},
-    "pettingzoo": {"pufferlib.emulation.pettingzoo_env"},
-    "ray": {"pufferlib.vectorization.ray_cluster"},
-    "cupy": {"pufferlib.vectorization.cuda"},
-    "rich": {"pufferlib.cli"},
+    "pettingzoo": {"pufferlib.emulation.pettingzoo_env", "pufferlib.emulation.pettingzoo_rows"},
+    "torch": set(),
+    "tensorboard": set(),
+    "matplotlib": set(),
     "tyro": {"pufferlib.cli"},
+    "rich": {"pufferlib.cli"},
 }
 
 
@@ -89,7 +88,7 @@ def visible(name: str) -> set[str]:
         return set().union(*LAYERS)
     depths = [depth for depth, members in enumerate(LAYERS) if any(within(name, member) for member in members)]
     assert depths, f"{name} has no layer: give it one in docs/design.md and in LAYERS"
-    return set().union(*LAYERS[: depths[0] + 1], LAZY.get(name, ()))
+    return set().union(*LAYERS[: depths[0] + 1])
 
 
 @pytest.mark.parametrize("name", MODULES)

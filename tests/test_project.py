@@ -1,0 +1,117 @@
+"""The project as a stranger meets it: the README's programs, the make targets, and what an installed wheel holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pufferlib
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+# A block of python, and the block of text after it that shows what it prints.
+PROGRAMS = re.findall(r"```python\n(.*?)```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", README, re.DOTALL)
+
+
+def printed(program: str, folder: Path) -> str:
+    """What a program prints when it is run as a script of its own, where any warning is an error."""
+    script = folder / "program.py"
+    script.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(PROGRAMS)))
+def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path) -> None:
+    program, shown = PROGRAMS[number]
+    assert printed(program, tmp_path) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_readme_program_prints_the_same_on_every_backend(backend: str, tmp_path: Path) -> None:
+    program, shown = PROGRAMS[0]
+    assert program.count('backend="multiprocessing"') == 1
+    assert printed(program.replace("multiprocessing", backend), tmp_path) == shown
+
+
+def test_readme_begins_with_a_program_and_its_output() -> None:
+    program, shown = PROGRAMS[0]
+    assert shown
+    assert len(program.splitlines()) <= 12
+
+
+def test_commands_of_the_documents_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+(?: [a-z]+)*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = {target for line in targets for target in line.split()}
+    documents = README + (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?:`|^)make ([a-z]+)", documents, re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, unpacked; built from a copy, since setuptools builds beside its source."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, source]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    zipfile.ZipFile(built).extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
+    packages = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo"}
+    assert {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")} == packages
+    for package in packages:
+        expected = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
+        assert {path.relative_to(wheel) for path in (wheel / package).rglob("*.py")} == expected
+    assert (wheel / "pufferlib/py.typed").exists()
+
+
+@pytest.mark.slow
+def test_wheel_works_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.path.insert(0, {str(wheel)!r})
+import pufferlib, ocean, cuda_ext, cleanrl_demo
+assert pufferlib.__file__.startswith({str(wheel)!r})
+with pufferlib.make("ocean/squared", num_envs=2, seed=0) as vec:
+    print(vec.reset()[0].shape)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("(2, 7, 7)\n", "")
+
+
+@pytest.mark.slow
+def test_wheel_has_the_version_of_the_code(wheel: Path) -> None:
+    (metadata,) = wheel.glob("*.dist-info/METADATA")
+    assert f"\nVersion: {pufferlib.__version__}\n" in metadata.read_text()
+
+
+def test_version_stands_in_one_place() -> None:
+    places = [*ROOT.glob("*.toml"), *ROOT.glob("*.py"), *ROOT.glob("*.cff"), *(ROOT / "pufferlib").rglob("*.py")]
+    written = re.compile(rf"version[_\s:='\"]+{re.escape(pufferlib.__version__)}\b", re.IGNORECASE)
+    found = [path.relative_to(ROOT) for path in places if written.search(path.read_text())]
+    assert found == [Path("pufferlib/version.py")]
