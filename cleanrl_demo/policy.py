@@ -1,0 +1,187 @@
+"""The demo trainers' network: rows of any layout in, a distribution over any action space and a value out.
+
+An action is two tensors: ``choices``, int64 (rows, num_choices), one for each discrete part, and ``aims``, float32
+(rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either may have no columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from torch import Tensor, nn
+
+from pufferlib.errors import SpaceError
+
+
+class Policy(nn.Module):
+    """Two tanh layers, shared by actor and critic; images pass three convolutions first."""
+
+    def __init__(self, layout: Any, action_space: gymnasium.Space, hidden_size: int) -> None:
+        """layout: a VecEnv's ``observation_layout``. action_space: its ``single_action_space``."""
+        super().__init__()
+        self.action_space = action_space
+        parts = action_space.spaces if isinstance(action_space, Tuple) else (action_space,)
+        self.nvec = [n for part in parts for n in num_options(part)]
+        self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
+        if not self.nvec and not self.num_aims:
+            raise SpaceError(f"no policy for {action_space}; Discrete, MultiDiscrete, MultiBinary and Box have one")
+        self.encoder = Pixels(layout.shape) if is_image(layout) else Leaves(layout)
+        self.trunk = nn.Sequential(
+            orthogonal(nn.Linear(self.encoder.size, hidden_size)),
+            nn.Tanh(),
+            orthogonal(nn.Linear(hidden_size, hidden_size)),
+            nn.Tanh(),
+        )
+        self.actor = orthogonal(nn.Linear(hidden_size, sum(self.nvec) + self.num_aims), gain=0.01)
+        self.critic = orthogonal(nn.Linear(hidden_size, 1), gain=1.0)
+        self.log_std = nn.Parameter(torch.zeros(self.num_aims))
+
+    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+        """Return the distribution of actions and the values, (rows,) float32, of flat observations."""
+        hidden = self.trunk(self.encoder(observations))
+        *logits, means = self.actor(hidden).split([*self.nvec, self.num_aims], dim=1)
+        return Distribution(logits, means, self.log_std), self.critic(hidden).squeeze(1)
+
+    def actions(self, choices: Tensor, aims: Tensor) -> Any:
+        """Return the flat actions that ``send`` takes: an array, or a pair of them for a Tuple."""
+        if isinstance(self.action_space, Tuple):
+            return tuple(_flat_actions(part, choices, aims) for part in self.action_space)
+        return _flat_actions(self.action_space, choices, aims)
+
+
+class Distribution:
+    """Independent parts: categorical for each choice, normal for each aim."""
+
+    def __init__(self, logits: Sequence[Tensor], means: Tensor, log_std: Tensor) -> None:
+        self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
+        self.means, self.log_std = means, log_std  # (rows, num_aims), (num_aims,)
+
+    def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Draw (choices, aims)."""
+        # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
+        clocks = [torch.empty_like(part).exponential_(generator=generator) for part in self.log_probs]
+        chosen = [(part - clock.log()).argmax(1) for part, clock in zip(self.log_probs, clocks, strict=True)]
+        noise = torch.empty_like(self.means).normal_(generator=generator)
+        return self._stacked(chosen), self.means + self.log_std.exp() * noise
+
+    def mode(self) -> tuple[Tensor, Tensor]:
+        """Return the likeliest (choices, aims)."""
+        return self._stacked([part.argmax(1) for part in self.log_probs]), self.means
+
+    def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
+        """Return the log-probability of whole actions, (rows,): the sum over their parts."""
+        deviations = (aims - self.means) / self.log_std.exp()
+        total = (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(1)
+        for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True):
+            total = total + part.gather(1, chosen[:, None]).squeeze(1)
+        return total
+
+    def entropy(self) -> Tensor:
+        """Return the entropy of whole actions, (rows,): the sum over their parts."""
+        total = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(len(self.means))
+        for part in self.log_probs:
+            total = total - (part.exp() * part).sum(1)
+        return total
+
+    def _stacked(self, chosen: list[Tensor]) -> Tensor:
+        return torch.stack(chosen, 1) if chosen else self.means.new_empty((len(self.means), 0), dtype=torch.int64)
+
+
+class Pixels(nn.Module):
+    """Images, (rows, height, width, channels) uint8, as (rows, size) float32: the network of Mnih et al., 2015."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            orthogonal(nn.Conv2d(shape[2], 32, 8, stride=4)),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(32, 64, 4, stride=2)),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(64, 64, 3)),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        with torch.no_grad():
+            self.size = self(torch.zeros((1, *shape), dtype=torch.uint8)).shape[1]
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.convolutions(observations.permute(0, 3, 1, 2).float() / 255)
+
+
+class Leaves(nn.Module):
+    """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers."""
+
+    def __init__(self, layout: Any) -> None:
+        super().__init__()
+        self.layout = layout
+        self.leaves = [(leaf.path, _space_at(layout.space, leaf.path)) for leaf in layout.leaves]
+        row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
+        self.size = self(row).shape[1]
+
+    def forward(self, observations: Tensor) -> Tensor:
+        nested = self.layout.unflatten(observations)
+        return torch.cat([_numbers(reduce(getitem, path, nested), space) for path, space in self.leaves], 1)
+
+
+def is_image(layout: Any) -> bool:
+    """Whether rows are images, large enough for the convolutions."""
+    return bool(layout.is_leaf and layout.dtype == np.uint8 and len(layout.shape) == 3 and min(layout.shape[:2]) >= 36)
+
+
+def num_options(space: gymnasium.Space | None) -> list[int]:
+    """Return how many options each discrete part of a space has; none for other spaces."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, MultiDiscrete):
+        return [int(n) for n in space.nvec.reshape(-1)]
+    if isinstance(space, MultiBinary):
+        return [2] * math.prod(space.shape)
+    return []
+
+
+def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:
+    """Return a layer with orthogonal weights of this gain, and no bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _numbers(leaf: Tensor, space: gymnasium.Space | None) -> Tensor:
+    """Return one leaf, (rows, …), as (rows, size) float32."""
+    columns = leaf.reshape(len(leaf), -1)
+    if isinstance(space, (Discrete, MultiDiscrete)):
+        starts = np.broadcast_to(getattr(space, "start", 0), space.shape).reshape(-1).tolist()
+        known = [torch.arange(start, start + n) for start, n in zip(starts, num_options(space), strict=True)]
+        # Compared, not indexed: the zeros of an absent agent's row may be no option at all.
+        return torch.cat([columns[:, i, None] == values for i, values in enumerate(known)], 1).float()
+    numbers = columns.float()
+    if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
+        return numbers
+    return numbers.sign() * numbers.abs().log1p()  # tames counts, letters and positions without bounds alike
+
+
+def _space_at(space: gymnasium.Space | None, path: Iterable[Any]) -> gymnasium.Space | None:
+    """Return the space of a leaf; None for the parts of a space of variable length."""
+    for key in path:
+        if not isinstance(space, (Dict, Tuple)):
+            return None
+        space = space[key]
+    return space
+
+
+def _flat_actions(space: gymnasium.Space, choices: Tensor, aims: Tensor) -> np.ndarray:
+    shape = (-1, *(space.shape or ()))
+    if not isinstance(space, Box):
+        return (choices.numpy().reshape(shape) + getattr(space, "start", 0)).astype(space.dtype)
+    bounded = np.isfinite(space.low) & np.isfinite(space.high)
+    low, high = np.where(bounded, space.low, -1) / 2, np.where(bounded, space.high, 1) / 2
+    values = np.clip((high + low) + (high - low) * aims.numpy().reshape(shape), space.low, space.high)
+    return (values if np.issubdtype(space.dtype, np.floating) else np.rint(values)).astype(space.dtype)

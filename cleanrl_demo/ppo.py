@@ -1,0 +1,389 @@
+"""PPO in one file, over send and recv, for any environment that the registry can name.
+
+    python -m cleanrl_demo.ppo --env ocean/squared --backend pool
+
+What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
+``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a
+termination nothing more is to be had, after a truncation what the final observation promises, and that is the very row
+whose flag is set. Only real transitions are trained on, those whose next row has its mask set; so neither reset rows
+nor the padding of absent agents are.
+
+Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
+Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+import pufferlib
+from cleanrl_demo.policy import Policy
+from cleanrl_demo.report import Report
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train a policy with PPO. One step is one action of one agent."""
+
+    env: str = "ocean/squared"
+    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
+    backend: str = "pool"
+    """serial, multiprocessing or pool"""
+    num_envs: int = 32
+    num_workers: int | None = None
+    """processes; default: one for each core"""
+    batch_size: int | None = None
+    """environments in a batch; default: half of them on a pool, else all"""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of the environment"""
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
+    seed: int = 1
+    total_steps: int = 120_000
+    rollout_length: int = 32
+    """steps of each environment between updates"""
+    learning_rate: float = 2.5e-3
+    """at the start; it falls to 0"""
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+    hidden_size: int = 64
+    torch_threads: int = 1
+    """more only help large networks"""
+    eval_episodes: int = 1000
+    eval_greedy: bool = False
+    """evaluate with the likeliest action instead of a sampled one"""
+    runs: str | None = "runs"
+    """folder for the folder of this run; None writes nothing"""
+
+
+class Episode(NamedTuple):
+    """A finished episode: the return is summed over agents; the score is their mean, None where there is none."""
+
+    env_id: int
+    episodic_return: float
+    length: int
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run; ``seconds`` are of training alone, ``episodes`` of the evaluation after it."""
+
+    policy: Policy
+    num_steps: int
+    seconds: float
+    episodes: list[Episode]
+    run_folder: Path | None
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the evaluation."""
+        return float(np.mean([episode.episodic_return for episode in self.episodes]))
+
+    @property
+    def score(self) -> float | None:
+        """Mean score of the evaluation; None where the environment reports none."""
+        return mean_score(self.episodes)
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(config.torch_threads)
+    try:
+        with pufferlib.make(
+            config.env if env is None else env,
+            backend=config.backend,
+            num_envs=config.num_envs,
+            num_workers=config.num_workers,
+            batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
+            env_kwargs=config.env_kwargs,
+            wrap_kwargs=config.wrap_kwargs,
+            seed=config.seed,
+        ) as vec:
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(config.seed)  # initial weights come from torch's global generator
+                policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size)
+            run_folder = None if config.runs is None else new_run_folder(config)
+            with Report(config.env, config.total_steps, run_folder) as report:
+                start_s = time.perf_counter()
+                num_steps = learn(vec, policy, config, report)
+                seconds = time.perf_counter() - start_s
+            episodes = evaluate(vec, policy, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
+    finally:
+        torch.set_num_threads(num_threads)
+    return Result(policy, num_steps, seconds, episodes, run_folder)
+
+
+def learn(vec: pufferlib.VecEnv, policy: Policy, config: Config, report: Report) -> int:
+    """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
+    generator = torch.Generator().manual_seed(config.seed)
+    optimizer = torch.optim.Adam(policy.parameters(), config.learning_rate, eps=1e-5)
+    rollout = Rollout(
+        vec, policy, max(1, config.rollout_length * vec.num_envs * vec.agents_per_env // vec.agents_per_batch)
+    )
+    finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
+    num_steps = 0
+    vec.async_reset()
+    while num_steps < config.total_steps:
+        rollout.start()
+        for rows in rollout.batches[1:]:
+            batch = vec.recv()
+            rollout.receive(batch, rows)
+            with torch.no_grad():
+                distribution, rollout.values[rows] = policy(rollout.observations[rows])
+                choices, aims = distribution.sample(generator)
+                rollout.log_probs[rows] = distribution.log_prob(choices, aims)
+            rollout.choices[rows], rollout.aims[rows] = choices, aims
+            # Sent before the update, not after it: the environments work while we learn.
+            vec.send(policy.actions(choices, aims))
+            recent.extend(finished.in_batch(batch.infos))
+
+        optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - num_steps / config.total_steps)
+        losses = update(policy, optimizer, rollout, config, generator)
+        num_steps += int(rollout.real.sum())
+        report.update(num_steps, {**losses, **charts(recent)})
+    return num_steps
+
+
+def update(
+    policy: Policy, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
+) -> dict[str, float]:
+    """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    advantages = torch.from_numpy(rollout.advantages(config.gamma, config.gae_lambda))
+    returns = advantages + rollout.values
+    real = torch.from_numpy(rollout.real.nonzero()[0])
+    for _ in range(config.num_epochs):
+        losses = []
+        for rows in real[torch.randperm(len(real), generator=generator)].chunk(config.num_minibatches):
+            distribution, values = policy(rollout.observations[rows])
+            log_ratios = distribution.log_prob(rollout.choices[rows], rollout.aims[rows]) - rollout.log_probs[rows]
+            ratios = log_ratios.exp()
+            weights = advantages[rows]
+            weights = (weights - weights.mean()) / (weights.std(correction=0) + 1e-8)
+            bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
+            policy_loss = -torch.min(ratios * weights, bounded * weights).mean()
+            value_loss = 0.5 * (values - returns[rows]).square().mean()
+            entropy = distribution.entropy().mean()
+            loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            optimizer.step()
+            with torch.no_grad():
+                approx_kl = (ratios - 1 - log_ratios).mean()
+                clipfrac = (ratios != bounded).float().mean()
+            losses.append(torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach())
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+    means = torch.stack(losses).mean(0).tolist() if len(real) else [math.nan] * len(names)
+    unexplained = (returns - rollout.values)[real].var() / returns[real].var()
+    return {
+        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
+        "losses/explained_variance": 1 - float(unexplained),
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+class Rollout:
+    """Rows in the order in which they came, and for each row the next one of the same agent.
+
+    The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
+    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row is nobody's: what has no
+    predecessor writes there, and what has no successor points there.
+    """
+
+    def __init__(self, vec: pufferlib.VecEnv, policy: Policy, num_batches: int) -> None:
+        num_agents = vec.num_envs * vec.agents_per_env
+        bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
+        self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
+        self.nobody = bounds[-1]
+        num_rows = self.nobody + 1
+        # What the policy saw and did.
+        layout = vec.observation_layout
+        self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype))
+        self.choices = torch.zeros((num_rows, len(policy.nvec)), dtype=torch.int64)
+        self.aims = torch.zeros((num_rows, policy.num_aims))
+        self.log_probs = torch.zeros(num_rows)
+        self.values = torch.zeros(num_rows)
+        # What came of it, and where the agent went on.
+        self.rewards = np.zeros(num_rows, np.float32)
+        self.terminations = np.zeros(num_rows, np.bool_)
+        self.truncations = np.zeros(num_rows, np.bool_)
+        self.real = np.zeros(num_rows, np.bool_)
+        self.following = np.full(num_rows, self.nobody)
+        self.newest = np.full(num_agents, self.nobody)  # each agent's row that waits for its outcome
+
+    def start(self) -> None:
+        """Begin anew, with the rows that still wait for their outcome in front."""
+        waiting, front = torch.from_numpy(self.newest), self.batches[0]
+        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
+            column[front] = column[waiting]
+        self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
+        self.real[:] = False
+        self.following[:] = self.nobody
+
+    def receive(self, batch: pufferlib.Batch, rows: slice) -> None:
+        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before."""
+        before, new = self.newest[batch.agent_ids], np.arange(rows.start, rows.stop)
+        self.rewards[before] = batch.rewards
+        self.terminations[before] = batch.terminations
+        self.truncations[before] = batch.truncations
+        self.real[before] = batch.masks
+        self.following[before] = new
+        self.real[self.nobody], self.following[self.nobody] = False, self.nobody
+        self.newest[batch.agent_ids] = new
+        self.observations.numpy()[rows] = batch.observations
+
+    def advantages(self, gamma: float, gae_lambda: float) -> np.ndarray:
+        """Return the advantage of each row, (num_rows,) float32; 0 where it is not real."""
+        ends = (self.terminations, self.truncations)
+        lines = (self.real, self.following, self.batches)
+        return advantages(self.rewards, self.values.numpy(), *ends, *lines, gamma, gae_lambda)
+
+
+def advantages(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    terminations: np.ndarray,
+    truncations: np.ndarray,
+    real: np.ndarray,
+    following: np.ndarray,
+    batches: Iterable[slice],
+    gamma: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    """Return generalised advantage estimates, (num_rows,); 0 where a row is not real.
+
+    values: of the row's own observation. rewards, terminations, truncations: what its action brought. following: the
+    same agent's next row, which must lie in a later one of ``batches``; where there is none, a row that is not real.
+    Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    """
+    lives = real & ~terminations
+    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, values[following], 0)
+    decays = gamma * gae_lambda * (lives & ~truncations)
+    estimates = np.zeros_like(values)
+    for rows in reversed(list(batches)):
+        estimates[rows] = deltas[rows] + decays[rows] * estimates[following[rows]]
+    return estimates
+
+
+def evaluate(
+    vec: pufferlib.VecEnv, policy: Policy, num_episodes: int, seed: int, greedy: bool = False
+) -> list[Episode]:
+    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
+
+    How many each environment contributes is fixed beforehand: the first to finish would be the short ones.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    share, rest = divmod(num_episodes, vec.num_envs)
+    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
+    finished, kept = Episodes(vec.num_envs), list[Episode]()
+    vec.async_reset(seed=seed)
+    while len(kept) < num_episodes:
+        batch = vec.recv()
+        with torch.no_grad():
+            distribution, _ = policy(torch.from_numpy(batch.observations))
+        vec.send(policy.actions(*(distribution.mode() if greedy else distribution.sample(generator))))
+        for episode in finished.in_batch(batch.infos):
+            if wanted[episode.env_id]:
+                wanted[episode.env_id] -= 1
+                kept.append(episode)
+    return kept
+
+
+class Episodes:
+    """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.scores: list[list[float]] = [[] for _ in range(num_envs)]
+
+    def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
+        """Return the episodes that ended in a batch with these infos."""
+        for info in infos:
+            if "score" in info:
+                self.scores[info["env_id"]].append(float(info["score"]))
+        ended = []
+        for info in infos:
+            if info.get("env"):
+                env_id, scores = info["env_id"], self.scores[info["env_id"]]
+                score = float(np.mean(scores)) if scores else None
+                ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
+                self.scores[env_id] = []
+        return ended
+
+
+def mean_score(episodes: Iterable[Episode]) -> float | None:
+    """Return the mean score of the episodes that have one, None if none has."""
+    scores = [episode.score for episode in episodes if episode.score is not None]
+    return float(np.mean(scores)) if scores else None
+
+
+def charts(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Return mean return, length and score of episodes, by their TensorBoard names."""
+    if not episodes:
+        return {}
+    score = mean_score(episodes)
+    return {
+        "charts/episodic_return": float(np.mean([episode.episodic_return for episode in episodes])),
+        "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
+        **({} if score is None else {"charts/score": score}),
+    }
+
+
+def new_run_folder(config: Config) -> Path:
+    """Make a folder for this run, and write the configuration into it."""
+    name = f"{config.env.replace('/', '-').replace(':', '-')}__ppo__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+    assert config.runs is not None
+    for number in itertools.count(1):
+        folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (folder / "config.json").write_text(json.dumps(asdict(config), indent=2, default=str) + "\n")
+        return folder
+    raise AssertionError("unreachable")
+
+
+def summary(config: Config, result: Result) -> str:
+    """Return what to tell at the end of a run: how good the policy is, how long it took, what to try next."""
+    score = "" if result.score is None else f"score {result.score:.3f}, "
+    lines = [
+        f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "
+        f"after {result.num_steps:,} steps in {result.seconds:.1f} s of training",
+    ]
+    if result.run_folder is not None:
+        lines.append(f"Curves: tensorboard --logdir {result.run_folder}")
+    return "\n".join([*lines, NEXT])
+
+
+NEXT = """\
+Try next:
+  puffer train MiniGrid-Empty-8x8-v0               an environment of others (pip install "pufferlib[minigrid]")
+  puffer train ocean/squared --backend serial      the same, stepped in one process; or multiprocessing
+  puffer check my_module:my_env_creator            is yours ready?"""
+
+
+if __name__ == "__main__":
+    import tyro
+
+    config = tyro.cli(Config)
+    print(summary(config, train(config)))

@@ -1,0 +1,374 @@
+"""The demo trainer: its experience and advantages against slow references, its policy, and that it learns."""
+
+from __future__ import annotations
+
+import io
+import math
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rich.console import Console
+
+import pufferlib
+from cleanrl_demo.policy import Distribution, Policy
+from cleanrl_demo.ppo import Config, Episode, Episodes, Rollout, evaluate, summary, train
+from cleanrl_demo.report import Report
+from pufferlib.layout import observation_layout
+
+GAMMA, LAMBDA = 0.9, 0.8
+
+
+# ------------------------------------------------------------------------------------ experience and advantages
+
+
+class Life:
+    """One agent's rows so far, in plain lists: the value of each, and what came with it."""
+
+    def __init__(self):
+        self.values, self.rewards, self.terminations, self.truncations, self.masks = [], [], [], [], []
+
+    def advantage(self, t):
+        """Follow the definition from row t to the end of the episode, or to the newest row. None: no transition."""
+        if t + 1 == len(self.values) or not self.masks[t + 1]:
+            return None
+        following = 0.0 if self.terminations[t + 1] else self.values[t + 1]
+        delta = self.rewards[t + 1] + GAMMA * following - self.values[t]
+        if self.terminations[t + 1] or self.truncations[t + 1]:
+            return delta
+        return delta + GAMMA * LAMBDA * (self.advantage(t + 1) or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "agents_per_env", "batch_size"), [(1, 1, 1), (3, 1, 3), (5, 1, 2), (4, 3, 4), (5, 2, 3), (7, 2, 1)]
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_per_env, batch_size, seed):
+    """Random masks, endings and finish orders over several rollouts; every transition must be used just once."""
+    rng = np.random.default_rng(seed)
+    num_rows = batch_size * agents_per_env
+    vec = SimpleNamespace(
+        num_envs=num_envs,
+        agents_per_env=agents_per_env,
+        agents_per_batch=num_rows,
+        observation_layout=observation_layout(spaces.Box(-np.inf, np.inf, (2,), np.float64)),
+    )
+    rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=6)
+    lives = [Life() for _ in range(num_envs * agents_per_env)]
+    used = set()
+    for _ in range(4):
+        rollout.start()
+        for rows in rollout.batches[1:]:
+            env_ids = rng.permutation(num_envs)[:batch_size]
+            agent_ids = (env_ids[:, None] * agents_per_env + np.arange(agents_per_env)).reshape(-1)
+            whom = [(agent_id, len(lives[agent_id].values)) for agent_id in agent_ids]
+            batch = pufferlib.Batch(
+                observations=np.array(whom, np.float64),
+                rewards=rng.normal(size=num_rows).astype(np.float32),
+                terminations=rng.random(num_rows) < 0.2,
+                truncations=rng.random(num_rows) < 0.2,
+                infos=[],
+                env_ids=env_ids,
+                agent_ids=agent_ids,
+                masks=np.array([t > 0 for _, t in whom]) & (rng.random(num_rows) < 0.8),
+            )
+            rollout.receive(batch, rows)
+            rollout.values[rows] = torch.from_numpy(rng.normal(size=num_rows).astype(np.float32))
+            for row, (agent_id, _) in enumerate(whom):
+                life = lives[agent_id]
+                life.values.append(float(rollout.values[rows][row]))
+                life.rewards.append(float(batch.rewards[row]))
+                life.terminations.append(bool(batch.terminations[row]))
+                life.truncations.append(bool(batch.truncations[row]))
+                life.masks.append(bool(batch.masks[row]))
+        advantages = rollout.advantages(GAMMA, LAMBDA)
+        for row in rollout.real.nonzero()[0]:
+            agent_id, t = (int(number) for number in rollout.observations[row])
+            assert (agent_id, t) not in used
+            used.add((agent_id, t))
+            assert advantages[row] == pytest.approx(lives[agent_id].advantage(t), abs=1e-5)
+        assert not advantages[~rollout.real].any()
+    due = {(agent_id, t) for agent_id, life in enumerate(lives) for t in range(len(life.values))}
+    assert used == {(agent_id, t) for agent_id, t in due if lives[agent_id].advantage(t) is not None}
+
+
+class Countdown(gymnasium.Env):
+    """Observes the steps taken, pays 1 a step, and ends after three: odd episodes terminated, even ones truncated."""
+
+    observation_space = spaces.Box(0, 10, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    num_episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        self.num_episodes += 1
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        over, odd = self.time == 3, self.num_episodes % 2 == 1
+        return np.full(1, self.time, np.float32), 1.0, over and odd, over and not odd, {}
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_a_truncation_is_worth_its_final_observation_and_a_termination_nothing(backend):
+    with pufferlib.make(Countdown, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1) as vec:
+        rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=40)
+        rollout.start()
+        vec.async_reset()
+        for rows in rollout.batches[1:]:
+            batch = vec.recv()
+            rollout.receive(batch, rows)
+            rollout.values[rows] = 10 + rollout.observations[rows, 0]
+            vec.send(np.zeros(2, np.int64))
+    advantages = rollout.advantages(GAMMA, 0.0)
+    seen = {
+        (float(rollout.observations[row, 0]), *flags, round(float(advantages[row]), 3))
+        for row, *flags in zip(
+            rollout.real.nonzero()[0],
+            rollout.terminations[rollout.real].tolist(),
+            rollout.truncations[rollout.real].tolist(),
+            strict=True,
+        )
+    }
+    assert seen == {
+        (0.0, False, False, round(1 + GAMMA * 11 - 10, 3)),
+        (1.0, False, False, round(1 + GAMMA * 12 - 11, 3)),
+        (2.0, True, False, 1 - 12.0),
+        (2.0, False, True, round(1 + GAMMA * 13 - 12, 3)),
+    }  # and nothing from 3, the final observation: its next row is a reset
+
+
+# -------------------------------------------------------------------------------------------------------- policy
+
+
+def test_distribution_agrees_with_torchs_own():
+    generator = torch.Generator().manual_seed(1)
+    logits = [torch.randn(6, 3, generator=generator), torch.randn(6, 5, generator=generator)]
+    means, log_std = torch.randn(6, 2, generator=generator), torch.tensor([-0.5, 0.3])
+    distribution = Distribution(logits, means, log_std)
+    choices, aims = distribution.sample(generator)
+    normal = torch.distributions.Normal(means, log_std.exp())
+    parts = [torch.distributions.Categorical(logits=part) for part in logits]
+    log_prob = normal.log_prob(aims).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
+    entropy = normal.entropy().sum(1) + sum(part.entropy() for part in parts)
+    torch.testing.assert_close(distribution.log_prob(choices, aims), log_prob)
+    torch.testing.assert_close(distribution.entropy(), entropy)
+    best, centre = distribution.mode()
+    assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
+    assert centre is means
+
+
+def test_samples_have_the_distribution_they_are_drawn_from():
+    probs = torch.tensor([0.1, 0.2, 0.7])
+    num = 100_000
+    distribution = Distribution([probs.log().expand(num, 3)], torch.full((num, 1), 2.0), torch.tensor([math.log(3)]))
+    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(choices[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
+    assert abs(aims.mean() - 2) < 0.05
+    assert abs(aims.std() - 3) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("space", "choices", "aims", "expected"),
+    [
+        (spaces.Discrete(3, start=5), [[2]], [[]], [7]),
+        (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[]], [[1, 2]]),
+        (spaces.MultiDiscrete([[2, 3]]), [[1, 2]], [[]], [[[1, 2]]]),
+        (spaces.MultiBinary(2), [[1, 0]], [[]], [[1, 0]]),
+        (spaces.Box(-2, 6, (3,), np.float32), [[]], [[0.0, -3.0, 0.5]], [[2.0, -2.0, 4.0]]),
+        (spaces.Box(-np.inf, np.inf, (1,), np.float64), [[]], [[7.5]], [[7.5]]),
+        (spaces.Box(0, 10, (1,), np.int32), [[]], [[0.1]], [[6]]),  # 5.5, to the even one
+    ],
+)
+def test_actions_lie_in_their_space(space, choices, aims, expected):
+    policy = Policy(observation_layout(spaces.Box(0, 1, (1,))), space, 4)
+    assert len(policy.nvec) == len(choices[0])
+    assert policy.num_aims == len(aims[0])
+    actions = policy.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(aims))
+    np.testing.assert_allclose(actions, expected)
+    assert actions[0] in space or actions[0].dtype == space.dtype
+
+
+def test_a_space_without_a_policy_is_refused():
+    with pytest.raises(pufferlib.SpaceError, match="no policy for Text"):
+        Policy(observation_layout(spaces.Box(0, 1, (1,))), spaces.Text(3), 4)
+
+
+def test_features_of_nested_observations():
+    space = spaces.Dict(
+        {
+            "kind": spaces.Discrete(3, start=4),
+            "near": spaces.Box(-1, 1, (2,), np.float32),
+            "far": spaces.Box(-np.inf, np.inf, (1,), np.float64),
+            "pair": spaces.Tuple([spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(1)]),
+        }
+    )
+    layout = observation_layout(space)
+    sample = {
+        "kind": np.int64(5),
+        "near": np.array([0.5, -1], np.float32),
+        "far": np.array([math.e - 1]),
+        "pair": (np.array([0, 1]), np.array([1], np.int8)),
+    }
+    rows = torch.from_numpy(np.stack([layout.flatten(sample), np.zeros(layout.shape, layout.dtype)]))
+    encoder = Policy(layout, spaces.Discrete(2), 4).encoder
+    present = {"kind": [0, 1, 0], "near": [0.5, -1], "far": [1], "pair": [1, 0, 0, 1, math.log(2)]}
+    absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
+    for row, expected in zip(encoder(rows).tolist(), (present, absent), strict=True):
+        assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
+
+
+def test_images_pass_convolutions():
+    layout = observation_layout(spaces.Box(0, 255, (84, 84, 4), np.uint8))
+    policy = Policy(layout, spaces.Discrete(2), 4)
+    assert policy.encoder.size == 64 * 7 * 7
+    _, values = policy(torch.zeros((3, 84, 84, 4), dtype=torch.uint8))
+    assert values.shape == (3,)
+
+
+# ------------------------------------------------------------------------------------------------------ training
+
+
+class Echo(gymnasium.Env):
+    """One step: pays how much of the action is what the observation, between -1 and 1, asks for."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.asked = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return self.asked, {}
+
+    def step(self, action):
+        if isinstance(self.action_space, spaces.Dict):
+            score = np.mean([self.judge(action[key], space) for key, space in self.action_space.spaces.items()])
+        else:
+            score = self.judge(action, self.action_space)
+        return self.asked, float(score), True, False, {"score": score}
+
+    def judge(self, action, space):
+        if isinstance(space, spaces.Box):
+            return 1 - min(1.0, float(np.abs(action / space.high - self.asked).mean()))
+        chosen = np.atleast_1d(action) - getattr(space, "start", 0)
+        return np.mean(chosen == (self.asked > 0)[: len(chosen)])
+
+
+@pytest.mark.parametrize(
+    ("action_space", "bar"),
+    [
+        (spaces.Discrete(2, start=3), 0.95),
+        (spaces.MultiDiscrete([2, 2]), 0.95),
+        (spaces.MultiBinary(2), 0.95),
+        (spaces.Box(-4, 4, (2,), np.float32), 0.8),
+        (spaces.Dict({"choice": spaces.Discrete(2), "aim": spaces.Box(-1, 1, (2,), np.float32)}), 0.85),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_learns_every_kind_of_action(action_space, bar):
+    config = Config(backend="serial", total_steps=20_000, eval_episodes=500, eval_greedy=True, runs=None)
+    result = train(config, lambda: Echo(action_space))
+    assert result.score >= bar
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_solves_squared(backend):
+    result = train(Config(env="ocean/squared", backend=backend, total_steps=80_000, runs=None))
+    assert result.score >= 0.95
+    assert len(result.episodes) == 1000
+    assert result.num_steps >= 80_000
+
+
+def test_a_seed_repeats_a_run():
+    config = Config(backend="serial", num_envs=4, total_steps=2_000, eval_episodes=20, runs=None)
+    first, again, other = train(config), train(config), train(Config(**{**vars(config), "seed": 2}))
+    assert first.episodes == again.episodes
+    for one, two in zip(first.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert first.episodes != other.episodes
+
+
+def test_training_leaves_torch_as_it_was():
+    before, num_threads = torch.random.get_rng_state(), torch.get_num_threads()
+    train(Config(backend="serial", num_envs=2, total_steps=100, eval_episodes=1, runs=None))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.get_num_threads() == num_threads
+
+
+class Lengths(gymnasium.Env):
+    """Episodes as long as the environment's number, plus one."""
+
+    observation_space = spaces.Discrete(2)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, env_index):
+        self.length = env_index + 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return 0, {}
+
+    def step(self, action):
+        self.time += 1
+        return 0, 1.0, self.time == self.length, False, {}
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_evaluation_does_not_favour_short_episodes(batch_size):
+    with pufferlib.make(Lengths, backend="serial", num_envs=5, batch_size=batch_size) as vec:
+        policy = Policy(vec.observation_layout, vec.single_action_space, 4)
+        episodes = evaluate(vec, policy, 12, seed=1)
+    assert sorted(episode.length for episode in episodes) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert all(episode.length == episode.env_id + 1 for episode in episodes)
+
+
+def test_scores_of_agents_are_averaged_over_their_environments_episode():
+    episodes = Episodes(2)
+    assert episodes.in_batch([{"env_id": 1, "agent_id": 2, "score": 0.0}, {"env_id": 0, "score": 9}]) == []
+    end = {"env_id": 1, "env": True, "episode": {"r": 3.0, "l": 7, "t": 0.1}}
+    assert episodes.in_batch([end, {"env_id": 1, "agent_id": 3, "score": 1.0}]) == [Episode(1, 3.0, 7, 0.5)]
+    assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]
+
+
+# -------------------------------------------------------------------------------------------------- what one sees
+
+
+def test_a_run_is_written_down_and_summed_up(tmp_path, capsys):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = Config(backend="serial", num_envs=4, total_steps=3_000, eval_episodes=20, runs=str(tmp_path))
+    result = train(config)
+    assert result.run_folder.parent == tmp_path
+    assert result.run_folder.name.startswith("ocean-squared__ppo__1__")
+    events = EventAccumulator(str(result.run_folder))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == {
+        *(f"charts/{name}" for name in ("episodic_return", "episodic_length", "score", "SPS", "learning_rate")),
+        *(f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")),
+        "losses/explained_variance",
+    }
+    assert "100%" in capsys.readouterr().out
+    told = summary(config, result)
+    assert f"score {result.score:.3f}, mean return {result.mean_return:.3f} over 20 fresh episodes" in told
+    assert "puffer train" in told
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(terminal):
+    screen = io.StringIO()
+    with Report("a run", 1000, None, Console(file=screen, force_terminal=terminal, width=160)) as report:
+        for steps in range(100, 1100, 100):
+            report.update(steps, {"charts/episodic_return": 1.5, "charts/score": 0.25})
+    shown = screen.getvalue()
+    assert "return 1.50  score 0.25" in shown
+    assert "1,000 steps" in shown
+    assert shown.count("\n") == (1 if terminal else 10)
