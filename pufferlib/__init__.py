@@ -5,10 +5,10 @@ vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8
 """
 
 from pufferlib import errors
+from pufferlib.backends import make
 from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import *  # noqa: F403  # the whole exception tree, listed there
-from pufferlib.backends import make
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.version import __version__
 

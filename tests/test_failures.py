@@ -71,7 +71,7 @@ def test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone(backen
         if backend == "serial":  # nothing is sent anywhere
             assert any("handle" in info for info in vec.recv().infos)
             return
-        with pytest.raises(pufferlib.WorkerError, match="info .*'handle'.* cannot be pickled") as caught:
+        with pytest.raises(pufferlib.WorkerError, match=r"info .*'handle'.* cannot be pickled") as caught:
             vec.recv()
         assert caught.value.env_id == 1
 

@@ -32,7 +32,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 class Launch(NamedTuple):
     """What a worker process is given."""
 
-    index: int
+    worker: int
     task: Any  # WorkerTask, cloudpickled unless the process is forked
     sock: socket.socket
     life: Any  # a Connection: the read end of the life pipe
@@ -135,8 +135,8 @@ def _main_not_imported() -> Any:
 def run_worker(launch: Launch) -> None:
     """Serve requests until they end. The target of a worker process."""
     _die_with_parent(launch.life)
-    sys.stdout = _NamedStream(1, f"worker {launch.index}")
-    sys.stderr = _NamedStream(2, f"worker {launch.index}")
+    sys.stdout = _NamedStream(1, f"worker {launch.worker}")
+    sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
 
     def emit(message: Any) -> None:
@@ -147,7 +147,7 @@ def run_worker(launch: Launch) -> None:
         try:
             worker = _begin(launch, emit)
         except Exception as error:  # the creators can't be unpickled here, say
-            emit(Failed.of(None, launch.index, "start", error))
+            emit(Failed.of(None, launch.worker, "start", error))
             return
         worker.build()
         if launch.worker_threads is not None and "torch" in sys.modules:
@@ -169,7 +169,7 @@ def _begin(launch: Launch, emit: Callable[[Any], None]) -> Worker:
         import cloudpickle
 
         task = cloudpickle.loads(task)
-    seed_globals(launch.entropy, launch.index)
+    seed_globals(launch.entropy, launch.worker)
     return Worker(task, emit)
 
 

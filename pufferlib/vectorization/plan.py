@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,7 +135,7 @@ def checked_seed(seed: Any) -> int | None:
     return number
 
 
-def listed_seeds(seeds: Sequence[Any], num_envs: int) -> list[int | None]:
+def listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
     """Return one seed an environment from a list of them. Raises PlanError if the count is off."""
     if len(seeds) != num_envs:
         raise PlanError(f"{len(seeds)} seeds for {num_envs} environments; give one each, or a single number")

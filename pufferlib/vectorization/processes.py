@@ -114,7 +114,7 @@ class ProcessCrew(Crew):
         ours, theirs = socket.socketpair()
         try:
             launch = Launch(
-                index=worker,
+                worker=worker,
                 task=self._tasks[worker],
                 sock=theirs,
                 life=self._life.reader,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pufferlib.vectorization.crew import Crew
-from pufferlib.vectorization.messages import Call, EnvFace, Failed, Ready, Reset
+from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape
 from pufferlib.vectorization.vecenv import VecEnv
@@ -51,17 +52,33 @@ class InPlace(Crew):
         return slab
 
     def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
-        self._worker.step(env_ids, laps)
+        with self._all_answer(env_ids):
+            self._worker.step(env_ids, laps)
 
     def step_all(self, lap: int) -> None:
         env_ids = self.shares[0]
-        self._worker.step(env_ids, [lap] * len(env_ids))
+        self.step(env_ids, [lap] * len(env_ids))
 
     def send(self, worker: int, request: Reset | Call) -> None:
         if isinstance(request, Reset):
-            self._worker.reset(request)
+            with self._all_answer([order.env_id for order in request.orders]):
+                self._worker.reset(request)
         else:
             self._worker.call(request)
+
+    @contextlib.contextmanager
+    def _all_answer(self, env_ids: Sequence[int]) -> Iterator[None]:
+        """Let environments that Ctrl-C kept from answering fail, or recv would wait for them for ever."""
+        try:
+            yield
+        except BaseException as error:
+            answered: set[int | None] = set()
+            for message in self._messages:
+                answered.update(message.env_ids if isinstance(message, Done) else [message.env_id])
+            self._messages += [
+                Failed.of(env_id, 0, "step, interrupted", error) for env_id in env_ids if env_id not in answered
+            ]
+            raise
 
     def poll(self, timeout: float | None) -> list[Any]:
         messages = self._messages[:]

@@ -22,7 +22,7 @@ __all__ = ["Worker", "WorkerTask", "seed_globals"]
 class WorkerTask(NamedTuple):
     """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``."""
 
-    index: int
+    worker: int
     env_ids: range
     creators: list[Callable[[], Any]]
     wrap_kwargs: dict[str, Any]
@@ -57,7 +57,7 @@ class Worker:
                 self.emit(self._failed(env_id, "__init__", error))
                 return
         assert first is not None
-        self.emit(Ready(self.task.index, first))
+        self.emit(Ready(self.task.worker, first))
 
     def attach(self, slab: Slab) -> None:
         """Take the arrays to read actions from and to write rows to."""
@@ -72,43 +72,45 @@ class Worker:
         done: list[int] = []
         overs: list[bool] = []
         infos: list[dict[str, Any]] = []
-        for env_id, lap in zip(env_ids, laps, strict=True):
-            env = envs[env_id]
-            phase = "step"
-            try:
-                rows = slab.rows(env_id, lap)
-                if env_id in over_set:
-                    phase = "reset"
-                    over_set.discard(env_id)
-                    env.reset(None, None)
-                    over = False
-                else:
-                    over = env.step(actions[env_id])
-                env.write_observations(rows)
-                env.write_outcome(rows)
-                if over:
-                    if self._next_step:
-                        over_set.add(env_id)
-                    elif self._same_step:
-                        final = env.infos
-                        ended = rows.terminations | rows.truncations
-                        observations = rows.observations.copy()
+        try:
+            for env_id, lap in zip(env_ids, laps, strict=True):
+                env = envs[env_id]
+                phase = "step"
+                try:
+                    rows = slab.rows(env_id, lap)
+                    if env_id in over_set:
                         phase = "reset"
+                        over_set.discard(env_id)
                         env.reset(None, None)
-                        env.write_observations(rows)
-                        env.infos = _with_finals(final, env, ended, observations)
-            except (Exception, SystemExit) as error:
-                self.emit(self._failed(env_id, phase, error))
-                continue
-            done.append(env_id)
-            overs.append(over)
-            if env.infos:
-                infos += self._infos(env_id, env)
-            if self.task.each:
+                        over = False
+                    else:
+                        over = env.step(actions[env_id])
+                    env.write_observations(rows)
+                    env.write_outcome(rows)
+                    if over:
+                        if self._next_step:
+                            over_set.add(env_id)
+                        elif self._same_step:
+                            final = env.infos
+                            ended = rows.terminations | rows.truncations
+                            observations = rows.observations.copy()
+                            phase = "reset"
+                            env.reset(None, None)
+                            env.write_observations(rows)
+                            env.infos = _with_finals(final, env, ended, observations)
+                except (Exception, SystemExit) as error:
+                    self.emit(self._failed(env_id, phase, error))
+                    continue
+                done.append(env_id)
+                overs.append(over)
+                if env.infos:
+                    infos += self._infos(env_id, env)
+                if self.task.each:
+                    self.emit(Done(done, overs, infos))
+                    done, overs, infos = [], [], []
+        finally:  # also where Ctrl-C interrupts an environment of this very process
+            if done:
                 self.emit(Done(done, overs, infos))
-                done, overs, infos = [], [], []
-        if done:
-            self.emit(Done(done, overs, infos))
 
     def reset(self, request: Reset) -> None:
         """Reset environments, each into a lap of its rows."""
@@ -145,7 +147,7 @@ class Worker:
             except (Exception, SystemExit) as error:
                 failed = self._failed(env_id, f"{request.action} {request.name!r}", error)
                 break
-        self.emit(Reply(request.ticket, self.task.index, results, failed))
+        self.emit(Reply(request.ticket, self.task.worker, results, failed))
 
     def close(self) -> None:
         """Close every environment, the others too if one raises; emits Failed for those."""
@@ -168,7 +170,7 @@ class Worker:
         return infos
 
     def _failed(self, env_id: int, phase: str, error: BaseException) -> Failed:
-        return Failed.of(env_id, self.task.index, phase, error)
+        return Failed.of(env_id, self.task.worker, phase, error)
 
 
 def _with_finals(
