@@ -68,5 +68,5 @@ def _pieces(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
     return [piece.astype(np.int8)]
 
 
-def _parts(space: spaces.Dict | spaces.Tuple) -> dict[Any, gymnasium.Space[Any]]:
+def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> dict[Any, gymnasium.Space[Any]]:
     return dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))

@@ -165,10 +165,12 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     low, high = own.low, own.high
 
     def read_choices(values: Any) -> Array:
-        return np.clip(np.ravel(values)[:choices] - row_start, 0, last) + shift
+        chosen: Array = np.clip(np.ravel(values)[:choices] - row_start, 0, last) + shift
+        return chosen
 
     def read_reals(values: Any) -> Array:
-        return np.clip(np.ravel(values)[:reals], low, high).astype(low.dtype)
+        clipped: Array = np.clip(np.ravel(values)[:reals], low, high).astype(low.dtype)
+        return clipped
 
     def read(values: Any) -> Any:
         if isinstance(flat, spaces.Tuple):

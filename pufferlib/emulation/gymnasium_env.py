@@ -145,7 +145,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, action_mask=action_mask, check=check, **bounds)
         self._caller = caller = Caller(env, bounds, action_mask, check)
         super().__init__(env if isinstance(env, gymnasium.Env) else ForeignEnv(env, caller))
-        self.wrap_kwargs = {"action_mask": action_mask, "check": check, **bounds}
+        self._kwargs = {"action_mask": action_mask, "check": check, **bounds}
         self.observation_layout = caller.observation_layout
         self.action_layout = caller.action_layout
         self.observation_space = self.observation_layout.flat_space
@@ -160,6 +160,11 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def raw(self) -> Any:
         """The environment that was wrapped."""
         return self._caller.env
+
+    @property
+    def wrap_kwargs(self) -> dict[str, Any]:
+        """The arguments with which it was wrapped."""
+        return dict(self._kwargs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(self.env, ForeignEnv):

@@ -104,7 +104,8 @@ class _Native(RowEnv):
         self.observation_layouts = (self.observation_layout,) * self.num_agents
         self.action_layouts = (self.action_layout,) * self.num_agents
         self.infos = []
-        self._checks_left = -1 if check == "always" else 2  # the first reset and the first step
+        self._always = check == "always"
+        self._check_reset = self._check_step = True
         self._start_s = 0.0
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
@@ -113,8 +114,9 @@ class _Native(RowEnv):
         env.alive[...] = True
         infos = env.reset(seed=seed, options=options)
         zero_outcome(env)  # a flag or reward in reset belongs to no transition
-        if self._checks_left:
+        if self._check_reset:
             self._check()
+            self._check_reset = self._always
         self._start_s = perf_counter()
         self._begin()
         self.infos = told_apart(env, infos)
@@ -123,7 +125,6 @@ class _Native(RowEnv):
         raise NotImplementedError
 
     def _check(self) -> None:
-        self._checks_left -= 1
         validate_buffers(self.env)
         for agent in np.flatnonzero(self.env.alive):
             self.observation_layout.check(self.env.observations[agent, ...])
@@ -147,8 +148,9 @@ class NativeRow(_Native):
         env.terminations[0] = False
         env.truncations[0] = False
         infos = env.step(actions)
-        if self._checks_left:
+        if self._check_step:
             self._check()
+            self._check_step = self._always
         terminated, truncated = bool(env.terminations[0]), bool(env.truncations[0])
         over = terminated or truncated
         if over:
@@ -211,8 +213,9 @@ class NativeRows(_Native):
         np.copyto(masks, env.alive)
         zero_outcome(env)
         infos = env.step(actions)
-        if self._checks_left:
+        if self._check_step:
             self._check()
+            self._check_step = self._always
         alive = env.alive
         # Flags and rewards of agents whose action did not count say nothing about an agent: they are dropped.
         np.logical_and(env.terminations, masks, out=self._terminations)

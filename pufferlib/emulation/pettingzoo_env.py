@@ -32,7 +32,7 @@ def flat_row(layout: Layout, observation: Any) -> Any:
     return row[()] if isinstance(layout.flat_space, spaces.Discrete) else row
 
 
-class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):
+class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     """A PettingZoo parallel environment with flat spaces around a parallel or an AEC one.
 
     Agents come and go as in the raw environment, in dicts keyed by agent; each has its own spaces, and
@@ -89,7 +89,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):
         return getattr(self.env, "unwrapped", self.env)
 
     @property
-    def agents(self) -> list[Any]:  # type: ignore[override]
+    def agents(self) -> list[Any]:
         """The agents alive now; none before the first reset."""
         return list(self._parallel.agents) if self._was_reset else []
 
@@ -170,7 +170,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):
         return str(self.env)
 
 
-class NativeParallelEnv(ParallelEnv[str, Any, Any]):
+class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment of agents "agent_0", "agent_1" … in the order of its rows.
 
     An agent is listed while it is alive; ``env`` is the PufferEnv; what is returned belongs to the caller.

@@ -158,13 +158,13 @@ class PettingZooRows(RowEnv):
         known = self._writers.get(id(layout))
         if known is None:
             known = self._writers[id(layout)] = (layout, observation_writer(layout, self.observation_space))
-        return known[1]  # type: ignore[no-any-return]
+        return known[1]
 
     def _reader(self, layout: ActionLayout) -> Callable[[Any], Any]:
         known = self._readers.get(id(layout))
         if known is None:
             known = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
-        return known[1]  # type: ignore[no-any-return]
+        return known[1]
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._agents.new_episode()
@@ -202,7 +202,8 @@ class PettingZooRows(RowEnv):
         observation = observations.get(name)
         if observation is None:
             raise SpaceError(
-                f"{self.name} gave no observation for agent {name!r}, which is alive; it gave some for {list(observations)}"
+                f"{self.name} gave no observation for agent {name!r}, which is alive; it gave those of "
+                f"{list(observations)}"
             )
         return self._agents[name].observed(name, observation, infos.get(name))
 
@@ -240,9 +241,7 @@ class PettingZooRows(RowEnv):
         self._length += 1
         # Those whose life ends in the step in which it begins never act: they get no row.
         stillborn = [
-            name
-            for name in present.difference(living)
-            if terminations.get(name, False) or truncations.get(name, False)
+            name for name in present.difference(living) if terminations.get(name, False) or truncations.get(name, False)
         ]
         spawned = places.advance(listed, list(ended), stillborn)
         over = not places.living
@@ -258,7 +257,7 @@ class PettingZooRows(RowEnv):
         return over
 
     def _told(self, infos: Mapping[Any, Any]) -> list[tuple[int | None, dict[str, Any]]]:
-        """Return the infos that are not empty by place; those of no agent's place, by their key, as one of the env's."""
+        """Return the infos that are not empty by place; those of no agent, by their key, as one of the env's."""
         told: list[tuple[int | None, dict[str, Any]]] = []
         others: dict[str, Any] = {}
         for name, info in infos.items():
@@ -289,7 +288,7 @@ class PettingZooRows(RowEnv):
         self.infos = list(told.items())
 
     def write_observations(self, rows: Rows) -> None:
-        for observation, write, row in zip(self._held, self._write, rows.places):
+        for observation, write, row in zip(self._held, self._write, rows.places, strict=True):
             if observation is None:
                 row[...] = 0
             else:

@@ -14,8 +14,8 @@ __all__ = ["Places"]
 class Places:
     """The places of one environment's agents.
 
-    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has place i. Else each agent takes
-    the lowest free place when it appears; a place whose agent ended in one step is free from the next step on.
+    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has place i. Else each agent
+    takes the lowest free place when it appears; a place whose agent ended in one step is free from the next step on.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[Any] | None, max_agents: int | None) -> None:
@@ -57,8 +57,8 @@ class Places:
         """Take one step: ``ended`` leave, agents that are new in ``listed`` are seated; returns those.
 
         listed: the environment's agents after the step. stillborn: those of them whose life ended in the step in which
-        it began; they never act and get no place. Raises PopulationError if there are more agents than places, or if one
-        is listed again that had ended and left.
+        it began; they never act and get no place. Raises PopulationError if there are more agents than places, or if
+        one is listed again that had ended and left.
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]
@@ -74,8 +74,8 @@ class Places:
                     continue
                 if agent in self._ended:
                     raise PopulationError(
-                        f"{self._name}: agent {agent!r} came back after its end; a dead agent stays dead until the next "
-                        "reset, so a new one needs a new name"
+                        f"{self._name}: agent {agent!r} came back after its end; a dead agent stays dead until the "
+                        "next reset, so a new one needs a new name"
                     )
                 self._seat(agent)
                 spawned.append(agent)
@@ -90,8 +90,8 @@ class Places:
         if self._fixed is not None:
             if agent not in self._fixed:
                 raise PopulationError(
-                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._fixed)}; an environment that "
-                    "makes up agents as it goes has no possible_agents and is given max_agents="
+                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._fixed)}; an environment "
+                    "that makes up agents as it goes has no possible_agents and is given max_agents="
                 )
             place = self._fixed[agent]
         elif self._free:
@@ -102,7 +102,7 @@ class Places:
             self._holder[place] = (agent,)
         else:
             raise PopulationError(
-                f"{self._name}: no place for agent {agent!r}, as max_agents={self.count} are taken (a place freed in one "
-                "step is free from the next on); pass a larger max_agents="
+                f"{self._name}: no place for agent {agent!r}, as max_agents={self.count} are taken (a place freed in "
+                "one step is free from the next on); pass a larger max_agents="
             )
         self.living[agent] = self.last[agent] = place

@@ -43,6 +43,8 @@ class RowEnv(ABC):
     action_space: gymnasium.Space[Any]  # of one row, as learners see it
     observation_layout: Layout
     action_layout: ActionLayout
+    observation_layouts: tuple[Layout, ...]  # of each place's agent, which may be smaller than the row
+    action_layouts: tuple[ActionLayout, ...]
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
 

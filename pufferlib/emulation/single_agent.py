@@ -23,9 +23,9 @@ class Caller:
     """reset and step of one environment, made regular and checked.
 
     Taken as well as Gymnasium's own API: reset returning the observation alone; 4-tuple steps, whose
-    info["TimeLimit.truncated"] tells a truncation; reset without ``seed`` (``env.seed`` is called where there is one, else
-    one warning) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a list
-    become their sum, with the list in info["rewards"]; flags that are a list end the episode when all are set.
+    info["TimeLimit.truncated"] tells a truncation; reset without ``seed`` (``env.seed`` is called where there is one,
+    else one warning) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a
+    list become their sum, with the list in info["rewards"]; flags that are a list end the episode when all are set.
 
     Observations are passed on as the environment gave them, possibly views of its live buffers.
     """
@@ -47,7 +47,7 @@ class Caller:
         self._reset = Resetter(env, self.name)
         self._step = env.step
         self._always = check == "always"
-        self._checks_left = 2  # the first reset and the first step
+        self._check_reset = self._check_step = True
         self._generator: np.random.Generator | None = None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -55,7 +55,9 @@ class Caller:
         if seed is not None:
             self._seed_base(seed)
         observation, info = self._split(self._reset(seed, options))
-        return self._observed(observation, info), info
+        observation = self._observed(observation, info, self._check_reset)
+        self._check_reset = self._always
+        return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one step with an action of the environment's own space. Return Gymnasium's five values."""
@@ -71,12 +73,14 @@ class Caller:
             terminated = done and not truncated
         else:
             raise SpaceError(
-                f"{self.name}.step returned {len(result)} values; expected observation, reward, terminated, truncated, info"
+                f"{self.name}.step returned {len(result)} values; expected observation, reward, terminated, truncated "
+                "and info"
             )
         if info is None:
             info = {}
-        if self._checks_left or self.action_mask:
-            observation = self._observed(observation, info)
+        if self._check_step or self.action_mask:
+            observation = self._observed(observation, info, self._check_step)
+            self._check_step = self._always
         return observation, reward, terminated, truncated, info
 
     def close(self) -> None:
@@ -85,14 +89,12 @@ class Caller:
         if close is not None:
             close()
 
-    def _observed(self, observation: Any, info: dict[str, Any]) -> Any:
+    def _observed(self, observation: Any, info: dict[str, Any], check: bool) -> Any:
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
             observation = {"observation": observation, ACTION_MASK: mask}
-        if self._checks_left:
+        if check:
             self.observation_layout.check(observation)
-            if not self._always:
-                self._checks_left -= 1
         return observation
 
     def _split(self, result: Any) -> tuple[Any, dict[str, Any]]:
@@ -188,7 +190,9 @@ def own_space(space: Any) -> gymnasium.Space[Any]:
         return space
     kind = next((base.__name__ for base in type(space).__mro__ if base.__name__ in _TWINS), None)
     if kind is None:
-        raise SpaceError(f"expected a gymnasium space, got {space!r} of {type(space).__module__}.{type(space).__name__}")
+        raise SpaceError(
+            f"expected a gymnasium space, got {space!r} of {type(space).__module__}.{type(space).__name__}"
+        )
     twin = _TWINS[kind](space)
     assert isinstance(twin, gymnasium.Space)
     return twin
