@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import multiprocessing
 import multiprocessing.connection
@@ -15,14 +14,20 @@ import socket
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pufferlib.errors import PlanError
+from pufferlib.errors import PlanError, PlatformError
 from pufferlib.vectorization.doorbell import STEP, Channel, done_frame, message_of, pickled_frame, steps_of
 from pufferlib.vectorization.messages import Done, Failed, Reply, Reset
 from pufferlib.vectorization.slab import Slab
 from pufferlib.vectorization.worker import Worker, seed_globals
+
+if sys.platform == "win32":
+    raise PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
+
+import fcntl  # Windows has none, and has been told
 
 __all__ = ["Launch", "LifePipe", "Process", "start_method"]
 
@@ -88,7 +93,9 @@ class Process:
         self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
             target=run_worker, args=(launch,), name="pufferlib-worker"
         )
-        with _main_not_imported():
+        with _main_not_imported(), warnings.catch_warnings():
+            # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
+            warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
             self._process.start()
         self.pid: int = self._process.pid
         self.death_fd: int | None = None

@@ -78,6 +78,7 @@ class ProcessCrew(Crew):
             raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
         self.shares = tuple(task.env_ids for task in tasks)
         self.dead: set[int] = set()
+        self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
         self._tasks = tasks
         self._context = start_method(context)
         self._entropy = entropy
@@ -203,10 +204,6 @@ class ProcessCrew(Crew):
 
     def send(self, worker: int, request: Reset | Call) -> None:
         self._post(worker, pickled_frame(request))
-
-    @property
-    def _worker_of(self) -> list[int]:
-        return [worker for worker, share in enumerate(self.shares) for _ in share]
 
     def _post(self, worker: int, frame: bytes) -> None:
         channel = self._channels[worker]
