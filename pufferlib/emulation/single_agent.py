@@ -48,12 +48,14 @@ class Caller:
         self._step = env.step
         self._always = check == "always"
         self._check_reset = self._check_step = True
-        self._generator: np.random.Generator | None = None
+        base = getattr(env, "unwrapped", None)
+        # An environment that forgets super().reset(seed=seed) has no generator that a seed reaches: it is given one.
+        self._forgetful = base if isinstance(base, gymnasium.Env) and base._np_random is None else None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. Return the observation, as ``observation_layout`` packs it, and the info."""
-        if seed is not None:
-            self._seed_base(seed)
+        if seed is not None and self._forgetful is not None:
+            self._forgetful._np_random, _ = seeding.np_random(seed)
         observation, info = self._split(self._reset(seed, options))
         observation = self._observed(observation, info, self._check_reset)
         self._check_reset = self._always
@@ -113,13 +115,6 @@ class Caller:
         terminated = _flag(terminated)
         truncated = _flag(truncated)
         return reward, terminated, truncated, {} if info is None else info
-
-    def _seed_base(self, seed: int) -> None:
-        # What super().reset(seed=seed) does, for an environment that forgets it and so has no generator of its own.
-        base = getattr(self.env, "unwrapped", None)
-        if isinstance(base, gymnasium.Env) and base._np_random in (None, self._generator):
-            self._generator, _ = seeding.np_random(seed)
-            base._np_random = self._generator
 
 
 class Resetter:
