@@ -86,10 +86,11 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
         with pytest.raises(pufferlib.WorkerError, match=r"environments 2 to 3, was killed by signal 9 \(SIGKILL\)"):
             vec.recv()
         assert time.monotonic() - began < 1
-        observations, _ = vec.reset()
-        assert observations.shape == (4, 16)
+        vec.reset()
         for _ in range(3):
             vec.step(actions(4))
+        again = pufferlib.vectorization.plan.Seeds(0, 4)
+        assert vec.get_attr("np_random_seed", env_ids=[2, 3]) == [again.draw(env_id, restarts=1) for env_id in (2, 3)]
 
 
 @pytest.mark.parametrize("backend", PARALLEL)

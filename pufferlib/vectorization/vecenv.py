@@ -93,6 +93,21 @@ class VecEnv:
             **(backend_kwargs or {}),
         )
         face = crew.start()
+        space = face.action_space
+        self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+        try:
+            self._slab: Slab = crew.attach(
+                SlabShape(
+                    plan.num_envs,
+                    face.num_agents,
+                    (tuple(face.observation_space.shape or ()), np.dtype(face.observation_space.dtype).str),
+                    tuple((tuple(space.shape or ()), np.dtype(space.dtype).str) for space in self._action_spaces),
+                    reward_dtype,
+                )
+            )
+        except BaseException:
+            crew.close()
+            raise
         self._crew = crew
         self._finalizer = weakref.finalize(self, crew.close)
         self._shares = crew.shares
@@ -115,21 +130,10 @@ class VecEnv:
         self.spec = face.spec
         self.batch = None
 
-        space = face.action_space
-        self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
-        self._slab: Slab = crew.attach(
-            SlabShape(
-                plan.num_envs,
-                face.num_agents,
-                (tuple(face.observation_space.shape or ()), np.dtype(face.observation_space.dtype).str),
-                tuple((tuple(space.shape or ()), np.dtype(space.dtype).str) for space in self._action_spaces),
-                reward_dtype,
-            )
-        )
         self._batches = Batches(self._slab, plan, copy=copy, debug=debug)
         self._flight = Flight(plan.num_envs, plan.batch_size, first_finished=self.first_finished)
         self._laps = [0] * plan.num_envs  # where each environment's next rows go
-        self._unseeded = set(range(plan.num_envs))  # whose first reset is still to come
+        self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
         self._infos: dict[int, list[dict[str, Any]]] = {}
         self._errors: deque[WorkerError] = deque()
         self._replies: dict[int, list[Reply]] = {}
@@ -192,19 +196,19 @@ class VecEnv:
             busy = [self._flight.describe(env_id) for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
             if busy:
                 raise CallError(f"cannot reset: {'; '.join(busy[:8])}; recv first")
-        seeds = self._reset_seeds(seed, ids, everything=env_ids is None)
+        seeds = self._given_seeds(seed, ids, everything=env_ids is None)
         each_options = options_per_env(options, len(ids))
         if env_ids is None:
             self._drain()
         for env_id in crew.revive():
             self._restarts[env_id] += 1
-            if env_id in ids and seeds[ids.index(env_id)] is None:  # a new process has no generator to go on with
-                seeds[ids.index(env_id)] = self._seeds.draw(env_id, self._restarts[env_id])
+            self._first_seeds[env_id] = self._seeds.draw(env_id, self._restarts[env_id])
         requests: dict[int, list[ResetOrder]] = {}
         for env_id, env_seed, env_options in zip(ids, seeds, each_options, strict=True):
-            order = ResetOrder(env_id, self._laps[env_id], env_seed, env_options)
+            first_seed = self._first_seeds.pop(env_id, None)
+            own_seed = first_seed if env_seed is None else env_seed
+            order = ResetOrder(env_id, self._laps[env_id], own_seed, env_options)
             requests.setdefault(self._worker_of[env_id], []).append(order)
-            self._unseeded.discard(env_id)
         alone = self._flight.num_flying + self._flight.num_ready == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         self._flight.depart(ids)
@@ -417,9 +421,9 @@ class VecEnv:
             way_out = "the last batch has been answered already; call recv"
         raise CallError(f"cannot send: {text}; {way_out}")
 
-    def _reset_seeds(self, seed: Any, ids: list[int], *, everything: bool) -> list[int | None]:
+    def _given_seeds(self, seed: Any, ids: list[int], *, everything: bool) -> list[int | None]:
         if seed is None:
-            return [self._seeds[env_id] if env_id in self._unseeded else None for env_id in ids]
+            return [None] * len(ids)
         if isinstance(seed, (Sequence, np.ndarray)):
             return listed_seeds(seed, len(ids))
         seeds = Seeds(checked_seed(seed), self.num_envs)
