@@ -177,14 +177,15 @@ print(json.dumps([key for key in before if before[key] != after[key]]))
 @pytest.mark.slow
 def test_import_costs_less_than_a_third_of_gymnasiums() -> None:
     code = """
-from time import perf_counter
-start = perf_counter()
+from time import process_time
+start = process_time()
 import gymnasium
-middle = perf_counter()
+middle = process_time()
 import pufferlib
-print(middle - start, perf_counter() - start)
+print(middle - start, process_time() - start)
 """
-    # The fastest of several is what the import itself costs; the rest is what else the machine was doing.
-    times = [tuple(map(float, python(code).split())) for _ in range(7)]
-    alone, together = (min(column) for column in zip(*times, strict=True))
+    # CPU time, and the least of several: what the import itself costs, whatever else the machine was doing. The first
+    # run leaves our bytecode where an installation has gymnasium's.
+    times = [tuple(map(float, python(code, PYTHONDONTWRITEBYTECODE="").split())) for _ in range(8)]
+    alone, together = (min(column) for column in zip(*times[1:], strict=True))
     assert together < 1.3 * alone, f"import pufferlib: {together:.3f} s, import gymnasium: {alone:.3f} s"
