@@ -84,6 +84,8 @@ def checked_actions(
     for part, space in zip(parts, spaces, strict=True):
         try:
             array = np.asarray(part)
+            if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
+                raise ValueError("it holds objects, or rows of different lengths")
         except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
             raise ActionError(f"actions cannot be read as an array: {error}") from error
         shape = (num_envs * agents_per_env, *(space.shape or ()))
