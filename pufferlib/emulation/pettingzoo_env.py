@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -185,6 +186,11 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.agents: list[str] = []
         self._observation_layout = observation_layout(env.single_observation_space)
         self._action_layout = action_layout(env.single_action_space)
+        # Each agent its own spaces, as seeding one agent's must leave the others' alone.
+        self._spaces = {
+            agent: (deepcopy(env.single_observation_space), deepcopy(env.single_action_space))
+            for agent in self.possible_agents
+        }
         self._actions = np.zeros(
             (env.num_agents, *(env.single_action_space.shape or ())), env.single_action_space.dtype
         )
@@ -201,10 +207,10 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return {}
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
-        return self.env.single_observation_space
+        return self._spaces[agent][0]
 
     def action_space(self, agent: str) -> gymnasium.Space[Any]:
-        return self.env.single_action_space
+        return self._spaces[agent][1]
 
     def observation_layout(self, agent: str) -> Layout:
         """Return the layout of every agent's observations."""

@@ -1,0 +1,702 @@
+"""Emulation of PettingZoo environments: life cycle, places, masks, and agents whose spaces differ."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.test.example_envs import (
+    generated_agents_env_action_mask_info_v0,
+    generated_agents_env_action_mask_obs_v0,
+    generated_agents_env_cust_agentid_v0,
+    generated_agents_env_v0,
+    generated_agents_parallel_cust_agentid_v0,
+    generated_agents_parallel_v0,
+)
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel
+from row_tools import reset, same, step, without_time
+
+import pufferlib
+from pufferlib.emulation import emulate, wrap
+from pufferlib.errors import CallError, MissingExtra, PlanError, SpaceError
+
+OBSERVED, ACTED = Box(0, 1, (49,), np.float32), Discrete(9)  # as large as any agent of the generated envs
+MASKED = Dict(observation=OBSERVED, action_mask=Box(0, 1, (9,), np.int8))
+
+
+def speaker_listener() -> Any:
+    from mpe2 import simple_speaker_listener_v4
+
+    return simple_speaker_listener_v4.parallel_env()
+
+
+def tag() -> Any:
+    from mpe2 import simple_tag_v3
+
+    return simple_tag_v3.parallel_env(max_cycles=20)
+
+
+def tag_turns() -> Any:
+    from mpe2 import simple_tag_v3
+
+    return simple_tag_v3.env(max_cycles=20)
+
+
+def knights() -> Any:
+    from pettingzoo.butterfly import knights_archers_zombies_v11
+
+    return knights_archers_zombies_v11.parallel_env(max_cycles=300)
+
+
+def tiger_deer() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, about magent2's own code
+        from magent2.environments import tiger_deer_v4
+
+        return tiger_deer_v4.parallel_env(map_size=15, max_cycles=60)
+
+
+GENERATED: dict[str, Callable[[], Any]] = {
+    "generated": generated_agents_parallel_v0.parallel_env,
+    "generated, ids that are tuples": generated_agents_parallel_cust_agentid_v0.parallel_env,
+    "generated, in turns": generated_agents_env_v0.env,
+    "generated, in turns, ids that are tuples": generated_agents_env_cust_agentid_v0.env,
+    "generated, masks in observations": generated_agents_env_action_mask_obs_v0.env,
+    "generated, masks in infos": generated_agents_env_action_mask_info_v0.env,
+}
+REAL: dict[str, Callable[[], Any]] = {
+    "speaker and listener": speaker_listener,
+    "tag": tag,
+    "tag, in turns": tag_turns,
+    "knights": knights,
+    "tiger and deer": tiger_deer,
+}
+
+
+@pytest.mark.parametrize("name", [*GENERATED, *REAL])
+@pytest.mark.filterwarnings("ignore")
+def test_wrapped_envs_pass_pettingzoos_own_tests(name: str) -> None:
+    creator = {**GENERATED, **REAL}[name]
+    parallel_api_test(wrap(creator()), num_cycles=40)
+    parallel_seed_test(lambda: wrap(creator()), num_cycles=40)
+
+
+class Spy:
+    """A parallel environment that keeps what the raw one returned. Not a ParallelEnv: looking like one is enough."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env if isinstance(env, ParallelEnv) else turn_based_aec_to_parallel(env)
+        self.actions: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.last = self.env.reset(seed=seed, options=options)
+        return self.last
+
+    def step(self, actions: Any) -> Any:
+        assert set(actions) == set(self.env.agents)
+        for agent, action in actions.items():
+            assert action in self.env.action_space(agent)
+        self.actions.append(actions)
+        self.last = self.env.step(actions)
+        return self.last
+
+
+def expect_row(row: Any, layout: Any, expected: Any) -> None:
+    """Assert that a row begins with this observation and has zeros behind it."""
+    head = np.zeros(layout.shape, layout.dtype)
+    layout.pack(expected, head)
+    data = row.tobytes()
+    assert data[: head.nbytes] == head.tobytes()
+    assert not any(data[head.nbytes :])
+
+
+def play_against_spy(rows: Any, spy: Spy, num_steps: int) -> tuple[int, int]:
+    """Compare rows with what the raw env returned, step by step; return how many episodes and agents ended."""
+    held, over, living, ended, ends = reset(rows, 1), False, {}, 0, 0
+    rows.action_space.seed(1)
+
+    def observed(agent: Any) -> Any:
+        observation, info = spy.last[0][agent], spy.last[-1].get(agent, {})
+        if isinstance(rows.observation_layouts[living[agent]].space, Dict) and not isinstance(observation, dict):
+            return {"observation": observation, "action_mask": info["action_mask"]}
+        return observation
+
+    def settle(agent: Any, free: list[int]) -> None:
+        living[agent] = possible.index(agent) if possible else free.pop(0)
+
+    possible = list(getattr(spy, "possible_agents", []))
+    for count in range(num_steps + 1):
+        if count == 0 or over or count % 150 == 0:  # some never end by themselves
+            if count:
+                held, over = reset(rows), False
+            living = {}
+            free = list(range(rows.num_agents))
+            for agent in spy.agents:
+                settle(agent, free)
+            last: dict[Any, int] = {}
+            assert not (held.masks.any() or held.rewards.any() or held.terminations.any() or held.truncations.any())
+        else:
+            actions = [rows.action_space.sample() for _ in range(rows.num_agents)]
+            over, held = step(rows, np.array(actions))
+            _, rewards, terminations, truncations, _ = spy.last
+            last = dict(living)
+            for agent, place in last.items():
+                assert held.masks[place]
+                assert held.rewards[place] == rewards[agent]
+                assert (held.terminations[place], held.truncations[place]) == (terminations[agent], truncations[agent])
+                if terminations[agent] or truncations[agent]:
+                    expect_row(held.observations[place], rows.observation_layouts[place], observed(agent))
+                    ended += 1
+                    del living[agent]
+            free = sorted(set(range(rows.num_agents)) - set(last.values()))
+            for agent in spy.agents:
+                if agent not in living:
+                    settle(agent, free)
+            assert set(living) == set(spy.agents)
+            assert over == (not living)
+            ends += over
+        for agent, place in living.items():
+            expect_row(held.observations[place], rows.observation_layouts[place], observed(agent))
+        for place in set(range(rows.num_agents)) - set(living.values()) - set(last.values()):
+            assert not held.observations[place].any()
+        for place in set(range(rows.num_agents)) - set(last.values()):
+            assert not (held.masks[place] or held.rewards[place] or held.terminations[place] or held.truncations[place])
+        if over:
+            (last_info,) = [info for place, info in held.infos if place is None]
+            assert last_info["env"]
+    rows.close()
+    return ends, ended
+
+
+@pytest.mark.parametrize("name", GENERATED)
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_rows_of_generated_agents_equal_raw(name: str) -> None:
+    module = sys.modules[GENERATED[name].__module__]  # whose env() ends at once where a mask forbids the action
+    spy = Spy(module.raw_env(max_cycles=5) if "turns" in name or "masks" in name else GENERATED[name]())
+    space = MASKED if "observations" in name else OBSERVED
+    rows = emulate(spy, max_agents=40, observation_space=space, action_space=ACTED)
+    ends, ended = play_against_spy(rows, spy, 400)
+    assert ended > 10
+    assert ends >= 2 or isinstance(GENERATED[name], type)  # the parallel ones never end by themselves
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.slow
+def test_rows_of_real_envs_equal_raw(name: str) -> None:
+    env = REAL[name]()
+    if isinstance(env, AECEnv):
+        from pettingzoo.utils.conversions import aec_to_parallel
+
+        env = aec_to_parallel(env)
+    spy = Spy(env)
+    ends, ended = play_against_spy(emulate(spy), spy, 1000)
+    assert ends >= 3
+    assert ended >= ends
+
+
+def test_aec_envs_are_converted_by_pettingzoo() -> None:
+    rows, others = emulate(tag_turns()), emulate(tag())
+    assert isinstance(rows.env, AECEnv)
+    held, other = reset(rows, 3), reset(others, 3)
+    rows.action_space.seed(0)
+    for _ in range(25):
+        for first, second in zip(held[:5], other[:5], strict=True):
+            assert np.array_equal(first, second)
+        actions = np.array([rows.action_space.sample() for _ in range(rows.num_agents)])
+        over, held = step(rows, actions)
+        other_over, other = step(others, actions)
+        assert other_over == over
+        if over:
+            held, other = reset(rows), reset(others)
+    rows.close()
+    others.close()
+
+
+# ---- spaces that differ ----
+
+
+class Diverse(ParallelEnv[Any, Any, Any]):
+    """One agent a pair of spaces; samples its observations, and keeps the actions that it gets."""
+
+    metadata: dict[str, Any] = {"name": "diverse"}
+
+    def __init__(self, **spaces: Any) -> None:
+        self.spaces = spaces
+        self.possible_agents = list(spaces)
+
+    def observation_space(self, agent: Any) -> Any:
+        return self.spaces[agent][0]
+
+    def action_space(self, agent: Any) -> Any:
+        return self.spaces[agent][1]
+
+    def observe(self) -> Any:
+        self.seen = {agent: self.observation_space(agent).sample() for agent in self.agents}
+        return self.seen
+
+    def info(self) -> Any:
+        return {agent: {} for agent in self.agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        for number, agent in enumerate(self.possible_agents):
+            self.observation_space(agent).seed(seed if seed is None else seed + number)
+        self.agents = self.possible_agents[:]
+        return self.observe(), self.info()
+
+    def step(self, actions: Any) -> Any:
+        self.actions = actions
+        for agent, action in actions.items():
+            assert action in self.action_space(agent), (agent, action)
+        flags = dict.fromkeys(self.agents, False)
+        return self.observe(), dict.fromkeys(self.agents, 0.0), flags, flags, self.info()
+
+    def state(self) -> Any:
+        return "the state"
+
+
+D2, D5 = Discrete(2), Discrete(5)
+FLOATS = Dict(a=Box(-1, 1, (2,), np.float32), b=Box(0, 5, (1, 2), np.float32))
+MIXED = Dict(a=Box(-1, 1, (2,), np.float32), b=Discrete(3))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        (Box(-1, 1, (2, 2)), Box(-1, 1, (2, 2)), Box(-1, 1, (2, 2))),
+        (Box(-1, 1, (2, 2)), Box(1, 5, (5,)), Box(np.float32([-1] * 4 + [0]), np.float32(5))),
+        (Box(-2, 1, (1,)), FLOATS, Box(np.float32([-2, -1, 0, 0]), np.float32([1, 1, 5, 5]))),
+        (Discrete(3), Discrete(5), Box(0, 4, (1,), np.int64)),
+        (Discrete(3, start=-2), MultiDiscrete([4, 4]), Box(np.array([-2, 0]), np.array([3, 3]), dtype=np.int64)),
+        (MultiBinary(3), Box(0, 1, (1,), np.int8), Box(0, 1, (3,), np.int8)),
+        (Box(-1, 1, (3,)), Box(0, 255, (20,), np.uint8), Box(0, 255, (20,), np.uint8)),
+        (MIXED, Box(-1, 1, (3,), np.float64), Box(0, 255, (24,), np.uint8)),
+        (MIXED, MIXED, Box(0, 255, (16,), np.uint8)),
+    ],
+)
+def test_observations_that_differ_share_the_largest_row(first: Any, second: Any, common: Any) -> None:
+    env = Diverse(a=(first, D2), b=(second, D2))
+    rows = emulate(env)
+    assert rows.observation_space == common
+    assert [layout.space for layout in rows.observation_layouts] == [first, second]
+    if first == second:
+        assert rows.observation_layout.space is first
+    else:
+        assert rows.observation_layout.space is rows.observation_space
+    held = reset(rows, 0)
+    for _ in range(5):
+        for place, agent in enumerate("ab"):
+            expect_row(held.observations[place], rows.observation_layouts[place], env.seen[agent])
+        if common.dtype != np.uint8:
+            assert all(row in common for row in held.observations)
+        _, held = step(rows, np.zeros(2, int))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common", "row", "actions"),
+    [
+        (D2, D5, Discrete(5), 4, (1, 4)),
+        (Discrete(2, start=3), Discrete(5, start=3), Discrete(5, start=3), 7, (4, 7)),
+        (Discrete(2, start=-1), Discrete(5, start=3), Discrete(5), 3, (0, 6)),
+        (D2, MultiDiscrete([3, 4]), MultiDiscrete([3, 4]), [2, 3], (1, [2, 3])),
+        (MultiBinary(3), MultiDiscrete([[3], [4]]), MultiDiscrete([3, 4, 2]), [2, 3, 0], ([1, 1, 0], [[2], [3]])),
+        (
+            Box(-1, 1, (3,)),
+            Box(-5, 0, (1, 1)),
+            Box(np.float32([-5, -1, -1]), np.float32(1)),
+            [-3, 0, 1],
+            ([-1, 0, 1], [[-3]]),
+        ),
+        (Box(-1, 1, (1,)), Box(-2, 2, (2,), np.float64), Box(-2, 2, (2,), np.float64), [-2, 0.5], ([-1], [-2, 0.5])),
+        (D2, Box(-1, 1, (2,)), Tuple([MultiDiscrete([2]), Box(-1, 1, (2,))]), ([1], [0.5, -0.5]), (1, [0.5, -0.5])),
+        (
+            Dict(go=Box(-1, 1, (1,)), use=Discrete(3, start=1)),
+            MultiDiscrete([2, 6]),
+            Tuple([MultiDiscrete([3, 6]), Box(-1, 1, (1,))]),
+            ([2, 5], [0.25]),
+            ({"go": [0.25], "use": 3}, [1, 5]),
+        ),
+        (D5, D5, D5, 2, (2, 2)),
+    ],
+)
+def test_actions_that_differ_share_the_largest_row(
+    first: Any, second: Any, common: Any, row: Any, actions: Any
+) -> None:
+    env = Diverse(a=(D2, first), b=(D2, second))
+    rows = emulate(env)
+    assert rows.action_space == common
+    assert [layout.space for layout in rows.action_layouts] == [first, second]
+    assert (rows.action_layout.space is first) == (first == second)
+    reset(rows)
+    rows.action_space.seed(0)
+    samples = [(rows.action_space.sample(), rows.action_space.sample()) for _ in range(20)]
+    for pair in [*samples, (row, row)]:
+        if isinstance(common, Tuple):
+            step(rows, tuple(np.array([sample[part] for sample in pair]) for part in range(2)))
+        else:
+            step(rows, np.array(pair))
+    for agent, action in zip("ab", actions, strict=True):
+        came = env.actions[agent]
+        if isinstance(action, dict):
+            assert came == action
+        else:
+            assert np.asarray(came).tolist() == action
+            assert type(action) is not int or type(came) is int
+
+
+class Newcomer(Diverse):
+    """Agent b appears in the first step."""
+
+    possible_agents: Any
+
+    def __init__(self, **spaces: Any) -> None:
+        super().__init__(**spaces)
+        del self.possible_agents
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a"]
+        return self.observe(), self.info()
+
+    def step(self, actions: Any) -> Any:
+        self.agents = ["a", "b"]
+        return super().step(actions)
+
+
+@pytest.mark.parametrize(
+    "spaces",
+    [
+        {"a": (Box(-1, 1, (2,)), D2), "b": (Box(-1, 1, (3,)), D2)},
+        {"a": (D2, D2), "b": (D2, D5)},
+        {"a": (D2, D2), "b": (D2, Box(-1, 1))},
+    ],
+)
+def test_a_newcomer_that_does_not_fit_the_rows_is_an_error(spaces: Any) -> None:
+    rows = emulate(Newcomer(**spaces), max_agents=2)
+    reset(rows)
+    with pytest.raises(SpaceError, match="does not fit rows of .* pass observation_space= and action_space="):
+        rows.step(np.zeros(2, int))
+
+
+def test_rows_as_large_as_any_agents_can_be_given() -> None:
+    spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (FLOATS, MultiDiscrete([5, 2]))}
+    env = Newcomer(**spaces)
+    rows = emulate(env, max_agents=3, observation_space=Box(-9, 9, (4,)), action_space=MultiDiscrete([9, 9, 9]))
+    assert (rows.observation_space, rows.action_space) == (Box(-9, 9, (4,)), MultiDiscrete([9, 9, 9]))
+    before = reset(rows)
+    assert [layout.space for layout in rows.observation_layouts] == [spaces["a"][0], *[rows.observation_space] * 2]
+    assert [layout.space for layout in rows.action_layouts] == [D2, *[rows.action_space] * 2]
+    _, held = step(rows, np.full((3, 3), 8))
+    assert [layout.space for layout in rows.observation_layouts] == [spaces["a"][0], FLOATS, rows.observation_space]
+    expect_row(held.observations[1], rows.observation_layouts[1], env.seen["b"])
+    assert not before.observations[1].any()
+    step(rows, np.full((3, 3), 8))
+    assert env.actions["a"] == 1
+    assert env.actions["b"].tolist() == [4, 1]
+    with pytest.raises(PlanError, match="passed together"):
+        emulate(env, max_agents=3, observation_space=Box(-9, 9, (4,)))
+
+
+def test_rows_of_unknown_spaces_are_an_error() -> None:
+    class Empty(Newcomer):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            self.agents: list[Any] = []
+            return {}, {}
+
+    with pytest.raises(SpaceError, match="no agents after reset.*pass observation_space= and action_space="):
+        emulate(Empty(), max_agents=2)
+
+
+# ---- action masks ----
+
+
+class MaskInInfo(Diverse):
+    resets = 0
+    masks: Any = {"a": [0, 1], "b": [1, 0, 1, 0, 1]}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.resets += 1
+        return super().reset(seed, options)
+
+    def info(self) -> Any:
+        return {
+            agent: {"action_mask": np.int8(self.masks[agent])} if agent in self.masks else {} for agent in self.agents
+        }
+
+
+def test_masks_in_infos_become_leaves_by_themselves() -> None:
+    spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5), "c": (D2, Box(-1, 1, (1,)))}
+    env = MaskInInfo(**spaces)
+    face, rows = wrap(MaskInInfo(**spaces)), emulate(env)
+    masked = Dict(observation=spaces["a"][0], action_mask=MultiBinary(2))
+    assert rows.observation_layouts[0].space == face.observation_layout("a").space == masked
+    assert rows.observation_layouts[2].space is spaces["c"][0]  # which has no choices
+    held, (flat, infos) = reset(rows, 0), face.reset(seed=0)
+    for masks in (MaskInInfo.masks, {"a": [1, 0]}, {}):
+        for place, agent in enumerate("ab"):
+            mask = masks.get(agent, np.ones(spaces[agent][1].n))
+            expected = {"observation": env.seen[agent], "action_mask": np.int8(mask)}
+            expect_row(held.observations[place], rows.observation_layouts[place], expected)
+            expected["observation"] = face.raw.seen[agent]
+            assert same(face.observation_layout(agent).decode(flat[agent]), expected)
+            assert infos[agent].get("action_mask", mask) is mask or same(infos[agent]["action_mask"], np.int8(mask))
+        assert held.infos == []  # not sent twice
+        env.masks = face.raw.masks = {"a": [1, 0]} if masks is MaskInInfo.masks else {}
+        _, held = step(rows, (np.zeros((3, 1), int), np.zeros((3, 1), np.float32)))
+        flat, *_, infos = face.step({"a": 0, "b": 0, "c": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("face", [wrap, emulate])
+def test_an_env_is_probed_only_for_what_is_unknown(face: Any) -> None:
+    spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5)}
+    in_observations = {"a": (Dict(observation=D2, action_mask=MultiBinary(2)), D2)}
+    for keywords, resets in (({}, 1), ({"action_mask": True}, 0), ({"action_mask": False}, 0)):
+        env = MaskInInfo(**spaces)
+        face(env, **keywords)
+        assert env.resets == resets
+    env = MaskInInfo(**in_observations)
+    face(env)
+    assert env.resets == 0
+
+
+def test_masks_can_be_left_in_infos() -> None:
+    spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5)}
+    rows, face = (kind(MaskInInfo(**spaces), action_mask=False) for kind in (emulate, wrap))
+    assert rows.observation_layouts[0].space is face.observation_layout("a").space is spaces["a"][0]
+    assert [(place, info["action_mask"].tolist()) for place, info in reset(rows).infos] == [
+        (0, [0, 1]),
+        (1, [1, 0, 1, 0, 1]),
+    ]
+
+
+def test_masks_in_observations_are_repeated_in_infos() -> None:
+    space = Dict(observation=Box(-1, 1, (2,)), action_mask=MultiBinary(2))
+    face = wrap(Diverse(a=(space, D2)))
+    flat, infos = face.reset(seed=1)
+    for _ in range(3):
+        decoded = face.observation_layout("a").decode(flat["a"])
+        assert same(decoded, face.raw.seen["a"])
+        assert same(infos["a"]["action_mask"], decoded["action_mask"])
+        flat, *_, infos = face.step({"a": 0})
+
+
+# ---- the wrapped face ----
+
+
+def test_a_wrapped_env_keeps_what_the_raw_one_has() -> None:
+    raw = Diverse(a=(MIXED, D2), b=(FLOATS, MIXED))
+    env = wrap(raw)
+    assert isinstance(env, ParallelEnv)
+    assert env.env is env.raw is env.unwrapped is raw
+    assert (env.metadata, env.state(), env.possible_agents, env.max_num_agents) == (
+        raw.metadata,
+        "the state",
+        ["a", "b"],
+        2,
+    )
+    assert (env.agents, env.num_agents, env.spaces, str(env)) == ([], 0, raw.spaces, "diverse")
+    assert env.observation_space("a") == env.observation_layout("a").flat_space == Box(0, 255, (16,), np.uint8)
+    assert env.action_space("a") is D2
+    assert env.action_layout("b").space is MIXED
+    with pytest.raises(CallError, match=r"call reset\(\) first"):
+        env.step({})
+    env.reset(seed=0)
+    assert env.agents == ["a", "b"]
+    flat, *_ = env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    assert type(raw.actions["a"]) is int
+    assert same(env.observation_layout("b").decode(flat["b"]), raw.seen["b"])
+    assert wrap(env) is env
+    with pytest.raises(PlanError, match="wrapped already, so max_agents cannot be set"):
+        wrap(env, max_agents=3)
+    assert not hasattr(env, "nothing")
+    assert emulate(env).env is raw
+    env.close()
+
+
+def test_no_possible_agents_where_the_raw_env_has_none() -> None:
+    env = wrap(Newcomer(a=(MIXED, D2), b=(D2, D2)), max_agents=4)
+    assert not hasattr(env, "possible_agents")
+    assert emulate(env).num_agents == 4
+    assert [env.reset()[0].keys(), env.step({"a": 0})[0].keys()] == [{"a"}, {"a", "b"}]
+    assert env.observation_space("b") is D2
+
+
+def test_the_space_methods_return_one_object_though_the_raw_env_makes_new_ones() -> None:
+    class Making(Diverse):
+        def observation_space(self, agent: Any) -> Any:
+            return Dict(a=Box(-1, 1, (2,)), b=Discrete(2))
+
+        action_space = observation_space
+
+    env = wrap(Making(a=(None, None)))
+    for method in (env.observation_space, env.action_space):
+        space = method("a")
+        env.reset()
+        assert method("a") is space
+
+
+def test_what_is_returned_is_owned() -> None:
+    class Live(Diverse):
+        buffer, told = np.zeros(2, np.float32), {"list": [np.zeros(1)]}
+
+        def observe(self) -> Any:
+            self.buffer += 1
+            self.told["list"][0] += 1
+            return dict.fromkeys(self.agents, self.buffer)
+
+        def info(self) -> Any:
+            return dict.fromkeys(self.agents, self.told)
+
+    space = Box(0, 99, (2,), np.float32)
+    env, rows = wrap(Live(a=(space, D2), b=(space, D2))), emulate(Live(a=(space, D2), b=(space, D2)))
+    start = Live.buffer[0]
+    flat, infos = env.reset()
+    env.step({"a": 0, "b": 0})
+    assert flat["a"].tolist() == flat["b"].tolist() == [start + 1] * 2
+    assert infos["a"]["list"][0] == start + 1
+    held = reset(rows)
+    step(rows, np.zeros(2, int))
+    assert held.observations.tolist() == [[start + 3] * 2] * 2
+    assert held.infos[0][1]["list"][0] == start + 3
+
+
+def test_an_observation_that_does_not_fit_names_its_agent() -> None:
+    class Wrong(Diverse):
+        def observe(self) -> Any:
+            return {"a": 1, "b": {"a": np.zeros(3, np.float32), "b": 0}}
+
+    for face in (wrap, emulate):
+        env = face(Wrong(a=(D2, D2), b=(MIXED, D2)), action_mask=False)
+        with pytest.raises(
+            SpaceError, match=r"agent 'b': a: expected float32 of shape \(2,\), got float32 of shape \(3,\)"
+        ):
+            env.reset(seed=None, options=None)
+
+
+@pytest.mark.parametrize("reward", [None, "much", [1.0, 2.0]])
+def test_a_reward_must_be_a_number(reward: Any) -> None:
+    class Rewarding(Diverse):
+        def step(self, actions: Any) -> Any:
+            observations, _, *rest = super().step(actions)
+            return observations, {"a": reward}, *rest
+
+    rows = emulate(Rewarding(a=(D2, D2)))
+    reset(rows)
+    with pytest.raises(SpaceError, match="Rewarding.step returned the reward .*; expected a number"):
+        rows.step(np.zeros(1, int))
+
+
+def test_an_env_that_returns_observations_alone_or_takes_no_seed() -> None:
+    class Old(Diverse):
+        def reset(self) -> Any:  # type: ignore[override]
+            return super().reset()[0]
+
+    rows = emulate(Old(a=(D2, D2)))
+    with pytest.warns(UserWarning, match="Old.reset takes no seed"):
+        held = reset(rows, 3)
+    assert held.observations.tolist() == [rows.env.seen["a"]]
+    assert wrap(Old(a=(D2, D2))).reset()[1] == {}
+
+
+def test_wrapping_many_agents_needs_pettingzoo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pufferlib.emulation.pettingzoo_env", None)
+    monkeypatch.delattr("pufferlib.emulation.pettingzoo_env")
+    with pytest.raises(MissingExtra, match="pip install pettingzoo"):
+        wrap(Diverse(a=(D2, D2)))
+    assert emulate(Diverse(a=(D2, D2))).num_agents == 1  # rows do without
+
+
+# ---- PufferEnvs of several agents ----
+
+
+class Countdown(pufferlib.PufferEnv):
+    """Agent 2 appears in step 1, agent 0 vanishes without a flag in step 2, 1 terminates in step 3, 2 is cut in 4."""
+
+    single_observation_space = Box(0, 99, (2,), np.float32)
+    single_action_space = Discrete(3)
+    num_agents = 3
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.tick = 0
+        self.alive[2] = False
+        self.observations[:] = self.np_random.random((3, 1))
+        return [{"i": i} for i in range(3)]
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:, 1] = self.tick
+        self.rewards[:] = actions
+        self.alive[2] |= self.tick == 1
+        self.alive[0] &= self.tick != 2
+        self.terminations[1] = self.tick == 3
+        self.truncations[2] = self.tick == 4
+        return {"tick": self.tick}
+
+
+def test_a_native_env_of_many_agents_is_a_parallel_env() -> None:
+    env, rows = wrap(Countdown()), emulate(Countdown())
+    assert isinstance(env, ParallelEnv)
+    assert wrap(env) is env
+    assert emulate(env).env is env.raw is env.env
+    with pytest.raises(CallError, match=r"call reset\(\) first"):
+        env.step({})
+    assert env.observation_space("agent_0") == env.observation_layout("agent_0").flat_space
+    assert env.action_layout("agent_0").space is Countdown.single_action_space
+    (observations, infos), held = env.reset(seed=0), reset(rows, 0)
+    assert infos == {"agent_0": {"i": 0}, "agent_1": {"i": 1}}
+    lists = [env.agents]
+    rewards: Any = {}
+    terminations: Any = {}
+    truncations: Any = {}
+    while True:
+        for place, agent in enumerate(env.possible_agents):
+            if agent in observations:
+                assert same(observations[agent], held.observations[place])
+            else:
+                assert not held.observations[place].any()
+            if held.masks[place]:
+                outcome = rewards[agent], terminations[agent], truncations[agent]
+                assert outcome == (held.rewards[place], held.terminations[place], held.truncations[place])
+            elif agent in rewards:
+                assert (rewards[agent], terminations[agent], truncations[agent]) == (0, False, False)
+        if not env.agents:
+            break
+        observations, rewards, terminations, truncations, infos = env.step(dict.fromkeys(env.agents, 2))
+        over, held = step(rows, np.full(3, 2))
+        lists.append(env.agents)
+        assert infos["common"] == {"tick": len(lists) - 1}
+        assert over == (not env.agents)
+    first, second, third = env.possible_agents
+    assert lists == [[first, second], [first, second, third], [second, third], [third], []]
+    assert dict(without_time(held.infos)) == {
+        2: {"episode": {"r": 6.0, "l": 3}},
+        None: {"tick": 4, "env": True, "episode": {"r": 16.0, "l": 4}},
+    }
+    assert env.render() is None
+    env.close()
+
+
+def test_a_native_env_of_many_agents_passes_pettingzoos_own_tests() -> None:
+    class Regular(Countdown):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.alive[:] = True
+
+        def step(self, actions: Any) -> Any:
+            self.tick += 1
+            self.observations[:] = self.np_random.random((3, 2))
+            self.terminations[:] = self.tick == 5 + np.arange(3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parallel_api_test(wrap(Regular()), num_cycles=30)
+        parallel_seed_test(lambda: wrap(Regular()), num_cycles=30)
