@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.errors import SpaceError
-from pufferlib.leaves import Array, Fixed, Path, name_of, plan, value_range, walk
-from pufferlib.pack import Views, Writer, compile_writer, describe, read, view_tree
+from pufferlib.leaves import (
+    Array,
+    Bounds,
+    Codec,
+    Custom,
+    Fixed,
+    Node,
+    Path,
+    name_of,
+    plan,
+    register,
+    registry,
+    walk,
+)
+from pufferlib.pack import Views, Writer, compile_writer, describe
+from pufferlib.unpack import ActionPart, Cut, acted, nest, read, require, sampled, slices, whole_number
 
 __all__ = ["ActionLayout", "Layout", "Leaf", "action_layout", "observation_layout"]
+
+SMALL_NBYTES = 4096  # a row of this size is zeroed as a whole sooner than in two parts
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array inside a nested space. offset: bytes from the start of the row; native byte order."""
+    """One array of a nested space as it lies in a row. offset: bytes from the row's start; native byte order."""
 
     path: Path
     dtype: np.dtype[Any]
@@ -33,14 +47,9 @@ class Leaf:
         return name_of(self.path)
 
     @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
     def nbytes(self) -> int:
         """How many bytes it takes."""
-        return self.size * self.dtype.itemsize
+        return _size(self.shape) * self.dtype.itemsize
 
 
 def observation_layout(
@@ -51,7 +60,12 @@ def observation_layout(
     max_edges: int | None = None,
     bounds: Mapping[Any, Mapping[str, int]] | None = None,
 ) -> Layout:
-    """Return the layout of an observation space. Raises SpaceError for spaces that cannot be flattened."""
+    """Return how observations of a space lie in flat rows.
+
+    max_length bounds each Sequence and each text without a bound of its own, max_nodes and max_edges each Graph;
+    bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may be a tuple of keys as well.
+    Raises SpaceError for what has no bound and for spaces that cannot be stored in rows.
+    """
     return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
 
@@ -63,233 +77,313 @@ def action_layout(
     max_edges: int | None = None,
     bounds: Mapping[Any, Mapping[str, int]] | None = None,
 ) -> ActionLayout:
-    """Return the layout of an action space. Raises SpaceError for spaces that cannot be flattened."""
+    """Return how actions of a space lie in flat rows; arguments and errors as for ``observation_layout``."""
     return ActionLayout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
 
 class _Base:
-    """What observations and actions share: the space as leaves in a row of natural dtypes."""
+    """What the layouts of observations and of actions share."""
 
-    def __init__(self, space: Space[Any], **bounds: Any) -> None:
+    space: Space[Any]  # the original one
+    flat_space: Space[Any]  # of one flat row
+    is_leaf: bool  # the space is one array already: its rows are its samples
+    leaves: tuple[Leaf, ...]  # in the order in which they are stored
+
+    def __init__(self, space: Space[Any], actions: bool, bounds: dict[str, Any]) -> None:
         self.space = space
         self._bounds = {key: value for key, value in bounds.items() if value is not None}
-        self._tree = plan(space)
-        self._writer = Writer(self._tree)
+        self._tree = plan(space, Bounds(**self._bounds), actions=actions)
+        self._stored = list(walk(self._tree))
         self.is_leaf = isinstance(self._tree, Fixed)
+        self._warned: set[str] = set()
+        self._strict = Writer(self._tree, self._warned, strict=True)
+
+    def check(self, sample: Any) -> None:
+        """Check structure, shapes, dtypes, lengths and values of a sample.
+
+        Raises SpaceError, naming the path, what was expected and what came. Values that leave a Box (or a Text its
+        charset) can be stored all the same, so they only warn, once.
+        """
+        self._write_natural(sample)
+
+    def _write_natural(self, sample: Any) -> list[Array]:
+        """Return the leaves of a sample, each in its own dtype, fully checked."""
+        views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
+        self._strict(sample, views)
+        return views
+
+    @staticmethod
+    def register(
+        space_type: type | str,
+        leaves: Callable[[Any], Space[Any]],
+        pack: Callable[[Any, Any], Any],
+        unpack: Callable[[Any, Any], Any],
+    ) -> None:
+        """Teach all layouts a kind of space, subclasses included, as another space that they know.
+
+        space_type: the class, or its dotted name where importing it is too much.
+        leaves(space) returns the space that stores it; pack(space, sample) makes a sample of that one, and
+        unpack(space, stored) the original sample again:
+
+            Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
+
+        Layouts carry what was registered for their spaces along when they are pickled.
+        """
+        register(space_type, leaves, pack, unpack)
 
     def __reduce__(self) -> Any:
-        return _restore, (type(self), self.space, self._bounds)
+        return _restore, (type(self), self.space, self._bounds, dict(_codecs(self._tree)))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._key == other._key
+        return isinstance(other, _Base) and type(other) is type(self) and other._tree == self._tree
 
     def __hash__(self) -> int:
         return hash((type(self), self.leaves))
 
-    @property
-    def _key(self) -> Any:
-        return self.space, self.leaves, self._bounds
-
-    @cached_property
-    def leaves(self) -> tuple[Leaf, ...]:
-        """Every leaf, in the order in which they are stored."""
-        placed, offset = [], 0
-        for leaf, lead in walk(self._tree):
-            offset += -offset % leaf.dtype.itemsize
-            placed.append(Leaf(leaf.path, leaf.dtype, lead + leaf.shape, offset))
-            offset += placed[-1].nbytes
-        return tuple(placed)
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.space})"
+        return f"{type(self).__name__}({self.space} -> {self.flat_space})"
 
-    def _finish(self, leaf: Fixed, view: Any) -> Any:
-        """Return a leaf's value, as the space samples it, of a view of its bytes."""
-        array = np.array(view, dtype=leaf.space.dtype)
-        return array[()] if isinstance(leaf.space, spaces.Discrete) else array
+    def __str__(self) -> str:
+        rows = [("offset", "nbytes", "dtype", "shape", "leaf")]
+        rows += [
+            (str(leaf.offset), str(leaf.nbytes), leaf.dtype.name, str(leaf.shape), leaf.name) for leaf in self.leaves
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [f"{type(self).__name__} of {self.flat_space}"]
+            + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        )
 
 
-def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any]) -> Any:
+def _codecs(node: Node) -> list[tuple[type | str, Codec]]:
+    if isinstance(node, Fixed):
+        return []
+    own = [(node.kind, node.codec)] if isinstance(node, Custom) else []
+    return own + [found for _, child, _ in node.parts for found in _codecs(child)]
+
+
+def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[type | str, Codec]) -> Any:
+    for space_type, codec in codecs.items():
+        registry.setdefault(space_type, codec)
     return kind(space, **bounds)
 
 
 class Layout(_Base):
-    """How observations of one space lie in flat rows."""
+    """How observations of one space lie in flat rows; made by ``observation_layout``.
+
+    A Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else a row is 1-D: of the one dtype that
+    all leaves have or, where they differ, uint8, laid out like a C struct: each leaf at a multiple of its itemsize, the
+    row padded to the largest itemsize, padding zero, native byte order.
+
+    Text, Sequence, Graph and OneOf are stored padded with zeros: ``{"data", "length"}`` (text as code points);
+    ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, the length of edges being -1 where
+    they are None; ``{"index", "options"}``, options a tuple of which all but the chosen one are zero.
+    """
+
+    shape: tuple[int, ...]  # of one flat row
+    dtype: np.dtype[Any]  # of one flat row
+    nbytes: int  # of one flat row
+    pack_into: Callable[[Any, Views], None]
+    # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. The hot one: who packs
+    # into the same rows again and again makes their views once. Raises SpaceError; the row's content is then undefined.
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
-        super().__init__(space, **bounds)
-        end = max((leaf.offset + leaf.nbytes for leaf in self.leaves), default=0)
-        widest = max((leaf.dtype.itemsize for leaf in self.leaves), default=1)
-        self.nbytes = end + -end % widest
-        self.flat_space = self._flat_space()
-        assert self.flat_space.shape is not None
-        self.shape = tuple(self.flat_space.shape)
-        self.dtype: np.dtype[Any] = np.dtype(self.flat_space.dtype)
-        self._gaps = self._find_gaps()
-        self.pack_into = compile_writer(self._writer, len(self.leaves) + len(self._gaps))
+        super().__init__(space, False, bounds)
+        placed, end = [], 0
+        gaps: list[tuple[int, int]] = []
+        for stored in self._stored:
+            offset = _aligned(end, stored.leaf.dtype.itemsize)
+            gaps.append((end, offset))
+            placed.append(Leaf(stored.leaf.path, stored.leaf.dtype, stored.shape, offset))
+            end = offset + placed[-1].nbytes
+        self.leaves = tuple(placed)
+        self.nbytes = _aligned(end, max((leaf.dtype.itemsize for leaf in self.leaves), default=1))
+        gaps = [(start, stop) for start, stop in [*gaps, (end, self.nbytes)] if start < stop]
+        self._clears = [(0, self.nbytes)] if len(gaps) > 1 and self.nbytes <= SMALL_NBYTES else gaps
+        self.flat_space = self._make_flat_space()
+        self.shape = tuple(self.flat_space.shape or ())
+        self.dtype = np.dtype(self.flat_space.dtype)
+        self._mixed = any(leaf.dtype != self.dtype for leaf in self.leaves)
+        self._cuts = [
+            Cut(
+                leaf.path,
+                leaf.offset // self.dtype.itemsize,
+                (leaf.offset + leaf.nbytes) // self.dtype.itemsize,
+                leaf.dtype,
+                leaf.shape,
+            )
+            for leaf in self.leaves
+        ]
+        self.pack_into = compile_writer(Writer(self._tree, self._warned), len(self._clears))
 
-    def _flat_space(self) -> Space[Any]:
+    def _make_flat_space(self) -> Space[Any]:
         dtypes = {leaf.dtype for leaf in self.leaves}
-        if self.is_leaf and self.space.dtype in dtypes:
-            return self.space
         if len(dtypes) != 1:
             return spaces.Box(0, 255, (self.nbytes,), np.uint8)
         (dtype,) = dtypes
-        ranges = [value_range(leaf) for leaf, _ in walk(self._tree)]
-        if self.is_leaf:
-            return spaces.Box(*ranges[0], dtype=dtype.type)
+        if self.is_leaf and self.space.dtype == dtype:
+            return self.space
+        ranges = [stored.value_range() for stored in self._stored]
         low, high = (np.concatenate([bound[i].ravel() for bound in ranges]) for i in (0, 1))
-        return spaces.Box(low, high, dtype=dtype.type)
-
-    def _find_gaps(self) -> list[tuple[int, int]]:
-        gaps, end = [], 0
-        for leaf in self.leaves:
-            gaps.append((end, leaf.offset))
-            end = leaf.offset + leaf.nbytes
-        return [(start, stop) for start, stop in [*gaps, (end, self.nbytes)] if start < stop]
+        shape = self.leaves[0].shape if self.is_leaf else low.shape  # a lone Box of foreign byte order keeps its shape
+        return spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
 
     def views(self, row: Array) -> Views:
-        """Return the views that ``pack_into`` writes: of each leaf of one row, then of its padding."""
+        """Return what ``pack_into`` writes through: views of each leaf of one row, then of its padding.
+
+        row: ``self.shape`` of ``self.dtype``, contiguous; for a Discrete space a 0-d array. It costs about 1 µs a leaf.
+        """
         if row.shape != self.shape or row.dtype != self.dtype:
-            raise SpaceError(f"expected a row of {self.dtype} {self.shape}, got {describe(row)}")
+            raise SpaceError(f"expected a row of {self.dtype} of shape {self.shape}, got {describe(row)}")
         if self.is_leaf:
             return (row,)
-        return (*self._slices(row), *(row[start:stop] for start, stop in self._gaps))
+        return (*self._slices(row), *(row[start:stop] for start, stop in self._clears))
 
     def pack(self, sample: Any, row: Array) -> None:
-        """Write a sample into a row (shape ``self.shape``, dtype ``self.dtype``), all of its bytes."""
+        """Write a sample into a row, all of its bytes: ``pack_into(sample, views(row))``. Raises SpaceError."""
         self.pack_into(sample, self.views(row))
 
-    def check(self, sample: Any) -> None:
-        """Raise SpaceError unless the sample fits the space."""
-        self.flatten(sample)
-
     def flatten(self, sample: Any) -> Any:
-        """Return a new row that holds the sample."""
+        """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
         row: Array = np.zeros(self.shape, self.dtype)
         self.pack(sample, row)
         return row[()] if isinstance(self.space, spaces.Discrete) else row
 
     def unflatten(self, rows: Any) -> Any:
-        """Return the nested structure as views of a row or batch of rows, NumPy or torch."""
-        return rows if self.is_leaf else view_tree(self._tree, self._slices(rows))
+        """Return the nested structure as views that share the memory of rows.
+
+        rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
+        Dicts and tuples hold arrays of shape (..., \\*leaf.shape), in padded form where the length varies. Rows of one
+        dtype may have been cast to another; rows of bytes must be bytes still. A leaf space's rows come back as they
+        are. Raises SpaceError where no view is possible: torch lacks the dtype, or rows are not contiguous.
+        """
+        return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
     def decode(self, row: Any) -> Any:
-        """Return the sample that a row holds, by copy."""
-        row = np.asarray(row)
-        return read(self._tree, self.views(row), self._finish)
+        """Return the sample that one row (NumPy, or torch on any device) holds, by copy.
+
+        Types are those of the space's own samples: ``decode(flatten(x)) == x``. Raises SpaceError for a batch.
+        """
+        row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
+        if row.shape != self.shape or row.dtype != self.dtype:
+            hint = "; use unflatten for batches" if row.ndim > len(self.shape) else ""
+            raise SpaceError(f"expected one row of {self.dtype} of shape {self.shape}, got {describe(row)}{hint}")
+        views = [row] if self.is_leaf else self._slices(np.ascontiguousarray(row))
+        return read(self._tree, views, sampled)
 
     def _slices(self, rows: Any) -> list[Any]:
-        """Return a view of each leaf, (..., *leaf.shape), of rows (..., *self.shape)."""
+        """Return a view of each leaf of rows."""
         if tuple(rows.shape[-1:]) != self.shape:
-            raise SpaceError(f"expected rows of shape (..., {self.shape[0]}), got {describe(rows)}")
-        torch = sys.modules.get("torch")
-        tensor = torch is not None and isinstance(rows, torch.Tensor)
-        scale = self.dtype.itemsize
-        views = []
-        for leaf in self.leaves:
-            part = rows[..., leaf.offset // scale : (leaf.offset + leaf.nbytes) // scale]
-            if leaf.dtype != self.dtype:
-                part = part.view(getattr(torch, leaf.dtype.name) if tensor else leaf.dtype)
-            views.append(part.reshape((*rows.shape[:-1], *leaf.shape)))
-        return views
+            raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
+        return slices(rows, self._cuts, self._mixed)
 
 
 class ActionLayout(_Base):
-    """How actions of one space lie in flat rows."""
+    """How actions of one space lie in flat rows; made by ``action_layout``.
+
+    A lone Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else the discrete leaves become one
+    MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box; where there are both, ``flat_space`` is the
+    Tuple of the two and a flat row a pair of arrays. Text is stored as indices into its sorted charset, and what varies
+    in length padded, as in ``Layout``. Leaves say their place in their component (its dtype tells which).
+    """
+
+    components: tuple[Space[Any], ...]  # the flat spaces that need an array each: one, or MultiDiscrete and Box
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
-        super().__init__(space, **bounds)
-        leaves = list(walk(self._tree))
-        ranges = [value_range(leaf) for leaf, _ in leaves]
-        self._parts: list[tuple[int, slice]] = []  # of each leaf: which component, where in it
-        ends = [0, 0]
-        for leaf, _ in leaves:
-            which = int(isinstance(leaf.space, spaces.Box))
-            size = int(np.prod(leaf.shape, dtype=np.int64))
-            self._parts.append((which, slice(ends[which], ends[which] + size)))
-            ends[which] += size
-        lows: list[list[Array]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.float32)]]
-        highs: list[list[Array]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.float32)]]
-        for (which, _), (low, high), (leaf, _) in zip(self._parts, ranges, leaves, strict=True):
-            if which and leaf.dtype.kind != "f" and low.size and not self.is_leaf:
-                if int(low.min()) < -(2**24) or int(high.max()) > 2**24:
-                    raise SpaceError(f"{name_of(leaf.path)}: {leaf.space} holds integers that float32 cannot")
-            with np.errstate(over="ignore"):
-                lows[which].append(low.ravel().astype((np.int64, np.float32)[which]))
-                highs[which].append(high.ravel().astype((np.int64, np.float32)[which]))
-        self._start = np.concatenate(lows[0])
-        self._last = np.concatenate(highs[0]) - self._start
-        self._low, self._high = np.concatenate(lows[1]), np.concatenate(highs[1])
-        self._exact = [(low, high) for low, high in ranges]
-        self.components: tuple[Space[Any], ...]
+        super().__init__(space, True, bounds)
         if self.is_leaf:
+            (own,) = self._stored
+            self.leaves = (Leaf(own.leaf.path, own.leaf.dtype, own.shape, 0),)
             self.components = (space,)
-        else:
-            discrete = spaces.MultiDiscrete(self._last + 1)
-            box = spaces.Box(self._low, self._high, dtype=np.float32)
-            kinds = {which for which, _ in self._parts}
-            self.components = (discrete, box) if len(kinds) == 2 else (box,) if kinds == {1} else (discrete,)
-        self.flat_space: Space[Any] = self.components[0]
-        if len(self.components) == 2:
-            self.flat_space = spaces.Tuple(self.components)
+            self.flat_space = space
+            return
+        self._parts = [ActionPart(stored) for stored in self._stored]
+        ends = {False: 0, True: 0}
+        leaves = []
+        for part in self._parts:
+            dtype = np.dtype(np.float32 if part.is_box else np.int64)
+            leaves.append(Leaf(part.leaf.path, dtype, part.shape, ends[part.is_box] * dtype.itemsize))
+            part.where = slice(ends[part.is_box], ends[part.is_box] + _size(part.shape))
+            ends[part.is_box] = part.where.stop
+        self.leaves = tuple(leaves)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: unbounded
+            self._low, self._high = (self._joined([getattr(p, b) for p in self._parts], True) for b in ("low", "high"))
+        self._start, last = (self._joined([getattr(p, b) for p in self._parts], False) for b in ("low", "high"))
+        discrete = spaces.MultiDiscrete(last - self._start + 1)
+        box = spaces.Box(self._low, self._high, dtype=np.float32)
+        kinds = {part.is_box for part in self._parts}
+        self.components = (discrete, box) if len(kinds) == 2 else (box,) if kinds == {True} else (discrete,)
+        self.flat_space = spaces.Tuple(self.components) if len(self.components) == 2 else self.components[0]
+
+    def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
+        """Return one component of the values of all leaves, 1-D."""
+        kind = np.float32 if is_box else np.int64
+        mine = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
+        return np.concatenate([np.zeros(0, kind), *mine])
 
     def _pair(self, row: Any) -> tuple[Any, Any]:
+        """Return a flat row's discrete and continuous component; None for the one it has not."""
         if len(self.components) == 2:
+            if not isinstance(row, (tuple, list)) or len(row) != 2:
+                raise SpaceError(f"expected a pair of arrays (MultiDiscrete, Box), got {describe(row)}")
             return row[0], row[1]
         return (row, None) if isinstance(self.components[0], spaces.MultiDiscrete) else (None, row)
 
     def unpack(self, row: Any) -> Any:
-        """Return the action that a flat row holds: Discrete as int, arrays as copies."""
-        if self.is_leaf:
-            assert isinstance(self._tree, Fixed)
-            return self._finish(self._tree, row)
+        """Return the action that one flat row holds, as the environment takes it, by copy; Discrete as a Python int.
+
+        Box values are cast to the leaf's dtype and clipped to its bounds, those of integer Boxes rounded first.
+        Raises SpaceError for a row of another shape or kind and for NaN in an integer Box.
+        """
+        if isinstance(self._tree, Fixed):
+            if isinstance(self._tree.space, spaces.Discrete):
+                return whole_number(row)
+            if np.shape(row) != self._tree.shape:
+                raise SpaceError(f"expected {self._tree.dtype} of shape {self._tree.shape}, got {describe(row)}")
+            return np.array(row, dtype=self._tree.space.dtype)
         discrete, box = self._pair(row)
         if discrete is not None:
-            discrete = discrete + self._start
+            discrete = require(discrete, self._start.shape, "iu") + self._start
         if box is not None:
-            box = np.minimum(np.maximum(box, self._low), self._high)
-        views = []
-        for leaf, (which, where), (low, high) in zip(self.leaves, self._parts, self._exact, strict=True):
-            part = (box if which else discrete)[where].reshape(leaf.shape)
-            if which:
-                part = np.rint(part) if leaf.dtype.kind != "f" else part
-                part = np.clip(part.astype(leaf.dtype), low, high)
-            views.append(part)
-        return read(self._tree, views, self._finish)
+            box = np.minimum(np.maximum(require(box, self._low.shape, "fiu"), self._low), self._high)
+        values = [part.restore(box if part.is_box else discrete) for part in self._parts]
+        return read(self._tree, values, acted)
 
     decode = unpack
 
-    def _finish(self, leaf: Fixed, view: Any) -> Any:
-        if isinstance(leaf.space, spaces.Discrete):
-            return int(view)
-        return np.array(view, dtype=leaf.space.dtype)
-
-    def check(self, sample: Any) -> None:
-        """Raise SpaceError unless the action fits the space."""
-        self.flatten(sample)
-
     def flatten(self, sample: Any) -> Any:
-        """Return the flat row (an array, or a pair of them) of an action."""
-        views = tuple(np.zeros(leaf.shape, leaf.dtype) for leaf in self.leaves)
-        self._writer(sample, views)
+        """Return the flat row (an array, or a pair of them) of an action: what ``unpack`` undoes. Raises SpaceError."""
+        values = self._write_natural(sample)
         if self.is_leaf:
-            return views[0][()] if isinstance(self.space, spaces.Discrete) else views[0]
-        parts: list[list[Array]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.float32)]]
-        for view, (which, _) in zip(views, self._parts, strict=True):
-            parts[which].append(view.ravel().astype((np.int64, np.float32)[which]))
-        discrete, box = np.concatenate(parts[0]) - self._start, np.concatenate(parts[1])
+            return values[0][()] if isinstance(self.space, spaces.Discrete) else values[0]
+        # Padding is zero, which a leaf may not hold: the nearest value that it may.
+        values = [np.clip(value, part.low, part.high) for value, part in zip(values, self._parts, strict=True)]
+        discrete, box = self._joined(values, False) - self._start, self._joined(values, True)
         if len(self.components) == 2:
             return discrete, box
         return discrete if isinstance(self.components[0], spaces.MultiDiscrete) else box
 
     def unflatten(self, rows: Any) -> Any:
-        """Return the nested structure as views of flat rows: zero-based integers, float32."""
+        """Return the nested structure as views of flat rows: zero-based int64 and unclipped float32, padded.
+
+        rows: NumPy or torch, (..., \\*shape) of the flat space, or a pair of such. A leaf space's stay as they are.
+        """
         if self.is_leaf:
             return rows
         pair = self._pair(rows)
+        for component, flat in zip((c for c in pair if c is not None), self.components, strict=True):
+            if tuple(component.shape[-1:]) != flat.shape:
+                raise SpaceError(f"expected rows of shape (..., {flat.shape}) for {flat}, got {describe(component)}")
         views = []
-        for leaf, (which, where) in zip(self.leaves, self._parts, strict=True):
-            part = pair[which][..., where]
-            views.append(part.reshape((*part.shape[:-1], *leaf.shape)))
-        return view_tree(self._tree, views)
+        for part in self._parts:
+            view = pair[part.is_box][..., part.where]
+            views.append(view.reshape((*view.shape[:-1], *part.shape)))
+        return nest(self._tree, views)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _aligned(offset: int, itemsize: int) -> int:
+    return offset + -offset % itemsize

@@ -2,19 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.errors import SpaceError
 
-__all__ = ["Fixed", "Node", "Path", "Record", "name_of", "plan", "value_range", "walk"]
+__all__ = [
+    "Bounds",
+    "Choice",
+    "Codec",
+    "Custom",
+    "Fixed",
+    "Graph",
+    "Items",
+    "Node",
+    "Path",
+    "Record",
+    "Stored",
+    "Text",
+    "name_of",
+    "plan",
+    "register",
+    "registry",
+    "walk",
+    "where",
+]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
+Shape = tuple[int, ...]
+
+OneOf: Any = getattr(spaces, "OneOf", ())  # Gymnasium 0.29 has none; isinstance(x, ()) is False
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """What a node that holds others has in common with its like."""
+
+    path: Path
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        """Of each child its key, the node, and the dimensions that the node adds before the child's own."""
+        raise NotImplementedError
+
+    @cached_property
+    def num_leaves(self) -> int:
+        return sum(child.num_leaves for _, child, _ in self.parts)
 
 
 @dataclass(frozen=True)
@@ -24,67 +64,327 @@ class Fixed:
     path: Path
     space: Space[Any]
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+    shape: Shape
+    num_leaves = 1
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(_Nest):
     """A Dict (keys in gymnasium's order) or, where keys is None, a Tuple."""
 
-    path: Path
     keys: tuple[Any, ...] | None
     children: tuple[Node, ...]
 
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        keys = range(len(self.children)) if self.keys is None else self.keys
+        return tuple((key, child, ()) for key, child in zip(keys, self.children, strict=True))
 
-Node = Fixed | Record
+
+@dataclass(frozen=True)
+class Text(_Nest):
+    """A string as its characters and their number: code points or, given an alphabet, places in it."""
+
+    data: Fixed
+    length: Fixed
+    min_length: int
+    alphabet: str | None
+    charset: frozenset[str] | None
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        return ("data", self.data, ()), ("length", self.length, ())
 
 
-def plan(space: Space[Any], path: Path = ()) -> Node:
-    """Return the tree of a space. Raises SpaceError, naming the path, for what cannot be stored in rows."""
+@dataclass(frozen=True)
+class Items(_Nest):
+    """At most max_length elements of one kind and their number; length is -1 where optional ones are None."""
+
+    element: Node
+    length: Fixed
+    max_length: int
+    stacked: bool
+    bound: str  # the argument that bounds it
+    owner: Path  # of the space that the argument is for
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        return ("data", self.element, (self.max_length,)), ("length", self.length, ())
+
+
+@dataclass(frozen=True)
+class Graph(_Nest):
+    """Nodes, and edges with the pair of nodes that each links. clamp: make links of missing nodes valid on reading."""
+
+    nodes: Items
+    edges: Items | None
+    links: Fixed
+    clamp: bool
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        if self.edges is None:
+            return (("nodes", self.nodes, ()),)
+        links = ("edge_links", self.links, (self.edges.max_length,))
+        return ("nodes", self.nodes, ()), ("edges", self.edges, ()), links
+
+
+@dataclass(frozen=True)
+class Choice(_Nest):
+    """One of several options: its index, and room for each; all but the chosen one are zero."""
+
+    index: Fixed
+    options: Record
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        return ("index", self.index, ()), ("options", self.options, ())
+
+
+class Codec(NamedTuple):
+    """What ``Layout.register`` was told of a kind of space."""
+
+    leaves: Callable[[Any], Space[Any]]
+    pack: Callable[[Any, Any], Any]
+    unpack: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Custom(_Nest):
+    """A space of the user's, stored as a sample of another space."""
+
+    space: Space[Any] = field(compare=False)
+    kind: type | str
+    codec: Codec = field(compare=False)
+    inner: Node
+
+    @property
+    def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
+        return ((None, self.inner, ()),)
+
+
+Node = Fixed | Record | Text | Items | Graph | Choice | Custom
+
+registry: dict[type | str, Codec] = {}
+
+
+def register(
+    space_type: type | str,
+    leaves: Callable[[Any], Space[Any]],
+    pack: Callable[[Any, Any], Any],
+    unpack: Callable[[Any, Any], Any],
+) -> None:
+    """See ``Layout.register``."""
+    name = space_type if isinstance(space_type, str) else f"{space_type.__module__}.{space_type.__qualname__}"
+    if name.startswith("gymnasium.spaces."):
+        raise SpaceError(f"{name} is gymnasium's own and has its layout; register a subclass of it instead")
+    registry[space_type] = Codec(leaves, pack, unpack)
+
+
+class Bounds:
+    """How long what has no fixed length may get: for all of a layout, and by path for some of it."""
+
+    def __init__(
+        self,
+        max_length: int | None = None,
+        max_nodes: int | None = None,
+        max_edges: int | None = None,
+        bounds: Mapping[Any, Mapping[str, int]] | None = None,
+    ) -> None:
+        self.everywhere = {"max_length": max_length, "max_nodes": max_nodes, "max_edges": max_edges}
+        self.by_path = dict(bounds or {})
+        for place, given in [
+            ("", self.everywhere),
+            *((f"bounds[{key!r}]: ", its) for key, its in self.by_path.items()),
+        ]:
+            if not isinstance(given, Mapping):
+                raise SpaceError(f"{place}expected a dict such as {{'max_length': 5}}, got {given!r}")
+            for name, value in given.items():
+                if name not in self.everywhere:
+                    raise SpaceError(f"{place}{name!r} is no bound; the bounds are {', '.join(self.everywhere)}")
+                whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+                if not ((whole and value >= 0) or value is None):
+                    raise SpaceError(f"{place}{name}={value!r}; expected a whole number, 0 or more")
+
+    def find(self, path: Path, kind: str, name: str, own: int | None = None) -> int:
+        """Return a bound of the space at a path: given for the path, or the space's own, or given for all."""
+        for key, given in self.by_path.items():
+            if key in (path, name_of(path), ".".join(map(str, path))) and given.get(name) is not None:
+                return int(given[name])
+        value = self.everywhere[name] if own is None else own
+        if value is None:
+            given_for = f" (which has {list(self.by_path)} only)" if self.by_path else ""
+            raise SpaceError(
+                f"{where(path)}: nothing bounds this {kind}; pass {name}=…, "
+                f"or for it alone bounds={{{name_of(path)!r}: {{{name!r}: …}}}}{given_for}"
+            )
+        return int(value)
+
+
+def plan(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
+    """Return the tree of a space. Raises SpaceError, naming the path, for what cannot be stored in rows.
+
+    actions: text is stored as indices into its charset, and every leaf's space says what its elements may be.
+    """
+
+    def below(child: Any, *keys: Any) -> Node:
+        return plan(child, bounds, actions=actions, path=(*path, *keys))
+
+    for kind in type(space).__mro__:
+        for known in (kind, f"{kind.__module__}.{kind.__qualname__}"):
+            if known in registry:
+                codec = registry[known]
+                inner = codec.leaves(space)
+                if type(inner) is type(space) or not isinstance(inner, Space):
+                    raise SpaceError(
+                        f"{where(path)}: leaves({space}) returned {inner!r}, expected a space of another kind"
+                    )
+                return Custom(path, space, known, codec, below(inner))
     if isinstance(space, spaces.Dict):
-        keys = tuple(space.spaces)
-        return Record(path, keys, tuple(plan(space.spaces[key], (*path, key)) for key in keys))
+        return Record(path, tuple(space.spaces), tuple(below(child, key) for key, child in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
-        return Record(path, None, tuple(plan(child, (*path, i)) for i, child in enumerate(space.spaces)))
-    if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return fixed(space, path)
-    raise SpaceError(f"{name_of(path)}: {type(space).__name__} cannot be flattened")
+        return Record(path, None, tuple(below(child, i) for i, child in enumerate(space.spaces)))
+    if isinstance(space, spaces.Sequence):
+        max_length = bounds.find(path, "Sequence", "max_length")
+        return _items(path, below(space.feature_space, "data"), max_length, space.stack)
+    if isinstance(space, spaces.Graph):
+        nodes = _graph_items(path, "nodes", space.node_space, bounds, below)
+        edges = None
+        if space.edge_space is not None:
+            edges = _graph_items(path, "edges", space.edge_space, bounds, below)
+        return Graph(path, nodes, edges, _links(path, nodes.max_length, actions), actions)
+    if isinstance(space, OneOf):
+        options = Record((*path, "options"), None, tuple(below(s, "options", i) for i, s in enumerate(space.spaces)))
+        return Choice(path, _fixed(spaces.Discrete(len(options.children)), (*path, "index")), options)
+    dtype = None if getattr(space, "dtype", None) is None else np.dtype(space.dtype)
+    if isinstance(space, spaces.Text) or (dtype is not None and dtype.kind == "U"):
+        return _text(space, bounds, actions, path)
+    own = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+    shaped = dtype is not None and dtype.kind in "biuf" and getattr(space, "shape", None) is not None
+    if own or (shaped and not (actions and path)):
+        return _fixed(space, path)
+    raise SpaceError(
+        f"{where(path)}: a {type(space).__name__} has no layout; teach it one with "
+        f"pufferlib.layout.Layout.register({type(space).__name__}, leaves, pack, unpack)"
+    )
 
 
-def fixed(space: Space[Any], path: Path) -> Fixed:
-    """Return the leaf of a space that has a shape and a dtype."""
-    dtype = np.dtype(space.dtype).newbyteorder("=")
-    if dtype.char in "gG":
-        raise SpaceError(f"{name_of(path)}: longdouble has no portable layout; use a Box of float64")
-    assert space.shape is not None
+def _fixed(space: Any, path: Path) -> Fixed:
+    dtype = np.dtype(np.dtype(space.dtype).type)  # by its type: NumPy's own object, in native byte order
+    if dtype.char == "g":
+        raise SpaceError(f"{where(path)}: longdouble differs from machine to machine; use a Box of float64")
     return Fixed(path, space, dtype, tuple(space.shape))
 
 
-def walk(node: Node, lead: tuple[int, ...] = ()) -> Iterator[tuple[Fixed, tuple[int, ...]]]:
-    """Yield each leaf in the order in which it is stored, with the dimensions that come before its own shape."""
+def _items(path: Path, element: Node, max_length: int, stacked: bool) -> Items:
+    length = _fixed(spaces.Discrete(max_length + 1), (*path, "length"))
+    return Items(path, element, length, max_length, stacked, "max_length", path)
+
+
+def _graph_items(path: Path, what: str, space: Any, bounds: Bounds, below: Callable[..., Node]) -> Items:
+    bound, least = f"max_{what}", -(what == "edges")  # -1 edges: None
+    most = bounds.find(path, "Graph", bound)
+    length = _fixed(spaces.Discrete(most + 1 - least, start=least), (*path, what, "length"))
+    return Items((*path, what), below(space, what, "data"), length, most, True, bound, path)
+
+
+def _links(path: Path, max_nodes: int, actions: bool) -> Fixed:
+    last = max(max_nodes - 1, 0)
+    # int32 as gymnasium samples them
+    pair: Any = spaces.MultiDiscrete([last + 1] * 2, np.int32) if actions else spaces.Box(0, last, (2,), np.int32)
+    return _fixed(pair, (*path, "edge_links"))
+
+
+def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
+    charset = getattr(space, "character_set", None)
+    min_length = int(getattr(space, "min_length", 0))
+    max_length = bounds.find(path, type(space).__name__, "max_length", getattr(space, "max_length", None))
+    data, alphabet = (*path, "data"), None
+    if not actions:
+        # Code points rather than places in the charset: quick to make, and nothing is lost of a text that strays from
+        # the charset. One byte each where the charset allows; uint16 would be little use in torch.
+        narrow = charset is not None and max(map(ord, charset), default=0) < 256
+        codes: Any = spaces.Box(0, 255 if narrow else sys.maxunicode, (max_length,), np.uint8 if narrow else np.int32)
+        return Text(
+            path,
+            _fixed(codes, data),
+            _fixed(spaces.Discrete(max_length + 1), (*path, "length")),
+            min_length,
+            None,
+            charset,
+        )
+    if not charset and (charset is None or max_length):
+        raise SpaceError(f"{where(path)}: an action's text needs a charset, and {space} has none")
+    # Sorted, because Gymnasium's own order differs from process to process in some versions.
+    alphabet = "".join(sorted(charset))
+    if min_length > max_length:
+        raise SpaceError(f"{where(path)}: max_length={max_length} is less than the min_length={min_length} of {space}")
+    codes = spaces.MultiDiscrete(np.full(max_length, max(len(alphabet), 1), np.int64))
+    length = spaces.Discrete(max_length + 1 - min_length, start=min_length)
+    return Text(path, _fixed(codes, data), _fixed(length, (*path, "length")), min_length, alphabet, charset)
+
+
+class Stored(NamedTuple):
+    """A leaf as it is stored: ``leading`` more dimensions come before its own; ``padded`` ones may be zero."""
+
+    leaf: Fixed
+    leading: Shape
+    padded: bool
+
+    @property
+    def shape(self) -> Shape:
+        return self.leading + self.leaf.shape
+
+    def value_range(self) -> tuple[Array, Array]:
+        """Return the least and greatest value of each element, of the leaf's dtype and the stored shape."""
+        low, high = value_range(self.leaf)
+        if self.padded:
+            zero = low.dtype.type(0)
+            low, high = np.minimum(low, zero), np.maximum(high, zero)
+        return np.broadcast_to(low, self.shape), np.broadcast_to(high, self.shape)
+
+
+def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stored]:
+    """Yield each leaf in the order in which it is stored."""
     if isinstance(node, Fixed):
-        yield node, lead
-    else:
-        for child in node.children:
-            yield from walk(child, lead)
+        yield Stored(node, leading, padded)
+        return
+    padded = padded or isinstance(node, (Items, Choice))
+    for _, child, added in node.parts:
+        yield from walk(child, leading + added, padded or bool(added))
 
 
 def value_range(leaf: Fixed) -> tuple[Array, Array]:
     """Return the least and greatest value of each element, of the leaf's dtype and shape."""
-    space = leaf.space
-    low: Any
-    high: Any
+    space: Any = leaf.space
+    low: Any = 0
+    high: Any = 1
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
-    elif isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        low = getattr(space, "start", 0)
-        high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
-    else:
-        low, high = 0, 1
-    full = np.zeros(leaf.shape, leaf.dtype)
-    return full + np.asarray(low, leaf.dtype), full + np.asarray(high, leaf.dtype)
+    elif isinstance(space, spaces.Discrete):
+        low = int(space.start)
+        high = low + int(space.n) - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low = getattr(space, "start", np.zeros_like(space.nvec))
+        high = low + (space.nvec - 1)
+    elif not isinstance(space, spaces.MultiBinary):
+        if leaf.dtype.kind == "f":
+            low, high = -np.inf, np.inf
+        elif leaf.dtype.kind != "b":
+            low, high = np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max
+    return (
+        np.broadcast_to(np.asarray(low, leaf.dtype), leaf.shape),
+        np.broadcast_to(np.asarray(high, leaf.dtype), leaf.shape),
+    )
 
 
 def name_of(path: Path) -> str:
-    """Return a path as users write it: ``a.b.0``; keys that would be ambiguous so are quoted."""
-    return ".".join(key if isinstance(key, str) and key.isidentifier() else repr(key) for key in path) or "(root)"
+    """Return a path as users write it, such as ``a.b.0``; keys that would be ambiguous so are quoted."""
+    return ".".join(
+        key if isinstance(key, str) and key and "." not in key and not key.isdigit() else repr(key) for key in path
+    )
+
+
+def where(path: Path) -> str:
+    """Return how messages call the part of a sample at a path."""
+    return name_of(path) or "the sample"

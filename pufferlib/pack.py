@@ -1,96 +1,251 @@
-"""Samples to bytes and back: how the leaves of one sample are written and read."""
+"""Samples to bytes: how the leaves of one sample are written into the views of a row."""
 
 from __future__ import annotations
 
+import operator
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
-from pufferlib.leaves import Array, Fixed, Node, Record, name_of, walk
+from pufferlib.leaves import (
+    Array,
+    Choice,
+    Fixed,
+    Graph,
+    Items,
+    Node,
+    Path,
+    Record,
+    Text,
+    name_of,
+    value_range,
+    where,
+)
 
-__all__ = ["Writer", "compile_writer", "read", "view_tree"]
+__all__ = ["Views", "Writer", "compile_writer", "describe", "parts"]
 
-Views = tuple[Array, ...]
+Views = Sequence[Array]
+
+UTF32 = f"utf-32-{sys.byteorder[0]}e"
+ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of filling from a Python int
 
 
 class Writer:
-    """The careful writer: takes whatever fits, and says what does not. ``compile_writer`` makes the fast one."""
+    """The careful writer: takes whatever fits, and says what does not. ``compile_writer`` makes the fast one.
 
-    def __init__(self, tree: Node) -> None:
+    strict: look at values too: raise for those outside of Discrete, MultiDiscrete and MultiBinary, and warn for those
+    outside of a Box or Text, which are stored all the same (environments leave their bounds by a rounding error).
+    """
+
+    def __init__(self, tree: Node, warned: set[str], strict: bool = False) -> None:
         self.tree = tree
-        self.warned = False
+        self.warned = warned  # of what has been warned already; one set for all writers of a layout
+        self.strict = strict
 
     def __call__(self, sample: Any, views: Views) -> None:
-        """Write a sample into the views of its leaves; views beyond those are padding. Raises SpaceError."""
-        rest = self.write(self.tree, sample, views)
-        for gap in views[rest:]:
-            gap[...] = 0
+        """Write a sample into the views of its leaves, and zeros into those that follow. Raises SpaceError."""
+        for padding in views[self.tree.num_leaves :]:
+            padding[...] = ZERO
+        self.write(self.tree, sample, views[: self.tree.num_leaves])
 
-    def write(self, node: Node, sample: Any, views: Views) -> int:
-        """Write a sample of one node into the first of the views; return how many that were."""
+    def write(self, node: Node, sample: Any, views: Views) -> None:
+        """Write a sample of one node into the views of its leaves, all of their elements."""
         if isinstance(node, Fixed):
             views[0][...] = self.fit(node, sample)
-            return 1
-        taken = 0
-        for child, part in zip(node.children, split(node, sample), strict=True):
-            taken += self.write(child, part, views[taken:])
-        return taken
+        elif isinstance(node, Record):
+            for (_, child, _), part, its in zip(node.parts, split(node, sample), parts(node, views), strict=True):
+                self.write(child, part, its)
+        elif isinstance(node, Text):
+            self.write_text(node, sample, views)
+        elif isinstance(node, Items):
+            self.write_items(node, sample, views)
+        elif isinstance(node, Graph):
+            self.write_graph(node, sample, views)
+        elif isinstance(node, Choice):
+            self.write_choice(node, sample, views)
+        else:
+            self.write(node.inner, node.codec.pack(node.space, sample), views)
 
-    def fit(self, leaf: Fixed, sample: Any) -> Array:
-        """Return a sample as an array of the leaf's dtype and shape, cast where nothing but precision is lost."""
+    def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
+        """Return a sample (or count of them, stacked) as an array of the leaf's dtype and shape.
+
+        It is cast where nothing but precision is lost: by same_kind, and from Python's own numbers where they fit.
+        """
+        shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
             array = np.asarray(sample)
-        except Exception as error:
-            raise mismatch(leaf, sample) from error
-        if array.shape != leaf.shape or array.dtype.kind not in "biuf":
-            raise mismatch(leaf, sample)
-        if array.dtype.newbyteorder("=") == leaf.dtype:
-            return array
-        plain = not hasattr(sample, "dtype")  # Python's own numbers have no dtype of their own to insist on
+        except Exception as error:  # ragged lists, tensors on another device, whatever __array__ may raise
+            raise _mismatch(leaf, shape, sample) from error
+        plain = not hasattr(sample, "dtype")  # Python's own numbers have no dtype to insist on
+        if plain and array.size == 0 and 0 in shape and len(array) == shape[0]:
+            array = np.zeros(shape, leaf.dtype)
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise _mismatch(leaf, shape, sample)
+        if np.dtype(array.dtype.type) != leaf.dtype:
+            array = self.cast(leaf, sample, array, plain)
+        if self.strict and array.size:
+            self.check_range(leaf, array)
+        return array
+
+    def cast(self, leaf: Fixed, sample: Any, array: Array, plain: bool) -> Array:
+        """Return an array of another dtype in the leaf's, if that is the same kind of thing."""
         whole = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
-        if not np.can_cast(array.dtype, leaf.dtype, "same_kind") and not (plain and (whole or array.size == 0)):
-            raise mismatch(leaf, sample)
+        if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and whole)):
+            raise _mismatch(leaf, array.shape, sample)
         with np.errstate(over="ignore"):
             cast = array.astype(leaf.dtype)
         if whole and (cast != array).any():
-            raise SpaceError(f"{name_of(leaf.path)}: {describe(sample)} has values outside the range of {leaf.dtype}")
-        if not plain and not (whole and array.ndim == 0):
-            self.warn(f"{name_of(leaf.path)}: {array.dtype} is cast to {leaf.dtype} at every step")
+            raise SpaceError(f"{where(leaf.path)}: {describe(sample)} has values that {leaf.dtype} cannot hold")
+        if not plain and not isinstance(leaf.space, spaces.Discrete):
+            self.warn(
+                "cast", f"{where(leaf.path)}: {array.dtype} is cast to {leaf.dtype}, the space's dtype, at every step"
+            )
         return cast
 
-    def warn(self, message: str) -> None:
+    def check_range(self, leaf: Fixed, array: Array) -> None:
+        low, high = value_range(leaf)
+        inside = (array >= low) & (array <= high)
+        if inside.all():
+            return
+        first = array[~inside].flat[0]
+        message = f"{where(leaf.path)}: the value {first} is not in {leaf.space}"
+        if not isinstance(leaf.space, spaces.Box):
+            raise SpaceError(message)
+        self.warn("range", f"{message}; it is passed on as it is")
+
+    def warn(self, kind: str, message: str) -> None:
         """Warn, once for all leaves of this layout."""
-        if not self.warned:
-            self.warned = True
+        if kind not in self.warned:
+            self.warned.add(kind)
             warnings.warn(message, stacklevel=2)
 
+    def write_text(self, node: Text, sample: Any, views: Views) -> None:
+        data, length = views
+        if not isinstance(sample, str):
+            raise SpaceError(f"{where(node.path)}: expected a str, got {describe(sample)}")
+        size = len(sample)
+        _require_room(node.path, "a text", size, "characters", len(data), "max_length", node.path)
+        try:
+            if node.alphabet is not None:
+                codes: Any = [node.alphabet.index(character) for character in sample]
+            elif data.itemsize == 1:
+                codes = np.frombuffer(sample.encode("latin-1"), np.uint8)
+            else:
+                codes = np.frombuffer(sample.encode(UTF32, "surrogatepass"), np.int32)
+        except ValueError as error:
+            raise SpaceError(f"{where(node.path)}: {describe(sample)} has characters outside of its charset") from error
+        if self.strict and (
+            size < node.min_length or (node.charset is not None and not node.charset.issuperset(sample))
+        ):
+            self.warn("range", f"{where(node.path)}: {describe(sample)} is not in its space; it is passed on as it is")
+        data[:size] = codes
+        data[size:] = 0
+        length[...] = size
 
-def split(node: Record, sample: Any) -> Iterable[Any]:
-    """Return the parts of a Dict's or Tuple's sample, in the order of the node's children."""
-    name = name_of(node.path)
-    if node.keys is None:
-        if not isinstance(sample, (tuple, list, np.ndarray)):
-            raise SpaceError(f"{name}: expected a tuple of {len(node.children)}, got {describe(sample)}")
-        if len(sample) != len(node.children):
-            raise SpaceError(f"{name}: expected a tuple of {len(node.children)}, got one of {len(sample)}")
-        return sample
-    if not isinstance(sample, Mapping):
-        raise SpaceError(f"{name}: expected a dict with keys {list(node.keys)}, got {describe(sample)}")
-    missing = [key for key in node.keys if key not in sample]
-    if missing:
-        raise SpaceError(f"{name_of((*node.path, missing[0]))}: missing; the dict has keys {list(sample)}")
-    extra = [key for key in sample if key not in node.keys]
-    if extra:
-        raise SpaceError(f"{name_of((*node.path, extra[0]))}: not in the space, whose keys are {list(node.keys)}")
-    return [sample[key] for key in node.keys]
+    def write_items(self, node: Items, sample: Any, views: Views) -> None:
+        data, length = views[:-1], views[-1]
+        count = stack_length(node.element, sample) if node.stacked else _count(node.path, sample)
+        _require_room(node.path, "a sequence", count, "elements", node.max_length, node.bound, node.owner)
+        if node.stacked:
+            self.write_stack(node.element, sample, data, count)
+        elif not self.write_alike(node.element, sample, data, count):
+            for i, part in enumerate(sample):
+                self.write(node.element, part, [view[i, ...] for view in data])
+        for view in data:
+            view[count:] = 0
+        length[...] = count
+
+    def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
+        """Write all elements at once if all are arrays just as the leaf has them; return whether they are."""
+        if not isinstance(element, Fixed) or self.strict or not count:
+            return False
+        shape, dtype = element.shape, element.dtype
+        if any(type(part) is not np.ndarray or part.shape != shape or part.dtype != dtype for part in sample):
+            return False
+        data[0][:count] = sample
+        return True
+
+    def write_stack(self, node: Node, sample: Any, views: Views, count: int) -> None:
+        """Write count elements of one node, batched as gymnasium batches them."""
+        if isinstance(node, Fixed):
+            views[0][:count] = self.fit(node, sample, count)
+        elif isinstance(node, Record):
+            for (_, child, _), part, its in zip(node.parts, split(node, sample), parts(node, views), strict=True):
+                self.write_stack(child, part, its, count)
+        else:
+            if _count(node.path, sample) != count:
+                raise SpaceError(f"{where(node.path)}: expected {count} elements, got {len(sample)}")
+            for i, part in enumerate(sample):
+                self.write(node, part, [view[i, ...] for view in views])
+
+    def write_graph(self, node: Graph, sample: Any, views: Views) -> None:
+        try:
+            nodes, edges, links = sample
+        except (TypeError, ValueError) as error:
+            raise SpaceError(f"{where(node.path)}: expected a GraphInstance, got {describe(sample)}") from error
+        if (edges is None) != (links is None):
+            raise SpaceError(f"{where(node.path)}: edges and edge_links must both be arrays or both be None")
+        self.write_items(node.nodes, nodes, views[: node.nodes.num_leaves])
+        if node.edges is None:
+            if edges is not None:
+                raise SpaceError(f"{where(node.path)}: the graph has edges, but its space has no edge_space")
+            return
+        views = views[node.nodes.num_leaves :]
+        if edges is None:
+            for view in views:
+                view[...] = 0
+            views[-2][...] = -1
+            return
+        self.write_items(node.edges, edges, views[:-1])
+        count = int(views[-2])
+        array = np.asarray(links)
+        # Any integers will do, as they do for gymnasium; int64 is what most environments make.
+        if array.shape != (count, 2) or array.dtype.kind not in "iu":
+            raise SpaceError(f"{where(node.links.path)}: expected int32 of shape {(count, 2)}, got {describe(links)}")
+        views[-1][:count] = self.fit(node.links, array.tolist(), count)
+        views[-1][count:] = 0
+
+    def write_choice(self, node: Choice, sample: Any, views: Views) -> None:
+        options = node.options.children
+        try:
+            index, value = sample
+            chosen = range(len(options))[operator.index(index)]
+            if index < 0:
+                raise IndexError(index)
+        except (TypeError, ValueError, IndexError) as error:
+            raise SpaceError(
+                f"{where(node.path)}: expected (index, value), index 0 to {len(options) - 1}, got {describe(sample)}"
+            ) from error
+        views[0][...] = chosen
+        for i, its in enumerate(parts(node.options, views[1:])):
+            if i == chosen:
+                self.write(options[i], value, its)
+            else:
+                for view in its:
+                    view[...] = 0
 
 
-def mismatch(leaf: Fixed, sample: Any) -> SpaceError:
-    return SpaceError(f"{name_of(leaf.path)}: expected {leaf.dtype} of shape {leaf.shape}, got {describe(sample)}")
+def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:
+    return SpaceError(f"{where(leaf.path)}: expected {leaf.dtype} of shape {shape}, got {describe(sample)}")
+
+
+def _count(path: Path, sample: Any) -> int:
+    if not isinstance(sample, (tuple, list, np.ndarray)):
+        raise SpaceError(f"{where(path)}: expected a tuple of elements, got {describe(sample)}")
+    return len(sample)
+
+
+def _require_room(path: Path, what: str, size: int, units: str, most: int, bound: str, owner: Path) -> None:
+    if size > most:
+        raise SpaceError(
+            f"{where(path)}: {what} of {size} {units} is longer than {bound}={most}; "
+            f"pass a larger {bound}, or for it alone bounds={{{name_of(owner)!r}: {{{bound!r}: {size}}}}}"
+        )
 
 
 def describe(sample: Any) -> str:
@@ -101,80 +256,115 @@ def describe(sample: Any) -> str:
     return f"{type(sample).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def compile_writer(careful: Writer, num_views: int) -> Callable[[Any, Views], None]:
-    """Return the fast writer of one tree: straight-line source for it, compiled once.
+def split(node: Record, sample: Any) -> Sequence[Any] | Array:
+    """Return the parts of a Dict's or Tuple's sample, in the order of the node's children."""
+    path, keys = node.path, node.keys
+    if keys is None:
+        if not isinstance(sample, (tuple, list, np.ndarray)) or getattr(sample, "shape", None) == ():
+            raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got {describe(sample)}")
+        if len(sample) != len(node.children):
+            raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got one of {len(sample)}")
+        return sample
+    if not isinstance(sample, Mapping):
+        raise SpaceError(f"{where(path)}: expected a dict with keys {list(keys)}, got {describe(sample)}")
+    for key in keys:
+        if key not in sample:
+            raise SpaceError(f"{where((*path, key))}: missing; the dict has keys {list(sample)}")
+    for key in sample:
+        if key not in keys:
+            raise SpaceError(f"{where((*path, key))}: not in the space, whose keys are {list(keys)}")
+    return [sample[key] for key in keys]
 
-    Written as source because walking the tree for each sample costs three times what the copies cost. Checks come
-    first, all shapes in one comparison and all dtypes in another; whatever is odd goes to the careful writer.
+
+def stack_length(node: Node, sample: Any) -> int:
+    """Return how many elements a batched sample of a node holds."""
+    if isinstance(node, Record):
+        filled = (pair for pair in zip(node.children, split(node, sample), strict=True) if pair[0].num_leaves)
+        return next((stack_length(child, part) for child, part in filled), 0)
+    if not isinstance(node, Fixed):
+        return _count(node.path, sample)
+    try:
+        return len(sample)
+    except TypeError as error:
+        raise _mismatch(node, (0, *node.shape), sample) from error
+
+
+def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return the views of each child's leaves."""
+    found, start = [], 0
+    for child in node.children:
+        found.append(views[start : start + child.num_leaves])
+        start += child.num_leaves
+    return found
+
+
+def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], None]:
+    """Return the fast writer of a tree: the same as the careful one, as straight-line source compiled once.
+
+    Source, because walking the tree for each sample costs three times what the copies cost. All checks come first (all
+    shapes in one comparison, all dtypes in another), and whatever is unusual goes to the careful writer. num_clears:
+    how many views follow those of the leaves, to be zeroed before the leaves are written.
     """
-    scope: dict[str, Any] = {"careful": careful, "INT64": (int, np.int64)}
-    unpacking: list[str] = []
-    leaves: list[Fixed] = []
-    arrays: list[int] = []
-    ints: list[int] = []
-    count = 0
+    scope: dict[str, Any] = {
+        "careful": careful,
+        "write": careful.write,
+        "ZERO": ZERO,
+        "INTS": (int, np.int64, np.int32),
+    }
+    checks: list[str] = []
+    writes: list[str] = [f"z{i}[...] = ZERO" for i in range(num_clears)]
+    arrays: list[tuple[str, Fixed]] = []
+    ints: list[str] = []
+    num_views = 0
 
-    def fresh(value: Any) -> str:
-        name = f"c{len(scope)}"
+    def constant(value: Any) -> str:
+        name = f"k{len(scope)}"
         scope[name] = value
         return name
 
     def emit(node: Node, name: str) -> None:
-        nonlocal count
-        if isinstance(node, Fixed):
-            (ints if isinstance(node.space, spaces.Discrete) and node.dtype == np.int64 else arrays).append(len(leaves))
-            unpacking.append(f"x{len(leaves)} = {name}")
-            leaves.append(node)
+        """Emit what writes the sample of a node, which a variable of this name holds."""
+        nonlocal num_views
+        if isinstance(node, Record):
+            names = [f"{name}_{i}" for i in range(len(node.children))]
+            if node.keys is None:
+                checks.append(f"if type({name}) is not tuple and type({name}) is not list: raise TypeError")
+                checks.append(f"[{', '.join(names)}] = {name}")
+            else:
+                checks.append(f"if len({name}) != {len(names)}: raise TypeError")
+                for part, key in zip(names, node.keys, strict=True):
+                    checks.append(f"{part} = {name}[{repr(key) if type(key) is str else constant(key)}]")
+            for part, child in zip(names, node.children, strict=True):
+                emit(child, part)
             return
-        names = []
-        for _ in node.children:
-            names.append(f"n{count}")
-            count += 1
-        if node.keys is None:
-            unpacking.append(f"if type({name}) is not tuple and type({name}) is not list: raise TypeError")
-            unpacking.append(f"[{', '.join(names)}] = {name}")
+        views = [f"v{num_views + i}" for i in range(node.num_leaves)]
+        num_views += node.num_leaves
+        if not isinstance(node, Fixed):
+            writes.append(f"write({constant(node)}, {name}, [{', '.join(views)}])")
+            return
+        writes.append(f"{views[0]}[...] = {name}")
+        if isinstance(node.space, spaces.Discrete) and node.dtype == np.int64:
+            ints.append(name)
         else:
-            unpacking.append(f"if len({name}) != {len(names)}: raise TypeError")
-            for part, key in zip(names, node.keys, strict=True):
-                unpacking.append(f"{part} = {name}[{repr(key) if type(key) is str else fresh(key)}]")
-        for child, part in zip(node.children, names, strict=True):
-            emit(child, part)
+            arrays.append((name, node))
 
-    emit(careful.tree, "sample")
+    emit(careful.tree, "x")
     if arrays:
-        shapes, dtypes = (", ".join(f"x{i}.{what}" for i in arrays) for what in ("shape", "dtype"))
-        scope["SHAPES"] = tuple(leaves[i].shape for i in arrays)
-        scope["DTYPES"] = tuple(leaves[i].dtype for i in arrays)
-        unpacking.append(f"if ({shapes},) != SHAPES or ({dtypes},) != DTYPES: raise TypeError")
+        shapes, dtypes = ("".join(f"{name}.{what}, " for name, _ in arrays) for what in ("shape", "dtype"))
+        scope["SHAPES"] = tuple(leaf.shape for _, leaf in arrays)
+        scope["DTYPES"] = tuple(leaf.dtype for _, leaf in arrays)
+        checks.append(f"if ({shapes}) != SHAPES or ({dtypes}) != DTYPES: raise TypeError")
     if ints:
-        unpacking.append("if " + " or ".join(f"type(x{i}) not in INT64" for i in ints) + ": raise TypeError")
-    for i in range(num_views):
-        unpacking.append(f"v{i}[...] = {f'x{i}' if i < len(leaves) else '0'}")
-    targets = "".join(f"v{i}, " for i in range(num_views))
-    body = "".join(f"        {line}\n" for line in [f"[{targets}] = views", *unpacking])
+        checks.append("if " + " or ".join(f"type({name}) not in INTS" for name in ints) + ": raise TypeError")
+    targets = [*(f"v{i}" for i in range(num_views)), *(f"z{i}" for i in range(num_clears))]
+    lines = [f"[{', '.join(targets)}] = views", *checks, *writes]
     source = (
-        f"def pack_into(sample, views):\n    try:\n{body}"
-        "    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):\n"
-        "        careful(sample, views)\n"
+        "def pack_into(x, views):\n"
+        "    try:\n"
+        + "".join(f"        {line}\n" for line in lines)
+        + "    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):\n"
+        "        careful(x, views)\n"
     )
-    exec(compile(source, f"<pack_into of {len(leaves)} leaves>", "exec"), scope)
-    writer: Callable[[Any, Views], None] = scope["pack_into"]
-    return writer
-
-
-def read(node: Node, views: Sequence[Any], finish: Callable[[Fixed, Any], Any]) -> Any:
-    """Return the sample that the views of a node's leaves hold; finish makes a leaf's value of its view."""
-    if isinstance(node, Fixed):
-        return finish(node, views[0])
-    parts = []
-    taken = 0
-    for child in node.children:
-        size = sum(1 for _ in walk(child))
-        parts.append(read(child, views[taken : taken + size], finish))
-        taken += size
-    return tuple(parts) if node.keys is None else dict(zip(node.keys, parts, strict=True))
-
-
-def view_tree(node: Node, views: Sequence[Any]) -> Any:
-    """Return the views of a node's leaves nested as the space is."""
-    return read(node, views, lambda _, view: view)
+    exec(compile(source, f"<pack_into of {num_views} leaves>", "exec"), scope)
+    pack_into: Callable[[Any, Views], None] = scope["pack_into"]
+    return pack_into

@@ -18,7 +18,7 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it.
 LAYERS = [
     {"pufferlib.version", "pufferlib.errors"},
-    {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack"},
+    {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},

@@ -1,0 +1,186 @@
+"""Bytes to samples: rows as views of their leaves, views as samples, and flat actions as the environment's."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.errors import SpaceError
+from pufferlib.leaves import Array, Choice, Fixed, Graph, Items, Node, Path, Record, Stored, Text, where
+from pufferlib.pack import UTF32, describe, parts
+
+__all__ = ["ActionPart", "Cut", "acted", "nest", "read", "require", "sampled", "slices", "whole_number"]
+
+Finish = Callable[[Fixed, Array], Any]
+
+
+def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
+    """Return the sample that the views of a node's leaves hold, by copy.
+
+    finish makes the value that a space would sample of a view, of one sample or of several in a batch.
+    """
+    if isinstance(node, Fixed):
+        return finish(node, views[0])
+    if isinstance(node, Record):
+        values = [read(child, its, finish) for child, its in zip(node.children, parts(node, views), strict=True)]
+        return tuple(values) if node.keys is None else dict(zip(node.keys, values, strict=True))
+    if isinstance(node, Text):
+        codes = views[0][: int(views[1])]
+        if node.alphabet is not None:
+            return "".join(node.alphabet[code] for code in codes)
+        if codes.itemsize == 1:
+            return codes.tobytes().decode("latin-1")
+        return codes.tobytes().decode(UTF32, "surrogatepass")
+    if isinstance(node, Items):
+        count = int(views[-1])
+        if node.stacked:
+            return _read_stack(node.element, views[:-1], count, finish)
+        return _read_each(node.element, views[:-1], count, finish)
+    if isinstance(node, Graph):
+        return _read_graph(node, views, finish)
+    if isinstance(node, Choice):
+        index = int(views[0])
+        its = parts(node.options, views[1:])[index]
+        return np.int64(index), read(node.options.children[index], its, finish)
+    return node.codec.unpack(node.space, read(node.inner, views, finish))
+
+
+def _read_each(node: Node, views: Sequence[Any], count: int, finish: Finish) -> tuple[Any, ...]:
+    return tuple(read(node, [view[i, ...] for view in views], finish) for i in range(count))
+
+
+def _read_stack(node: Node, views: Sequence[Any], count: int, finish: Finish) -> Any:
+    """Return count samples of a node, batched as gymnasium batches them."""
+    if isinstance(node, Fixed):
+        return finish(node, views[0][:count])
+    if isinstance(node, Record):
+        values = [
+            _read_stack(child, its, count, finish) for child, its in zip(node.children, parts(node, views), strict=True)
+        ]
+        return tuple(values) if node.keys is None else dict(zip(node.keys, values, strict=True))
+    return _read_each(node, views, count, finish)
+
+
+def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
+    num_nodes = int(views[node.nodes.num_leaves - 1])
+    nodes = read(node.nodes, views[: node.nodes.num_leaves], finish)
+    num_edges = -1 if node.edges is None else int(views[-2])
+    if num_edges < 0 or (node.clamp and not num_nodes):
+        return spaces.GraphInstance(nodes, None, None)
+    assert node.edges is not None
+    edges = read(node.edges, views[node.nodes.num_leaves : -1], finish)
+    links = finish(node.links, views[-1][:num_edges])
+    if node.clamp:
+        links = np.minimum(links, links.dtype.type(num_nodes - 1))
+    return spaces.GraphInstance(nodes, edges, links)
+
+
+def nest(node: Node, views: Sequence[Any]) -> Any:
+    """Return views of a node's leaves nested as the space is, what varies in length in padded form."""
+    if isinstance(node, Fixed):
+        return views[0]
+    values, start = {}, 0
+    for key, child, _ in node.parts:
+        values[key] = nest(child, views[start : start + child.num_leaves])
+        start += child.num_leaves
+    if None in values and not isinstance(node, Record):
+        return values[None]
+    return tuple(values.values()) if isinstance(node, Record) and node.keys is None else values
+
+
+class Cut(NamedTuple):
+    """Where a leaf lies in a row, in elements of the row."""
+
+    path: Path
+    start: int
+    stop: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
+    """Return a view of each leaf of rows (NumPy or torch); mixed: rows are bytes that hold leaves of other dtypes."""
+    torch = sys.modules.get("torch")  # who hands over a tensor has imported it
+    tensor = torch is not None and isinstance(rows, torch.Tensor)
+    if mixed and str(rows.dtype) not in ("uint8", "torch.uint8"):
+        raise SpaceError(f"expected rows of uint8, the bytes of mixed leaves, got {describe(rows)}; cast the leaves")
+    leading = tuple(rows.shape[:-1])
+    views = []
+    for cut in cuts:
+        part = rows[..., cut.start : cut.stop]
+        if mixed and cut.dtype != np.uint8:
+            dtype = getattr(torch, cut.dtype.name, None) if tensor else cut.dtype
+            if dtype is None:
+                raise SpaceError(f"{where(cut.path)}: this version of torch has no {cut.dtype}; unflatten in NumPy")
+            try:
+                part = part.view(dtype)
+            except (ValueError, RuntimeError) as error:
+                raise SpaceError(
+                    f"{where(cut.path)}: no view of {describe(rows)} as {cut.dtype}, because rows are not contiguous "
+                    f"or not aligned in memory; copy them first"
+                ) from error
+        views.append(part.reshape((*leading, *cut.shape)))  # splitting the last dimension never copies
+    return views
+
+
+def sampled(leaf: Fixed, view: Any) -> Any:
+    """Return a copy of a leaf's value, or of a batch of them, as its space would sample it."""
+    array = np.array(view, dtype=leaf.space.dtype)
+    return array[()] if isinstance(leaf.space, spaces.Discrete) and array.ndim == 0 else array
+
+
+def acted(leaf: Fixed, view: Any) -> Any:
+    """Return the same of an action, where environments expect plain ints."""
+    return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
+
+
+class ActionPart:
+    """One leaf of a flat action: where it lies in its component, and the way back to its own dtype."""
+
+    where: slice
+
+    def __init__(self, stored: Stored) -> None:
+        self.leaf = stored.leaf
+        self.shape = stored.shape
+        self.is_box = isinstance(stored.leaf.space, spaces.Box)
+        self.low, self.high = low, high = stored._replace(padded=False).value_range()
+        self.whole = self.is_box and self.leaf.dtype.kind != "f"
+        if self.whole and low.size and not -(2**24) <= int(low.min()) <= int(high.max()) <= 2**24:
+            raise SpaceError(
+                f"{where(self.leaf.path)}: actions of {self.leaf.space} go through float32, which holds whole numbers "
+                f"up to 2**24 only; use narrower bounds or a float Box"
+            )
+
+    def restore(self, component: Any) -> Any:
+        """Return the leaf's value from its component, to which start was added and float32's bounds applied."""
+        value = component[self.where].reshape(self.shape)
+        if not self.is_box or value.dtype == self.leaf.dtype:
+            return value
+        if self.whole:
+            if np.isnan(value).any():
+                raise SpaceError(f"{where(self.leaf.path)}: NaN is no value of {self.leaf.space}")
+            return np.rint(value).astype(self.leaf.dtype)
+        with np.errstate(over="ignore"):
+            return np.minimum(np.maximum(value.astype(self.leaf.dtype), self.low), self.high)
+
+
+def require(component: Any, shape: tuple[int, ...], kinds: str) -> Array:
+    """Return a component of a flat action as an array. Raises SpaceError unless of this shape and these kinds."""
+    array = np.asarray(component)
+    if array.shape != shape or array.dtype.kind not in kinds:
+        expected = "integers" if kinds == "iu" else "float32"
+        raise SpaceError(f"expected {expected} of shape {shape}, got {describe(component)}")
+    return array
+
+
+def whole_number(value: Any) -> int:
+    """Return a flat Discrete action as an int. Raises SpaceError for what is no single integer."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise SpaceError(f"expected an integer, got {describe(value)}") from error
