@@ -9,7 +9,9 @@ from typing import Any
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.slab import Slab, SlabShape
 
-__all__ = ["Crew"]
+__all__ = ["CLOSE_S", "Crew"]
+
+CLOSE_S = 5.0  # a worker gets this long to close its environments
 
 
 class Crew(ABC):
@@ -53,5 +55,8 @@ class Crew(ABC):
         """Start again the workers that died, with new environments; return their ids."""
 
     @abstractmethod
-    def close(self) -> list[Any]:
-        """Close all environments and end the workers; return the last messages. Safe to call again."""
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+        """Close all environments and end the workers, by force after grace_s; return the last messages.
+
+        Safe to call again.
+        """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.errors import PlanError, PlatformError
-from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.doorbell import Channel, message_of, pickled_frame, step_frame, yield_core
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
@@ -27,7 +27,6 @@ __all__ = ["Multiprocessing", "Pool", "ProcessCrew"]
 
 SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
 _SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
-_CLOSE_S = 5.0  # a worker gets this long to close its environments
 
 
 class _Processes(VecEnv):
@@ -259,7 +258,7 @@ class ProcessCrew(Crew):
 
     # ---------------------------------------------------------------------------------------------- ending
 
-    def close(self) -> list[Any]:
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the workers
             return []
         self._closed = True
@@ -268,17 +267,18 @@ class ProcessCrew(Crew):
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
                 channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
-        deadline = time.monotonic() + _CLOSE_S
+        deadline = time.monotonic() + grace_s
         while self._channels and time.monotonic() < deadline:
             messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
         for worker in list(self._channels):
             pid = self._processes[worker].pid
             self._forget(worker, grace_s=0.0)
-            warnings.warn(
-                f"worker {worker} (process {pid}) did not close its environments in {_CLOSE_S:.0f} s and was killed",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            if grace_s > 0:  # else that was asked for
+                warnings.warn(
+                    f"worker {worker} (process {pid}) did not close its environments in {grace_s:.0f} s and was killed",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         self._selector.close()
         self._life.close()
         return [message for message in messages if isinstance(message, Failed)]

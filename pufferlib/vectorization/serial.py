@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape
@@ -88,6 +88,6 @@ class InPlace(Crew):
     def revive(self) -> list[int]:
         return []
 
-    def close(self) -> list[Any]:
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         self._worker.close()
         return self.poll(0)

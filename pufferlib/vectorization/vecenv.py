@@ -15,7 +15,7 @@ import numpy as np
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.vectorization.arguments import checked_actions, checked_ids, env_creators, options_per_env
 from pufferlib.vectorization.batch import Batch, Batches
-from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
 from pufferlib.vectorization.messages import Call, Died, Done, Failed, Reply, Reset, ResetOrder
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, checked_seed, listed_seeds
@@ -136,7 +136,7 @@ class VecEnv:
         self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
         self._infos: dict[int, list[dict[str, Any]]] = {}
         self._errors: deque[WorkerError] = deque()
-        self._replies: dict[int, list[Reply]] = {}
+        self._replies: weakref.WeakValueDictionary[int, Replies] = weakref.WeakValueDictionary()  # by ticket
         self._num_calls = 0
         self._worker_of = [index for index, share in enumerate(self._shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
@@ -314,12 +314,16 @@ class VecEnv:
         """Return what ``render()`` of each environment returns."""
         return self.call("render", env_ids=env_ids)
 
-    def close(self) -> None:
-        """Close all environments and end their workers. Safe to call again, and after any error."""
+    def close(self, grace_s: float = CLOSE_S) -> None:
+        """Close all environments and end their workers. Safe to call again, and after any error.
+
+        grace_s: how many seconds worker processes may take, before they are killed.
+        """
         crew, self._crew = self._crew, None
         if crew is None:
             return
-        for message in self._finalizer() or []:
+        self._finalizer.detach()
+        for message in crew.close(grace_s):
             if isinstance(message, Failed):
                 warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
         self._slab.close()
@@ -363,7 +367,9 @@ class VecEnv:
             for info in message.infos:
                 self._infos.setdefault(info["env_id"], []).append(info)
         elif isinstance(message, Reply):
-            self._replies.setdefault(message.ticket, []).append(message)
+            replies = self._replies.get(message.ticket)
+            if replies is not None:
+                replies.append(message)
         elif isinstance(message, Failed):
             self._errors.append(message.error())
             if message.env_id is not None:
@@ -439,6 +445,20 @@ class VecEnv:
         args: Callable[[list[int]], tuple[Any, ...]],
         kwargs: dict[str, Any],
     ) -> list[Any]:
+        return self._ask(action, name, env_ids, args, kwargs)(None)
+
+    def _ask(
+        self,
+        action: str,
+        name: str,
+        env_ids: Sequence[int] | None,
+        args: Callable[[list[int]], tuple[Any, ...]],
+        kwargs: dict[str, Any],
+    ) -> Callable[[float | None], list[Any]]:
+        """Have environments do something. Return what waits for their results, up to a number of seconds.
+
+        Waiting raises RecvTimeout, and may then be tried again. Who needs no results need not wait.
+        """
         crew = self._open_crew()
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         given = args(ids)
@@ -450,25 +470,33 @@ class VecEnv:
             raise CallError(f"workers {gone} have died; call reset, which starts them again, or close")
         self._num_calls += 1
         ticket = self._num_calls
+        replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
         for worker, share in by_worker.items():
             own = tuple(given[ids.index(env_id)] for env_id in share) if action == "set" else given
             crew.send(worker, Call(ticket, action, name, share, own, kwargs))
-        replies = self._replies.setdefault(ticket, [])
-        while len(replies) < len(by_worker):
-            self._pump(None)
-            if any(worker in crew.dead for worker in by_worker):
-                del self._replies[ticket]
-                self._raise_error()
-        del self._replies[ticket]
-        for reply in replies:
-            if reply.failed is not None:
-                raise reply.failed.error()
-        results = {
-            env_id: result
-            for reply in replies
-            for env_id, result in zip(by_worker[reply.worker], reply.results, strict=True)
-        }
-        return [results[env_id] for env_id in ids]
+
+        def wait(timeout: float | None) -> list[Any]:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while len(replies) < len(by_worker):
+                if not self._pump(deadline):
+                    raise RecvTimeout(f"{len(replies)} of {len(by_worker)} workers have answered within {timeout} s")
+                if any(worker in crew.dead for worker in by_worker):
+                    self._raise_error()
+            for reply in replies:
+                if reply.failed is not None:
+                    raise reply.failed.error()
+            results = {
+                env_id: result
+                for reply in replies
+                for env_id, result in zip(by_worker[reply.worker], reply.results, strict=True)
+            }
+            return [results[env_id] for env_id in ids]
+
+        return wait
+
+
+class Replies(list[Reply]):
+    """The answers to one Call so far. (A plain list cannot be referred to weakly.)"""
 
 
 def gymnasium_autoreset_mode(name: str) -> Any:
