@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from row_tools import reset, same, step, without_time
 import pufferlib
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import CallError, MissingExtra, PlanError, SpaceError
+from pufferlib.layout import ActionLayout, Layout
 
 OBSERVED, ACTED = Box(0, 1, (49,), np.float32), Discrete(9)  # as large as any agent of the generated envs
 MASKED = Dict(observation=OBSERVED, action_mask=Box(0, 1, (9,), np.int8))
@@ -413,6 +415,18 @@ def test_rows_of_unknown_spaces_are_an_error() -> None:
 
     with pytest.raises(SpaceError, match="no agents after reset.*pass observation_space= and action_space="):
         emulate(Empty(), max_agents=2)
+
+
+def test_spaces_made_anew_in_each_episode_do_not_pile_up() -> None:
+    rows = emulate(GENERATED["generated"](), max_agents=40, observation_space=OBSERVED, action_space=ACTED)
+    face = wrap(GENERATED["generated"]())
+    counts = []
+    for _ in range(30):
+        reset(rows)
+        observations, _ = face.reset()
+        assert all(face.observation_layout(agent).space.shape == observations[agent].shape for agent in face.agents)
+        counts.append(sum(isinstance(thing, (Layout, ActionLayout)) for thing in gc.get_objects()))
+    assert max(counts[10:]) <= max(counts[:10]) + 10
 
 
 # ---- action masks ----

@@ -113,16 +113,18 @@ def _wrapped(env: Any, given: dict[str, Any]) -> bool:
 def _kind(env: Any) -> Literal["native", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
-    if isinstance(env, gymnasium.Env):
+    # Gymnasium 0.29 has more than one VectorEnv, and one is a gymnasium.Env.
+    vectorized = "single_observation_space" in getattr(env, "__dict__", ())
+    if isinstance(env, gymnasium.Env) and not vectorized:
         return "gymnasium"
     space = getattr(env, "observation_space", None)
     steps = callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
-    if not isinstance(env, type) and steps and space is not None and not isinstance(env, gymnasium.vector.VectorEnv):
+    if not isinstance(env, type) and steps and space is not None and not vectorized:
         return "pettingzoo" if callable(space) else "gymnasium"
     hint = "pass the environment, not what makes it" if callable(env) else "vectorized environments cannot be wrapped"
     raise SpaceError(
         f"expected a Gymnasium or PettingZoo environment or a PufferEnv, got {env!r}"
-        + (f"; {hint}" if callable(env) or isinstance(env, gymnasium.vector.VectorEnv) else "")
+        + (f"; {hint}" if callable(env) or vectorized else "")
     )
 
 

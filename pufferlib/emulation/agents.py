@@ -31,6 +31,7 @@ class Agent:
         self.observation_layout = observation_layout
         self.action_layout = action_layout
         self.masked = masked  # info["action_mask"] is a leaf of the observation
+        self.plain = False  # observations are packed as they come: no mask to add, no check left
         self._always = check == "always"
         self._checks_left = 2
 
@@ -46,22 +47,18 @@ class Agent:
                 raise SpaceError(f"agent {name!r}: {error}") from None
             if not self._always:
                 self._checks_left -= 1
+                self.plain = not (self._checks_left or self.masked)
         return observation
 
 
 class Agents:
-    """The agents of one parallel environment, described when first asked for.
+    """The agents of one parallel environment, described when first asked for."""
 
-    fixed: the environment has ``possible_agents``, and so every agent's spaces for good; else an agent of the same
-    name may have other spaces in the next episode.
-    """
-
-    def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str, fixed: bool) -> None:
+    def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str) -> None:
         self._env = env
         self._bounds = bounds
         self._action_mask = action_mask
         self._check = check
-        self._fixed = fixed
         self._by_name: dict[Any, Agent] = {}
         # Layouts by the identity of the space (kept alive beside it), so that equal agents share one; of this episode
         # and of the last one, as some environments make new spaces in each.
@@ -69,10 +66,9 @@ class Agents:
         self._older: dict[tuple[int, int | None], tuple[Any, Any]] = {}
 
     def new_episode(self) -> None:
-        """Ask for the spaces anew, unless they are fixed."""
-        if not self._fixed:
-            self._by_name = {}
-            self._older, self._layouts = self._layouts, {}
+        """Ask for the spaces anew, for an environment whose agents may have others in each episode."""
+        self._by_name = {}
+        self._older, self._layouts = self._layouts, {}
 
     def __getitem__(self, name: Any) -> Agent:
         agent = self._by_name.get(name)

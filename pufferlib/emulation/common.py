@@ -38,39 +38,52 @@ def common_observation_space(layouts: Sequence[Layout]) -> gymnasium.Space[Any]:
     return spaces.Box(low, high, (size,), dtype.type)
 
 
-def observation_writer(layout: Layout, row_space: gymnasium.Space[Any]) -> Callable[[Any, Array], None]:
+def observation_writer(
+    layout: Layout, row_space: gymnasium.Space[Any], num_agents: int = 1
+) -> Callable[[Any, Array], None]:
     """Return write(observation, row) for an agent of this layout; row: a view of one row of row_space.
 
+    Rows should be few and the same ones each time, as their leaves' views are kept: a view costs more than a store.
     Raises SpaceError if the agent's flat observation does not fit.
     """
-    flat = layout.flat_space
-    if flat is row_space or (layout.shape == row_space.shape and flat.dtype == row_space.dtype):
-        return layout.pack
-    shape, dtype, pack = layout.shape, layout.dtype, layout.pack
+    flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
+    if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
+        if layout.is_leaf:
+            return lambda observation, row: pack_into(observation, (row,))
+        return _kept(lambda row: (layout.views(row), row[:0]), pack_into, num_agents)
     assert row_space.shape is not None
-    one_dimensional = isinstance(row_space, spaces.Box) and len(row_space.shape) == 1
-    size = int(np.prod(shape))
-    if one_dimensional and dtype == row_space.dtype and size <= row_space.shape[0]:
-
-        def write(observation: Any, row: Array) -> None:
-            pack(observation, row[:size].reshape(shape))
-            row[size:] = 0
-
-        return write
-
-    nbytes = _nbytes(layout)
-    if one_dimensional and row_space.dtype == np.uint8 and nbytes <= row_space.shape[0]:
-
-        def write_bytes(observation: Any, row: Array) -> None:
-            pack(observation, row[:nbytes].view(dtype).reshape(shape))
-            row[nbytes:] = 0
-
-        return write_bytes
-
+    if isinstance(row_space, spaces.Box) and len(row_space.shape) == 1:
+        size, nbytes = int(np.prod(shape)), _nbytes(layout)
+        if dtype == row_space.dtype and size <= row_space.shape[0]:
+            return _kept(lambda row: (layout.views(row[:size].reshape(shape)), row[size:]), pack_into, num_agents)
+        if row_space.dtype == np.uint8 and nbytes <= row_space.shape[0]:
+            return _kept(
+                lambda row: (layout.views(row[:nbytes].view(dtype).reshape(shape)), row[nbytes:]), pack_into, num_agents
+            )
     raise SpaceError(
         f"an agent's flat observation space {flat} does not fit rows of {row_space}; pass observation_space= and "
         "action_space=, each as large as any agent's"
     )
+
+
+def _kept(
+    views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
+) -> Callable[[Any, Array], None]:
+    """Return a writer that remembers the views of rows, and of what lies behind them, by the rows' identity."""
+    known: dict[int, tuple[Array, Any, Array]] = {}
+
+    def write(observation: Any, row: Array) -> None:
+        entry = known.get(id(row))
+        if entry is None or entry[0] is not row:
+            if len(known) >= 16 * num_agents:  # someone makes new rows each time; keeping them would keep their memory
+                known.clear()
+            entry = known[id(row)] = (row, *views(row))
+        _, leaves, rest = entry
+        pack_into(observation, leaves)
+        if rest.size:
+            rest[...] = 0
+
+    return write
 
 
 def _nbytes(layout: Layout) -> int:

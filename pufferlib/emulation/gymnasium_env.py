@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
@@ -40,8 +41,7 @@ class GymnasiumRows(RowEnv):
         self.infos = []
         self._caller = caller
         self._step = caller.step
-        self._pack_into = caller.observation_layout.pack_into
-        self._views: dict[int, tuple[Any, tuple[Any, ...]]] = {}  # of rows written before, by their identity
+        self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
         self._mask_in_info = action_mask
@@ -78,13 +78,7 @@ class GymnasiumRows(RowEnv):
         return [(0, owned)] if owned else []
 
     def write_observations(self, rows: Rows) -> None:
-        row = rows.places[0]
-        known = self._views.get(id(row))
-        if known is None or known[0] is not row:
-            if len(self._views) > 64:  # someone makes new rows for each step
-                self._views.clear()
-            known = self._views[id(row)] = (row, self.observation_layout.views(row))
-        self._pack_into(self._observation, known[1])
+        self._write(self._observation, rows.places[0])
 
     def write_outcome(self, rows: Rows) -> None:
         rows.rewards[0] = self._reward

@@ -113,7 +113,6 @@ class _Native(RowEnv):
         zero_outcome(env)
         env.alive[...] = True
         infos = env.reset(seed=seed, options=options)
-        zero_outcome(env)  # a flag or reward in reset belongs to no transition
         if self._check_reset:
             self._check()
             self._check_reset = self._always

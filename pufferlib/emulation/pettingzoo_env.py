@@ -71,7 +71,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         if possible is not None or action_mask is None:
             action_mask, _ = probe(parallel, possible, action_mask)
-        self._agents = Agents(parallel, bounds, action_mask, check, possible is not None)
+        self._fixed = possible is not None
+        self._agents = Agents(parallel, bounds, action_mask, check)
         self._reset = Resetter(parallel, type(self.unwrapped).__name__)
         self._was_reset = False
 
@@ -117,7 +118,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
         observations, infos = split_reset(self._reset(seed, options))
-        self._agents.new_episode()
+        if not self._fixed:
+            self._agents.new_episode()
         self._was_reset = True
         self._known = set(self._parallel.agents)
         return self._flat(observations, infos), self._infos(observations, infos)

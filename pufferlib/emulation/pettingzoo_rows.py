@@ -101,7 +101,8 @@ class PettingZooRows(RowEnv):
         self._places = Places(self.name, possible, max_agents)
         masked, known = probe(parallel, possible, action_mask)
         self._mask_in_info = masked
-        self._agents = Agents(parallel, bounds, masked, check, possible is not None)
+        self._fixed = possible is not None
+        self._agents = Agents(parallel, bounds, masked, check)
         self.num_agents = self._places.count
         self.multi_agent = True
         self.infos = []
@@ -121,6 +122,7 @@ class PettingZooRows(RowEnv):
         self._reset = Resetter(parallel, self.name)
         places = self.num_agents
         self._held: list[Any] = [None] * places  # observations; None is an absent agent's
+        self._occupants: list[Any] = [None] * places  # the Agent that is, or was last, on each place
         self._write: list[Callable[[Any, Any], None]] = [self.observation_layout.pack] * places
         self._read: list[Callable[[Any], Any]] = [self.action_layout.unpack] * places
         self._rewards = np.zeros(places, np.float64)
@@ -157,7 +159,10 @@ class PettingZooRows(RowEnv):
     def _writer(self, layout: Layout) -> Callable[[Any, Any], None]:
         known = self._writers.get(id(layout))
         if known is None:
-            known = self._writers[id(layout)] = (layout, observation_writer(layout, self.observation_space))
+            known = self._writers[id(layout)] = (
+                layout,
+                observation_writer(layout, self.observation_space, self.num_agents),
+            )
         return known[1]
 
     def _reader(self, layout: ActionLayout) -> Callable[[Any], Any]:
@@ -167,7 +172,9 @@ class PettingZooRows(RowEnv):
         return known[1]
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        self._agents.new_episode()
+        if not self._fixed:
+            self._agents.new_episode()
+            self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
         observations, infos = split_reset(self._reset(seed, options))
         self._clear()
         self._returns[:] = 0
@@ -186,26 +193,22 @@ class PettingZooRows(RowEnv):
 
     def _greet(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
         """Take up agents that have just been seated."""
+        layouts, acted = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
             place, agent = self._places.living[name], self._agents[name]
+            self._occupants[place] = agent
             self._write[place] = self._writer(agent.observation_layout)
             self._read[place] = self._reader(agent.action_layout)
-            self._held[place] = self._observed(name, observations, infos)
-        if not self._places.is_fixed:
-            layouts, acted = list(self.observation_layouts), list(self.action_layouts)
-            for name in names:
-                place, agent = self._places.living[name], self._agents[name]
-                layouts[place], acted[place] = agent.observation_layout, agent.action_layout
-            self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
+            layouts[place], acted[place] = agent.observation_layout, agent.action_layout
+            if observations.get(name) is None:
+                raise self._unobserved(name, observations)
+            self._held[place] = agent.observed(name, observations[name], infos.get(name))
+        self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
 
-    def _observed(self, name: Any, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> Any:
-        observation = observations.get(name)
-        if observation is None:
-            raise SpaceError(
-                f"{self.name} gave no observation for agent {name!r}, which is alive; it gave those of "
-                f"{list(observations)}"
-            )
-        return self._agents[name].observed(name, observation, infos.get(name))
+    def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:
+        return SpaceError(
+            f"{self.name} gave no observation for agent {name!r}, which is alive; it gave those of {list(observations)}"
+        )
 
     def step(self, actions: Any) -> bool:
         places, living, read = self._places, self._places.living, self._read
@@ -215,34 +218,38 @@ class PettingZooRows(RowEnv):
         else:
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
         observations, rewards, terminations, truncations, infos = self._parallel.step(chosen)
+        infos = infos or {}
         listed = list(self._parallel.agents)
-        self._clear()
         present = set(listed)
+        self._clear()
+        held, occupants = self._held, self._occupants
+        masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # a store into a list costs a third of one
         ended: dict[Any, int] = {}
         for name, place in living.items():
-            terminated, truncated = bool(terminations.get(name, False)), bool(truncations.get(name, False))
-            real = True
-            if terminated or truncated or name not in present:
+            observation = observations.get(name)
+            if terminations.get(name) or truncations.get(name) or name not in present:
                 ended[name] = place
-                if not (terminated or truncated):  # it vanished without a flag
-                    truncated = True
-                    real = name in rewards or name in observations
-                self._terminations[place], self._truncations[place] = terminated, truncated
-                if observations.get(name) is not None:
-                    self._held[place] = self._agents[name].observed(name, observations[name], infos.get(name))
-            else:
-                self._held[place] = self._observed(name, observations, infos)
-            if real:
-                self._masks[place] = True
-                self._rewards[place] = scalar_reward(rewards.get(name, 0.0), self.name)
+                terminated, truncated = bool(terminations.get(name)), bool(truncations.get(name))
+                flagged = terminated or truncated
+                self._terminations[place], self._truncations[place] = terminated, truncated or not flagged
+                if not (flagged or name in rewards or observation is not None):
+                    continue  # vanished: the env tells nothing of what its last action led to
+            elif observation is None:
+                raise self._unobserved(name, observations)
+            agent = occupants[place]
+            if observation is not None:
+                held[place] = observation if agent.plain else agent.observed(name, observation, infos.get(name))
+            masks[place] = True
+            reward = rewards.get(name, 0.0)
+            values[place] = reward if type(reward) is float else scalar_reward(reward, self.name)
+        self._masks[:] = masks
+        self._rewards[:] = values
         self._returns += self._rewards
         self._lengths += self._masks
         self._sum += float(self._rewards.sum())
         self._length += 1
         # Those whose life ends in the step in which it begins never act: they get no row.
-        stillborn = [
-            name for name in present.difference(living) if terminations.get(name, False) or truncations.get(name, False)
-        ]
+        stillborn = [name for name in present.difference(living) if terminations.get(name) or truncations.get(name)]
         spawned = places.advance(listed, list(ended), stillborn)
         over = not places.living
         self.infos = self._told(infos)
