@@ -3,13 +3,14 @@ VENV ?= .venv
 ARGS ?=
 export PYTHON TORCH
 
-# What a machine without optional packages can run: tests that import numpy, gymnasium and pufferlib only.
-CORE_TESTS := tests/test_architecture.py
+# What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
+CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout odd_envs squared \
+	vectorization wrong_calls))
 
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
-	0) .venv-$(1)/bin/python -m pytest $(CORE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m pytest -m "not extras" $(CORE_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef

@@ -33,6 +33,8 @@ class HashEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
+        if seed is not None:
+            self.last_seed = seed
         draw = int(self.np_random.integers(1 << 62))
         self.digest = hashlib.md5(repr((self.env_index, draw, options)).encode()).digest()
         self.length = int(self.np_random.geometric(1 / self.mean_length))

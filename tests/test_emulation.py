@@ -128,6 +128,7 @@ def test_rows_take_an_env_that_is_wrapped_already() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extras
 def test_list_rewards_of_lbforaging() -> None:
     import lbforaging  # noqa: F401  # registers
 
@@ -251,7 +252,7 @@ def test_an_action_mask_in_infos_becomes_a_leaf_on_request() -> None:
     env, rows = wrap(TaxiEnv(), action_mask=True), emulate(TaxiEnv(), action_mask=True)
     check_env(env, skip_render_check=True)
     raw = TaxiEnv()
-    assert env.observation_layout.space == Dict(observation=raw.observation_space, action_mask=MultiBinary(6))
+    assert env.observation_layout.space == Dict({"observation": raw.observation_space, "action_mask": MultiBinary(6)})
     observation, info = raw.reset(seed=0)
     flat, flat_info = env.reset(seed=0)
     held = reset(rows, 0)

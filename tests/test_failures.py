@@ -90,7 +90,7 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
         for _ in range(3):
             vec.step(actions(4))
         again = pufferlib.vectorization.plan.Seeds(0, 4)
-        assert vec.get_attr("np_random_seed", env_ids=[2, 3]) == [again.draw(env_id, restarts=1) for env_id in (2, 3)]
+        assert vec.get_attr("last_seed", env_ids=[2, 3]) == [again.draw(env_id, restarts=1) for env_id in (2, 3)]
 
 
 @pytest.mark.parametrize("backend", PARALLEL)
