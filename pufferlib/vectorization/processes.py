@@ -214,9 +214,9 @@ class ProcessCrew(Crew):
     def poll(self, timeout: float | None) -> list[Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
         for _ in range(self._spin):
-            events = self._selector.select(0)
-            if events:
-                return self._answers(events)
+            messages = self._answers(self._selector.select(0))
+            if messages:  # events may bring no more than a part of a long one
+                return messages
             yield_core()
         while True:
             left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - time.monotonic())
