@@ -103,3 +103,72 @@ def same(first: Any, second: Any) -> bool:
         return len(first) == len(second) and all(map(same, first, second))
     first, second = np.asarray(first), np.asarray(second)
     return first.dtype == second.dtype and np.array_equal(first, second)
+
+
+def expect_row(row: Any, layout: Any, expected: Any) -> None:
+    """Assert that a row begins with this observation and has zeros behind it."""
+    head = np.zeros(layout.shape, layout.dtype)
+    layout.pack(expected, head)
+    data = row.tobytes()
+    assert data[: head.nbytes] == head.tobytes()
+    assert not any(data[head.nbytes :])
+
+
+class Diverse:
+    """A parallel environment of one agent a pair of spaces; samples its observations, and keeps the actions it gets."""
+
+    metadata: dict[str, Any] = {"name": "diverse"}
+
+    def __init__(self, **spaces: Any) -> None:
+        self.spaces = spaces
+        self.possible_agents = list(spaces)
+
+    def observation_space(self, agent: Any) -> Any:
+        return self.spaces[agent][0]
+
+    def action_space(self, agent: Any) -> Any:
+        return self.spaces[agent][1]
+
+    def observe(self) -> Any:
+        self.seen = {agent: self.observation_space(agent).sample() for agent in self.agents}
+        return self.seen
+
+    def info(self) -> Any:
+        return {agent: {} for agent in self.agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        for number, agent in enumerate(self.possible_agents):
+            self.observation_space(agent).seed(seed if seed is None else seed + number)
+        self.agents = self.possible_agents[:]
+        return self.observe(), self.info()
+
+    def step(self, actions: Any) -> Any:
+        self.actions = actions
+        for agent, action in actions.items():
+            assert action in self.action_space(agent), (agent, action)
+        flags = dict.fromkeys(self.agents, False)
+        return self.observe(), dict.fromkeys(self.agents, 0.0), flags, flags, self.info()
+
+    def state(self) -> Any:
+        return "the state"
+
+    def __str__(self) -> str:
+        return "diverse"
+
+
+class Newcomer(Diverse):
+    """Agent b appears in the first step."""
+
+    possible_agents: Any
+
+    def __init__(self, **spaces: Any) -> None:
+        super().__init__(**spaces)
+        del self.possible_agents
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a"]
+        return self.observe(), self.info()
+
+    def step(self, actions: Any) -> Any:
+        self.agents = ["a", "b"]
+        return super().step(actions)
