@@ -96,13 +96,13 @@ class _Base:
         self._stored = list(walk(self._tree))
         self.is_leaf = isinstance(self._tree, Fixed)
         self._warned: set[str] = set()
-        self._strict = Writer(self._tree, self._warned, strict=True)
+        self._strict = Writer(self._tree, self._warned, strict=True, lenient=not actions)
 
     def check(self, sample: Any) -> None:
         """Check structure, shapes, dtypes, lengths and values of a sample.
 
-        Raises SpaceError, naming the path, what was expected and what came. Values that leave a Box (or a Text its
-        charset) can be stored all the same, so they only warn, once.
+        Raises SpaceError, naming the path, what was expected and what came. An observation that leaves a Box or a Text
+        but can be stored all the same is only warned of, once.
         """
         self._write_natural(sample)
 
@@ -338,14 +338,12 @@ class ActionLayout(_Base):
         if isinstance(self._tree, Fixed):
             if isinstance(self._tree.space, spaces.Discrete):
                 return whole_number(row)
-            if np.shape(row) != self._tree.shape:
-                raise SpaceError(f"expected {self._tree.dtype} of shape {self._tree.shape}, got {describe(row)}")
-            return np.array(row, dtype=self._tree.space.dtype)
+            return np.array(require(row, self._tree.shape, self._tree.dtype), dtype=self._tree.space.dtype)
         discrete, box = self._pair(row)
         if discrete is not None:
-            discrete = require(discrete, self._start.shape, "iu") + self._start
+            discrete = require(discrete, self._start.shape, self._start.dtype) + self._start
         if box is not None:
-            box = np.minimum(np.maximum(require(box, self._low.shape, "fiu"), self._low), self._high)
+            box = np.minimum(np.maximum(require(box, self._low.shape, self._low.dtype), self._low), self._high)
         values = [part.restore(box if part.is_box else discrete) for part in self._parts]
         return read(self._tree, values, acted)
 
@@ -372,8 +370,9 @@ class ActionLayout(_Base):
             return rows
         pair = self._pair(rows)
         for component, flat in zip((c for c in pair if c is not None), self.components, strict=True):
+            assert flat.shape is not None
             if tuple(component.shape[-1:]) != flat.shape:
-                raise SpaceError(f"expected rows of shape (..., {flat.shape}) for {flat}, got {describe(component)}")
+                raise SpaceError(f"expected rows of shape (..., {flat.shape[0]}) for {flat}, got {describe(component)}")
         views = []
         for part in self._parts:
             view = pair[part.is_box][..., part.where]

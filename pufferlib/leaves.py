@@ -85,11 +85,10 @@ class Record(_Nest):
 class Text(_Nest):
     """A string as its characters and their number: code points or, given an alphabet, places in it."""
 
+    space: Space[Any] = field(compare=False)
     data: Fixed
     length: Fixed
-    min_length: int
     alphabet: str | None
-    charset: frozenset[str] | None
 
     @property
     def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
@@ -299,29 +298,21 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
     charset = getattr(space, "character_set", None)
     min_length = int(getattr(space, "min_length", 0))
     max_length = bounds.find(path, type(space).__name__, "max_length", getattr(space, "max_length", None))
-    data, alphabet = (*path, "data"), None
+    data, length = (*path, "data"), (*path, "length")
     if not actions:
         # Code points rather than places in the charset: quick to make, and nothing is lost of a text that strays from
         # the charset. One byte each where the charset allows; uint16 would be little use in torch.
         narrow = charset is not None and max(map(ord, charset), default=0) < 256
         codes: Any = spaces.Box(0, 255 if narrow else sys.maxunicode, (max_length,), np.uint8 if narrow else np.int32)
-        return Text(
-            path,
-            _fixed(codes, data),
-            _fixed(spaces.Discrete(max_length + 1), (*path, "length")),
-            min_length,
-            None,
-            charset,
-        )
+        return Text(path, space, _fixed(codes, data), _fixed(spaces.Discrete(max_length + 1), length), None)
     if not charset and (charset is None or max_length):
         raise SpaceError(f"{where(path)}: an action's text needs a charset, and {space} has none")
-    # Sorted, because Gymnasium's own order differs from process to process in some versions.
-    alphabet = "".join(sorted(charset))
     if min_length > max_length:
         raise SpaceError(f"{where(path)}: max_length={max_length} is less than the min_length={min_length} of {space}")
+    alphabet = "".join(sorted(charset))  # Gymnasium's own order differs from process to process in some versions
     codes = spaces.MultiDiscrete(np.full(max_length, max(len(alphabet), 1), np.int64))
-    length = spaces.Discrete(max_length + 1 - min_length, start=min_length)
-    return Text(path, _fixed(codes, data), _fixed(length, (*path, "length")), min_length, alphabet, charset)
+    lengths = spaces.Discrete(max_length + 1 - min_length, start=min_length)
+    return Text(path, space, _fixed(codes, data), _fixed(lengths, length), alphabet)
 
 
 class Stored(NamedTuple):

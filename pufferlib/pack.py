@@ -38,14 +38,15 @@ ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of fi
 class Writer:
     """The careful writer: takes whatever fits, and says what does not. ``compile_writer`` makes the fast one.
 
-    strict: look at values too: raise for those outside of Discrete, MultiDiscrete and MultiBinary, and warn for those
-    outside of a Box or Text, which are stored all the same (environments leave their bounds by a rounding error).
+    strict: look at values too, and raise for those that their space does not contain. lenient: only warn where they
+    leave a Box or Text, which can be stored all the same (observations leave their bounds by many a rounding error).
     """
 
-    def __init__(self, tree: Node, warned: set[str], strict: bool = False) -> None:
+    def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
         self.tree = tree
         self.warned = warned  # of what has been warned already; one set for all writers of a layout
         self.strict = strict
+        self.lenient = lenient
 
     def __call__(self, sample: Any, views: Views) -> None:
         """Write a sample into the views of its leaves, and zeros into those that follow. Raises SpaceError."""
@@ -114,7 +115,13 @@ class Writer:
             return
         first = array[~inside].flat[0]
         message = f"{where(leaf.path)}: the value {first} is not in {leaf.space}"
-        if not isinstance(leaf.space, spaces.Box):
+        if isinstance(leaf.space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            raise SpaceError(message)
+        self.stray(message)
+
+    def stray(self, message: str) -> None:
+        """Object to a value that can be stored though its space does not contain it."""
+        if not self.lenient:
             raise SpaceError(message)
         self.warn("range", f"{message}; it is passed on as it is")
 
@@ -139,10 +146,8 @@ class Writer:
                 codes = np.frombuffer(sample.encode(UTF32, "surrogatepass"), np.int32)
         except ValueError as error:
             raise SpaceError(f"{where(node.path)}: {describe(sample)} has characters outside of its charset") from error
-        if self.strict and (
-            size < node.min_length or (node.charset is not None and not node.charset.issuperset(sample))
-        ):
-            self.warn("range", f"{where(node.path)}: {describe(sample)} is not in its space; it is passed on as it is")
+        if self.strict and isinstance(node.space, spaces.Text) and not node.space.contains(sample):
+            self.stray(f"{where(node.path)}: {describe(sample)} is not in {node.space}")
         data[:size] = codes
         data[size:] = 0
         length[...] = size

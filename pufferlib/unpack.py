@@ -169,12 +169,11 @@ class ActionPart:
             return np.minimum(np.maximum(value.astype(self.leaf.dtype), self.low), self.high)
 
 
-def require(component: Any, shape: tuple[int, ...], kinds: str) -> Array:
-    """Return a component of a flat action as an array. Raises SpaceError unless of this shape and these kinds."""
+def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a flat action as an array. Raises SpaceError unless of this shape, and of integers where dtype is one."""
     array = np.asarray(component)
-    if array.shape != shape or array.dtype.kind not in kinds:
-        expected = "integers" if kinds == "iu" else "float32"
-        raise SpaceError(f"expected {expected} of shape {shape}, got {describe(component)}")
+    if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):
+        raise SpaceError(f"expected {dtype} of shape {shape}, got {describe(component)}")
     return array
 
 

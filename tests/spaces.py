@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -93,8 +95,8 @@ def sample(space: Any, rng: np.random.Generator, odd: bool = False) -> Any:
         index = rng.integers(0, len(space.spaces))
         return index, sample(space.spaces[index], rng, odd)
     if isinstance(space, spaces.Text):
-        size = rng.integers(space.min_length, space.max_length + 1)
-        return "".join(rng.choice(sorted(space.character_set), size))
+        size, charset = int(rng.integers(space.min_length, space.max_length + 1)), sorted(space.character_set)
+        return "".join(charset[i] for i in rng.integers(0, len(charset), size))
     if isinstance(space, spaces.Box):
         return _in_box(space, rng, odd)
     space.seed(int(rng.integers(2**31)))
@@ -148,3 +150,19 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     return type(one) is type(other) and bool(one == other)
+
+
+def leaves_of(nested: Any) -> list[Any]:
+    """The arrays of a nested structure, in order."""
+    if isinstance(nested, dict):
+        nested = tuple(nested.values())
+    return [leaf for part in nested for leaf in leaves_of(part)] if isinstance(nested, tuple) else [nested]
+
+
+def fits(space: Space[Any], value: Any) -> bool:
+    """Whether a space contains a value, in Gymnasium's eyes (which cannot see stacks of nothing)."""
+    if re.search(r"(Dict|Tuple)\(\).*stack=True", str(space)):
+        return True
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Casting input x")
+        return space.contains(value)
