@@ -1,0 +1,120 @@
+"""Conformance: does an environment do what learners, and pufferlib, rely on?
+
+    report = pufferlib.testing.check_env(make_env)
+    print(report)
+
+In pytest, which this module does without, one test has it all:
+
+    def test_my_env():
+        report = pufferlib.testing.check_env(make_env)
+        assert report.passed, str(report)
+
+and a test for each check, of one run:
+
+    @pytest.fixture(scope="module")
+    def report():
+        return pufferlib.testing.check_env(make_env)
+
+    @pytest.mark.parametrize("name", pufferlib.testing.CHECKS)
+    def test_my_env(report, name):
+        assert report[name].status != "failed", report[name].text
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from pufferlib.errors import PlanError
+from pufferlib.registry import creator
+from pufferlib.testing.checks import ALL, Check
+from pufferlib.testing.lab import Lab
+from pufferlib.testing.play import Subject
+from pufferlib.testing.report import Report, Result
+from pufferlib.testing.words import told
+from pufferlib.vectorization.worker import accepts_env_index
+
+__all__ = ["CHECKS", "Report", "Result", "check_env"]
+
+CHECKS: tuple[str, ...] = tuple(check.name for check in ALL)
+
+
+def check_env(
+    env: Callable[..., Any] | str,
+    *,
+    env_args: Sequence[Any] = (),
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    num_steps: int = 1000,
+    seed: int = 0,
+    only: Iterable[str] | None = None,
+    before: Callable[[str], None] | None = None,
+    after: Callable[[Result], None] | None = None,
+) -> Report:
+    """Return a report on an environment, made many times and played with random actions.
+
+    env: a callable that makes one environment, or a name as ``pufferlib.make`` takes it; env_args, env_kwargs,
+        wrap_kwargs: as there.
+    num_steps: of the one long rollout, which also ends after 5 s; the replays that compare trajectories are shorter.
+    only: names out of CHECKS; by default all. What those need is checked too, and left out of the report.
+    before, after: called around each check, with its name and its result, for live output.
+
+    Nothing is raised because of env itself, whatever it does, but a crash of this process. Raises RegistryError and
+    MissingExtra for names, PlanError for names of checks that do not exist.
+    """
+    maker = creator(env)
+    kwargs = dict(env_kwargs or {})
+    if accepts_env_index(maker):
+        kwargs.setdefault("env_index", 0)
+    wanted = set(CHECKS if only is None else only)
+    unknown = sorted(wanted - set(CHECKS))
+    if unknown:
+        raise PlanError(f"there is no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
+    lab = Lab(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {})), num_steps, seed)
+    needed = _with_needs(wanted)
+    results: list[Result] = []
+    causes: dict[str, str] = {}
+    for check in ALL:
+        if check.name not in needed:
+            continue
+        shown = check.name in wanted
+        if shown and before is not None:
+            before(check.name)
+        result = _run(check, lab, causes)
+        if shown:
+            results.append(result)
+            if after is not None:
+                after(result)
+    return Report(tuple(results))
+
+
+def _with_needs(names: Iterable[str]) -> set[str]:
+    needs = {check.name: check.needs for check in ALL}
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += needs[name]
+    return found
+
+
+def _run(check: Check, lab: Lab, causes: dict[str, str]) -> Result:
+    """Run one check. causes: which failed check stands behind each that failed or could not be made; extended."""
+    cause = next((causes[need] for need in check.needs if need in causes), None)
+    if cause is not None:
+        causes[check.name] = cause
+        return Result(check.name, "not applicable", f"mend {cause} first")
+    start_s = perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what matters of them is in the results
+        try:
+            status, text = check.run(lab)
+        except Exception as error:
+            status, text = "failed", told(error)
+    if status == "failed":
+        causes[check.name] = check.name
+    return Result(check.name, status, text, perf_counter() - start_s)

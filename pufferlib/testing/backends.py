@@ -1,0 +1,96 @@
+"""The same environments on every backend: what comes back must be the same to the bit."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from pufferlib.backends import make
+from pufferlib.testing.play import ACTION_MASK, Subject, sampled
+from pufferlib.vectorization import Batch, VecEnv
+
+__all__ = ["trace_rows"]
+
+RECV_TIMEOUT_S = 300.0
+
+
+def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **counts: int) -> list[list[str]]:
+    """Return, for each environment, a digest of its rows after each of num_steps random actions that masks allow.
+
+    counts: as ``pufferlib.make`` takes them. Raises what it raises.
+    """
+    with make(
+        subject.creator,
+        backend=backend,
+        env_args=subject.env_args,
+        env_kwargs=subject.env_kwargs,
+        wrap_kwargs=subject.wrap_kwargs,
+        seed=seed,
+        check="always",
+        **counts,  # type: ignore[arg-type]
+    ) as vec:
+        traces: list[list[str]] = [[] for _ in range(vec.num_envs)]
+        actors = [_Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
+        vec.async_reset()
+        while True:
+            batch = vec.recv(timeout=RECV_TIMEOUT_S)
+            actions: list[Any] = []
+            for index, env_id in enumerate(batch.env_ids.tolist()):
+                mine = slice(index * vec.agents_per_env, (index + 1) * vec.agents_per_env)
+                digest = hashlib.sha256()
+                for array in (batch.observations, batch.rewards, batch.terminations, batch.truncations, batch.masks):
+                    digest.update(array[mine].tobytes())
+                traces[env_id].append(digest.hexdigest())
+                actions += actors[env_id].actions(batch, mine)
+            if min(map(len, traces)) >= num_steps:
+                return [trace[:num_steps] for trace in traces]
+            vec.send(_stacked(vec.single_action_space, actions))
+
+
+class _Actor:
+    """Draws the actions of one environment: the same ones, whatever batches its rows come in."""
+
+    def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
+        self._layouts = vec.observation_layouts
+        self._space = copy.deepcopy(vec.single_action_space)
+        self._space.seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
+
+    def actions(self, batch: Batch, mine: slice) -> list[Any]:
+        """Return an action for each of these rows."""
+        told = {info["agent_id"]: info[ACTION_MASK] for info in batch.infos if {"agent_id", ACTION_MASK} <= info.keys()}
+        chosen = []
+        for layout, row, agent_id in zip(
+            self._layouts, batch.observations[mine], batch.agent_ids[mine].tolist(), strict=True
+        ):
+            mask = told.get(agent_id)
+            if mask is None and isinstance(layout.space, spaces.Dict) and ACTION_MASK in layout.space.spaces:
+                mask = layout.unflatten(_own_part(layout, row))[ACTION_MASK]
+            chosen.append(sampled(self._space, None if mask is None else _fitted(self._space, mask)))
+        return chosen
+
+
+def _own_part(layout: Any, row: Any) -> Any:
+    """Return an agent's own flat observation out of a row that may be larger."""
+    flat = row.reshape(-1)
+    if flat.dtype != layout.dtype:
+        flat = flat[: flat.size - flat.size % layout.dtype.itemsize].view(layout.dtype)
+    return flat[: int(np.prod(layout.shape))].reshape(layout.shape)
+
+
+def _fitted(space: Space[Any], mask: Any) -> Any:
+    """Return an agent's mask as ``space`` takes it, which may have more choices than the agent; None if it cannot."""
+    if isinstance(space, spaces.Discrete) and np.size(mask) <= space.n:
+        return np.pad(np.ravel(mask), (0, int(space.n) - np.size(mask)))
+    if isinstance(space, spaces.MultiDiscrete) and not isinstance(mask, tuple) and np.size(mask) == space.nvec.sum():
+        return tuple(np.split(np.ravel(mask), np.cumsum(space.nvec.ravel())[:-1]))
+    return mask
+
+
+def _stacked(space: Space[Any], actions: list[Any]) -> Any:
+    if isinstance(space, spaces.Tuple):
+        return tuple(_stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
+    return np.stack(actions).astype(space.dtype)

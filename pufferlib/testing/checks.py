@@ -1,0 +1,399 @@
+"""The checks, each a sentence about one thing, in the order in which they make sense.
+
+A check takes a Lab and returns (status, text). It is not applicable where one that it ``needs`` has failed, so that a
+report names causes and not their consequences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+
+from pufferlib.emulation import emulate, wrap
+from pufferlib.errors import PufferError, WorkerError
+from pufferlib.testing.backends import trace_rows
+from pufferlib.testing.lab import HASH_SEEDS, Lab
+from pufferlib.testing.play import Player, parting
+from pufferlib.testing.report import Status
+from pufferlib.testing.words import duration, first_line, shown_space, told
+
+__all__ = ["ALL", "Check"]
+
+Verdict = tuple[Status, str]
+
+
+class Check(NamedTuple):
+    """One named check."""
+
+    name: str
+    needs: tuple[str, ...]
+    run: Callable[[Lab], Verdict]
+
+
+ALL: list[Check] = []
+
+
+def _check(*needs: str) -> Callable[[Callable[[Lab], Verdict]], Callable[[Lab], Verdict]]:
+    def register(run: Callable[[Lab], Verdict]) -> Callable[[Lab], Verdict]:
+        ALL.append(Check(run.__name__, needs, run))
+        return run
+
+    return register
+
+
+@_check()
+def make(lab: Lab) -> Verdict:
+    """The creator makes an environment."""
+    try:
+        env = lab.subject.make()
+    except Exception as error:
+        return "failed", f"making it raises {told(error)}"
+    name = type(getattr(env, "unwrapped", env)).__name__
+    with contextlib.suppress(Exception):
+        getattr(env, "close", lambda: None)()
+    return "passed", name
+
+
+@_check("make")
+def wraps(lab: Lab) -> Verdict:
+    """Its spaces can be flattened and printed."""
+    raw, wrap_kwargs = lab.subject.split()
+    try:
+        env = wrap(raw, **wrap_kwargs)
+        if not callable(env.observation_space):
+            return (
+                "passed",
+                f"observations {shown_space(env.observation_space)}, actions {shown_space(env.action_space)}",
+            )
+        agents = getattr(env, "possible_agents", None)
+        if not agents:
+            env.reset()
+            agents = env.agents
+        kinds = {(shown_space(env.observation_space(agent)), shown_space(env.action_space(agent))) for agent in agents}
+        shown = "; ".join(f"observations {seen}, actions {done}" for seen, done in sorted(kinds)[:3])
+        return "passed", f"{len(agents)} agents: {shown}{'; …' if len(kinds) > 3 else ''}"
+    except PufferError as error:
+        return "failed", f"pufferlib.wrap: {error}"
+    except Exception as error:
+        return "failed", f"pufferlib.wrap raises {told(error)}"
+    finally:
+        with contextlib.suppress(Exception):
+            getattr(raw, "close", lambda: None)()
+
+
+@_check("wraps")
+def runs(lab: Lab) -> Verdict:
+    """Random steps and resets go through without an exception."""
+    rollout = lab.rollout
+    if rollout.error is not None:
+        return "failed", f"{told(rollout.error)}, after {rollout.num_steps:,} random steps"
+    ends = f"{len(rollout.lengths)} episode ends" if rollout.lengths else "no episode end"
+    return "passed", f"{rollout.num_steps:,} random steps, {ends}"
+
+
+@_check("wraps", "runs")
+def types(lab: Lab) -> Verdict:
+    """Observations have the structure, shapes and dtypes of their space."""
+    faults = lab.rollout.faults
+    if "type" in faults:
+        return "failed", f"{faults['type']}; return what the space says, or change the space"
+    if "cast" in faults:
+        return "warning", f"{faults['cast']}; pufferlib casts it at every step: return that dtype, or change the space"
+    return "passed", "observations have the shapes and dtypes of their space"
+
+
+@_check("types")
+def ranges(lab: Lab) -> Verdict:
+    """The values of observations lie inside their space."""
+    fault = lab.rollout.faults.get("range")
+    if fault is not None:
+        return "failed", f"{fault}; widen the space, or clip the observation"
+    return "passed", "observations lie inside their space"
+
+
+@_check("ranges")
+def round_trip(lab: Lab) -> Verdict:
+    """``decode(flatten(observation)) == observation``."""
+    fault = lab.rollout.faults.get("round trip")
+    if fault is not None:
+        return "failed", f"{fault}; if it is longer than its bound, raise max_length=, else please report it"
+    return "passed", "every flat observation decodes to what the environment returned"
+
+
+@_check("runs")
+def outcomes(lab: Lab) -> Verdict:
+    """Rewards are finite; infos can go to another process."""
+    fault = lab.rollout.faults.get("outcome")
+    return ("failed", fault) if fault else ("passed", "rewards are finite, infos can travel")
+
+
+@_check("runs")
+def ends(lab: Lab) -> Verdict:
+    """Episodes end, and a time limit is a truncation."""
+    rollout = lab.rollout
+    lengths = rollout.lengths
+    if not lengths:
+        return "not applicable", f"no episode ended within {rollout.num_steps:,} steps; raise num_steps to see one"
+    span = f"{min(lengths):,} to {max(lengths):,} steps" if min(lengths) < max(lengths) else f"{lengths[0]:,} steps"
+    text = f"{len(lengths)} episodes of {span}, {rollout.num_truncated} ended by truncation"
+    if len(lengths) > 2 and min(lengths) == max(lengths) > 1 and not rollout.num_truncated:
+        text += (
+            "; if that length is a time limit and no part of the task, return it as truncated, "
+            "so that learners know that there was more to come"
+        )
+    return "passed", text
+
+
+@_check("runs")
+def agents(lab: Lab) -> Verdict:
+    """Agents come and go as PettingZoo has it, and their action masks leave them something to do."""
+    rollout = lab.rollout
+    if not rollout.num_alive:
+        return "not applicable", "one agent"
+    if "agents" in rollout.faults:
+        return "failed", rollout.faults["agents"]
+    if "odd agents" in rollout.faults:
+        return "warning", rollout.faults["odd agents"]
+    alive = sorted(rollout.num_alive)
+    text = f"{alive[0]} to {alive[-1]} alive at once" if len(alive) > 1 else f"{alive[0]} alive at once"
+    return "passed", f"{text}, {rollout.num_spawned} spawned{', action masks' if rollout.masked else ''}"
+
+
+@_check("ranges")
+def live_buffers(lab: Lab) -> Verdict:
+    """Observations stay what they are while the environment goes on."""
+    fault = lab.rollout.faults.get("live")
+    if fault is not None:
+        return "warning", (
+            f"{fault}: it is a view of the environment's own buffer; pufferlib copies it at once, "
+            "others that keep it will not: return a copy"
+        )
+    return "passed", "observations are not overwritten later"
+
+
+@_check("ranges")
+def global_generators(lab: Lab) -> Verdict:
+    """No draws from generators that all code of the process shares."""
+    if not lab.drawn:
+        return "passed", "random, numpy.random and torch are left alone"
+    found = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(lab.drawn.items())]
+    return "failed", (
+        f"it draws from the global generator of {' and of '.join(found)}, which reset(seed) must not seed and which "
+        "other code draws from too; draw from self.np_random"
+    )
+
+
+@_check("global_generators")
+def clock(lab: Lab) -> Verdict:
+    """What happens does not depend on the time of day or on how fast it happens."""
+    traces = lab.traces
+    if parting(traces["first"], traces["second"]) is not None:
+        return "not applicable", "two runs by the same clock differ already: see seeding"
+    where = parting(traces["first"], traces["later"])
+    if where is not None:
+        return "failed", (
+            f"by another clock the {where}; count steps instead of seconds, and seed from reset(seed) alone"
+        )
+    return "passed", "the same by another clock"
+
+
+@_check("global_generators", "clock")
+def seeding(lab: Lab) -> Verdict:
+    """The same seed and actions give the same trajectory."""
+    traces = lab.traces
+    where = parting(traces["first"], traces["second"])
+    if where is not None:
+        unseeded = "go on with the same generator where seed is None" if where.endswith("without seed") else None
+        return "failed", (
+            f"two environments with the same seed and actions differ: {where}; "
+            f"{unseeded or 'call super().reset(seed=seed), and draw from self.np_random alone'}"
+        )
+    return "passed", f"the same {lab.replay_steps} steps with the same seed and actions"
+
+
+@_check("seeding")
+def reseeding(lab: Lab) -> Verdict:
+    """``reset(seed)`` starts everything anew, whatever has been played before."""
+    where = parting(lab.traces["first"], lab.traces["used"])
+    if where is not None:
+        return "warning", (
+            f"reset(seed) of an environment that has played before differs from that of a new one: {where}; "
+            "have reset start everything anew, or evaluations cannot be repeated"
+        )
+    return "passed", "reset(seed) starts everything anew"
+
+
+@_check("seeding")
+def other_seeds(lab: Lab) -> Verdict:
+    """Another seed gives another trajectory."""
+    if parting(lab.traces["first"], lab.traces["other seed"]) is None:
+        return "warning", (
+            f"seeds {lab.seed} and {lab.seed + 1} give the same {lab.replay_steps} steps; right where there is no "
+            "chance, else have reset use its seed"
+        )
+    return "passed", "another seed gives another trajectory"
+
+
+@_check("ranges")
+def rows(lab: Lab) -> Verdict:
+    """Workers can step it as a fixed number of rows."""
+    raw, wrap_kwargs = lab.subject.split()
+    try:
+        env = emulate(raw, **wrap_kwargs)
+        trace_rows(lab.subject, "serial", lab.replay_steps, lab.seed)
+    except WorkerError as error:
+        return "failed", f"as rows: {told(error.__cause__ or error)}"
+    except PufferError as error:
+        return "failed", f"as rows: {error}"
+    finally:
+        with contextlib.suppress(Exception):
+            getattr(raw, "close", lambda: None)()
+    shape, space = (env.num_agents, *(env.observation_space.shape or ())), env.action_space
+    return "passed", f"observations {env.observation_space.dtype} {shape}, actions {shown_space(space)} a row"
+
+
+@_check("wraps")
+def pickles(lab: Lab) -> Verdict:
+    """The creator can be sent to a process that has imported nothing."""
+    try:
+        cloudpickle.dumps(lab.subject)
+    except Exception as error:
+        return "failed", f"the creator cannot be pickled ({told(error)}); have it make, not hold, what it needs"
+    for outcome in lab.elsewhere:
+        if outcome.stage == "started":
+            return "failed", (
+                f"the creator cannot be loaded in another process ({outcome.error}); "
+                "put it into a module that can be imported from here"
+            )
+    return "passed", "the creator travels to other processes"
+
+
+@_check("pickles", "runs", "seeding")
+def processes(lab: Lab) -> Verdict:
+    """Other processes, with other hash seeds, play the same trajectory."""
+    traces = []
+    for outcome in lab.elsewhere:
+        if outcome.trace is None:
+            return "failed", f"it works in this process, and in another one raises {outcome.error}"
+        traces.append(outcome.trace)
+    where = parting(*traces)
+    if where is not None:
+        (once_more,) = lab.play_elsewhere(HASH_SEEDS[:1])
+        if once_more.trace is not None and parting(traces[0], once_more.trace) is None:
+            return "failed", (
+                f"with another PYTHONHASHSEED the {where}; it depends on the order of a set or on hash(): "
+                "sort the set, or use a dict"
+            )
+        return "failed", (
+            f"from one process to the next the {where}; it depends on something that differs between them, such as "
+            "id(), the process number, a temporary file or a generator of its own"
+        )
+    where = parting(lab.traces["first"], traces[0])
+    if where is not None:
+        return "failed", (
+            f"in a new process the {where}; it depends on what happened before in this one: "
+            "keep state on self, and none in the class or the module"
+        )
+    return "passed", f"the same in other processes, with PYTHONHASHSEED {' and '.join(map(str, HASH_SEEDS))}"
+
+
+@_check("rows", "processes")
+def backends(lab: Lab) -> Verdict:
+    """Serial, multiprocessing and pool return the same rows, to the bit."""
+    num_steps = max(8, lab.replay_steps // 2)
+    counts = {"serial": {}, "multiprocessing": {"num_workers": 2}, "pool": {"num_workers": 2, "batch_size": 2}}
+    traces = {}
+    for backend, numbers in counts.items():
+        try:
+            traces[backend] = trace_rows(lab.subject, backend, num_steps, lab.seed, num_envs=3, **numbers)
+        except PufferError as error:
+            return "failed", f"{backend}: {first_line(error)}"
+    for backend, env_id in itertools.product(list(counts)[1:], range(3)):
+        one, other = traces["serial"][env_id], traces[backend][env_id]
+        if one != other:
+            index = next(i for i, (first, second) in enumerate(zip(one, other, strict=True)) if first != second)
+            return "failed", (
+                f"environment {env_id} of 3 differs on serial and {backend}, after {index} steps; environments in one "
+                "process share something: keep state on self, and none in the class or the module"
+            )
+    return "passed", f"3 environments, {num_steps} steps: the same to the bit on {', '.join(counts)}"
+
+
+@_check("types", "ranges", "outcomes", "agents", "seeding")
+def api(lab: Lab) -> Verdict:
+    """Wrapped, it passes Gymnasium's check_env, or PettingZoo's parallel_api_test and parallel_seed_test."""
+    if parting(lab.traces["first"], lab.traces["used"]) is not None:
+        return "not applicable", "these tests reset(seed) an environment that has played: see reseeding"
+    if "odd agents" in lab.rollout.faults:
+        return "not applicable", "these tests are as strict about agents as PettingZoo: see agents"
+    player = Player(lab.subject)
+    player.close()
+    if player.multi_agent and lab.rollout.masked:
+        return "not applicable", "PettingZoo's tests do not see action masks in flat observations, and act against them"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            if player.multi_agent:
+                from pufferlib.testing.pettingzoo_api import require_api
+
+                require_api(lambda: _wrapped(lab), lab.replay_steps)
+                return "passed", "PettingZoo's parallel_api_test and parallel_seed_test, on the wrapped environment"
+            env = _wrapped(lab)
+            gymnasium_check_env(env, skip_render_check=True, skip_close_check=True)
+            return "passed", "Gymnasium's check_env, on the wrapped environment"
+    except Exception as error:
+        return "failed", f"{'PettingZoo' if player.multi_agent else 'Gymnasium'}'s test: {told(error)}"
+
+
+@_check("processes")
+def step_after_end(lab: Lab) -> Verdict:
+    """A step after the end of an episode does no harm; pufferlib never makes one."""
+    outcome = lab.elsewhere[0]
+    if outcome.stage == "played":
+        return "warning", f"a step after an episode's end ends the process ({outcome.error}); pufferlib never makes one"
+    if outcome.stage == "stepped":
+        return "failed", f"the reset after it raises {outcome.error}"
+    if outcome.after_end is None:
+        return "not applicable", "no episode ended"
+    return "passed", f"it {outcome.after_end}, and reset starts anew; pufferlib never makes one"
+
+
+@_check("ranges")
+def close(lab: Lab) -> Verdict:
+    """It closes, and a second time too."""
+    env = _wrapped(lab)
+    env.reset(seed=lab.seed)
+    try:
+        env.close()
+    except Exception as error:
+        return "failed", f"close() raises {told(error)}"
+    try:
+        env.close()
+    except Exception as error:
+        return "warning", f"close() a second time raises {told(error)}; have it do nothing then"
+    return "passed", "closes, and a second time too"
+
+
+@_check("runs")
+def speed(lab: Lab) -> Verdict:
+    """How long steps and resets take; for information."""
+    step_s, reset_s = np.array(lab.rollout.step_s), np.array(lab.rollout.reset_s)
+    if not step_s.size:
+        return "not applicable", "no step was made"
+    return "passed", f"a step takes {_timing(step_s)}; a reset {_timing(reset_s)}"
+
+
+def _timing(seconds: Any) -> str:
+    middle, most = np.percentile(seconds, [50, 99])
+    return f"{duration(middle)} (99 in 100 within {duration(most)})"
+
+
+def _wrapped(lab: Lab) -> Any:
+    raw, wrap_kwargs = lab.subject.split()
+    return wrap(raw, **wrap_kwargs)

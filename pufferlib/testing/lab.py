@@ -1,0 +1,95 @@
+"""What the checks look at, worked out once and when it is first asked for."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from pufferlib.testing.clocks import fake_clock
+from pufferlib.testing.elsewhere import Elsewhere, play_elsewhere
+from pufferlib.testing.generators import drawn_from, generator_states
+from pufferlib.testing.play import Player, Subject, Trace, replay
+from pufferlib.testing.rollout import Rollout, roll
+
+__all__ = ["Lab"]
+
+REPLAY_S = 0.7  # how long one of the many short replays may take
+MAX_REPLAY_STEPS = 200
+HASH_SEEDS = (1, 2)
+CLOCK, OTHER_CLOCK = (1_600_000_000.25, 0.001), (1_700_000_000.5, 1.75)  # (start, tick), seconds
+
+
+class Lab:
+    """One subject, and everything that has been found out about it."""
+
+    def __init__(self, subject: Subject, num_steps: int, seed: int) -> None:
+        self.subject = subject
+        self.num_steps = num_steps
+        self.seed = seed
+
+    @functools.cached_property
+    def rollout(self) -> Rollout:
+        """The one long rollout."""
+        return roll(self.subject, self.num_steps, self.seed)
+
+    @functools.cached_property
+    def replay_steps(self) -> int:
+        """How many steps a replay has: fewer where they are slow."""
+        step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
+        return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
+
+    @functools.cached_property
+    def drawn(self) -> dict[str, set[str]]:
+        """Which global generators change in which calls, such as {"numpy.random": {"reset", "step"}}."""
+        found: dict[str, set[str]] = {}
+        states: dict[str, Any] = {}
+
+        def before() -> None:
+            states.update(generator_states())
+
+        def after(method: str) -> None:
+            for name in drawn_from(states, generator_states()):
+                found.setdefault(name, set()).add(method)
+
+        before()
+        player = Player(self.subject, before, after)
+        after("__init__")
+        replay(player, self.seed, self.replay_steps)
+        player.close()
+        return found
+
+    @functools.cached_property
+    def traces(self) -> dict[str, Trace]:
+        """Replays in this process, by name.
+
+        "first", "second": of two environments by the same clock; "later": by another clock; "other seed"; "used": of
+        an environment that has played before.
+        """
+        return {
+            "first": self._trace(self.seed, CLOCK),
+            "second": self._trace(self.seed, CLOCK),
+            "later": self._trace(self.seed, OTHER_CLOCK),
+            "other seed": self._trace(self.seed + 1, CLOCK),
+            "used": self._trace(self.seed, CLOCK, num_before=self.replay_steps // 2),
+        }
+
+    def _trace(self, seed: int, clock: tuple[float, float], num_before: int = 0) -> Trace:
+        with fake_clock(*clock):
+            player = Player(self.subject)
+            try:
+                if num_before:
+                    replay(player, seed + 2, num_before)
+                return replay(player, seed, self.replay_steps, action_seed=self.seed)
+            finally:
+                player.close()
+
+    @functools.cached_property
+    def elsewhere(self) -> list[Elsewhere]:
+        """Replays in other processes, one for each of HASH_SEEDS."""
+        return self.play_elsewhere(HASH_SEEDS)
+
+    def play_elsewhere(self, hash_seeds: tuple[int, ...]) -> list[Elsewhere]:
+        """Replay in new processes with these hash seeds."""
+        return play_elsewhere(self.subject, self.seed, self.replay_steps, hash_seeds)

@@ -1,0 +1,18 @@
+"""PettingZoo's own tests of parallel environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+__all__ = ["require_api"]
+
+
+def require_api(make: Callable[[], Any], num_steps: int) -> None:
+    """Raise AssertionError, or whatever these tests raise, unless the environments that make returns pass them."""
+    env = make()
+    parallel_api_test(env, num_cycles=num_steps)
+    env.close()
+    parallel_seed_test(make, num_cycles=num_steps)

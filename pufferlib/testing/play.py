@@ -1,0 +1,280 @@
+"""Playing one environment of any kind, raw and wrapped at once, with random actions that its masks allow."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from pufferlib.emulation import wrap
+from pufferlib.emulation.pettingzoo_rows import as_parallel
+from pufferlib.emulation.single_agent import own_space
+from pufferlib.environment import PufferEnv
+from pufferlib.layout import Layout
+
+__all__ = ["Moment", "Player", "Subject", "Trace", "parting", "replay", "sampled"]
+
+ACTION_MASK = "action_mask"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is under test: how to make one environment, and how to wrap it."""
+
+    creator: Callable[..., Any]
+    env_args: tuple[Any, ...] = ()
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Any:
+        """Return a new environment, as the creator makes it."""
+        return self.creator(*self.env_args, **self.env_kwargs)
+
+    def split(self) -> tuple[Any, dict[str, Any]]:
+        """Return a new environment and the arguments to wrap it with; of one wrapped already, what is inside."""
+        env = self.make()
+        if hasattr(type(env), "wrap_kwargs"):
+            return env.raw, dict(env.wrap_kwargs)
+        return env, dict(self.wrap_kwargs)
+
+
+class Moment(NamedTuple):
+    """What one reset or step returned, by agent; the agent of a single-agent environment is None."""
+
+    rows: dict[Any, Any]  # flat observations
+    raw: dict[Any, Any]  # observations as the environment returned them
+    rewards: dict[Any, float]
+    terminations: dict[Any, bool]
+    truncations: dict[Any, bool]
+    infos: dict[Any, Any]
+    agents: tuple[Any, ...]  # alive now
+    seconds: float  # that the wrapped environment took
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is."""
+        return not self.agents
+
+
+class Player:
+    """One environment. Its actions depend on ``start_actions(seed)`` and on its masks, and on nothing else.
+
+    before, after: called around each reset and step of the environment, with the name of the method.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        before: Callable[[], None] | None = None,
+        after: Callable[[str], None] | None = None,
+    ) -> None:
+        raw, wrap_kwargs = subject.split()
+        self.native = isinstance(raw, PufferEnv)
+        self._returned: tuple[str, Any] = ("", None)  # by which method of the raw environment, and what
+        if not self.native:
+            raw = as_parallel(raw)
+            raw = self._watched(raw)
+        self.raw = raw
+        self.env = wrap(raw, **wrap_kwargs)
+        self.multi_agent = callable(getattr(self.env, "observation_space", None))
+        self._before, self._after = before, after
+        self._samplers: dict[Any, tuple[Space[Any], Space[Any]]] = {}  # the agent's space, and the copy that draws
+        self._seed = 0
+        self._alive: tuple[Any, ...] = ()
+        self._infos: Mapping[Any, Any] = {}
+
+    def _watched(self, env: Any) -> Any:
+        """Return env with reset and step that also leave in ``_returned`` what they return."""
+
+        def watch(name: str) -> Callable[..., Any]:
+            method = getattr(env, name)
+
+            @functools.wraps(method)  # its signature tells whether it takes a seed
+            def watched(*args: Any, **kwargs: Any) -> Any:
+                self._returned = (name, None)
+                result = method(*args, **kwargs)
+                self._returned = (name, result)
+                return result
+
+            return watched
+
+        reset, step = watch("reset"), watch("step")
+        try:
+            env.reset, env.step = reset, step
+        except (AttributeError, TypeError):  # of an extension type
+            env = _Delegate(env)
+            env.reset, env.step = reset, step
+        return env
+
+    def start_actions(self, seed: int) -> None:
+        """Start the sequence of actions that belongs to seed."""
+        self._seed, self._samplers = seed, {}
+
+    def layout(self, agent: Any) -> Layout:
+        """Return the layout of an agent's observations."""
+        layout = self.env.observation_layout
+        return layout(agent) if self.multi_agent else layout  # type: ignore[no-any-return]
+
+    def raw_space(self, agent: Any) -> Space[Any]:
+        """Return the space of what the environment itself returns to an agent."""
+        if self.native:
+            return self.raw.single_observation_space  # type: ignore[no-any-return]
+        space = self.raw.observation_space
+        return own_space(space(agent) if self.multi_agent else space)
+
+    def decoded(self, agent: Any, row: Any) -> Any:
+        """Return the observation that a flat row holds, without a mask that emulation has added to it."""
+        layout = self.layout(agent)
+        sample = layout.decode(row)
+        inner = layout.space
+        added = isinstance(inner, spaces.Dict) and inner.spaces.keys() == {"observation", ACTION_MASK}
+        return sample["observation"] if added and inner != self.raw_space(agent) else sample
+
+    def reset(self, seed: int | None = None) -> Moment:
+        """Start an episode."""
+        result, seconds = self._timed("reset", seed=seed)
+        observations, infos = result
+        if not self.multi_agent:
+            observations, infos = {None: observations}, {None: infos}
+        return self._moment(observations, {}, {}, {}, infos, seconds)
+
+    def step(self, agents: Sequence[Any] | None = None) -> Moment:
+        """Play one step. agents: who acts; by default those alive, as there are before the episode is over."""
+        actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
+        result, seconds = self._timed("step", actions if self.multi_agent else actions[None])
+        observation, reward, terminated, truncated, info = result
+        if self.multi_agent:
+            return self._moment(observation, reward, terminated, truncated, info, seconds)
+        flags = {None: bool(terminated)}, {None: bool(truncated)}
+        return self._moment({None: observation}, {None: float(reward)}, *flags, {None: info}, seconds)
+
+    def close(self) -> None:
+        """Close the environment; whether it can be closed is for a check of its own."""
+        with contextlib.suppress(Exception):
+            self.env.close()
+
+    def _timed(self, method: str, *args: Any, **kwargs: Any) -> tuple[Any, float]:
+        if self._before is not None:
+            self._before()
+        start_s = perf_counter()
+        result = getattr(self.env, method)(*args, **kwargs)
+        seconds = perf_counter() - start_s
+        if self._after is not None:
+            self._after(method)
+        return result, seconds
+
+    def _moment(
+        self, rows: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, seconds: float
+    ) -> Moment:
+        before = self._alive if rewards else ()
+        if self.multi_agent:
+            self._alive = tuple(self.env.agents)
+        else:
+            self._alive = () if terminations.get(None) or truncations.get(None) else (None,)
+        self._infos = infos
+        concerned = {agent: rows[agent] for agent in dict.fromkeys((*before, *self._alive)) if agent in rows}
+        raw = concerned
+        if not self.native:
+            seen = self.raw_observations()
+            raw = {agent: seen[agent] for agent in concerned if agent in seen}
+        return Moment(concerned, raw, rewards, terminations, truncations, infos, self._alive, seconds)
+
+    def raw_observations(self) -> dict[Any, Any]:
+        """Return the observations of the raw environment's last reset or step, by agent."""
+        method, observation = self._returned
+        if isinstance(observation, tuple):
+            if method == "step" or (len(observation) == 2 and isinstance(observation[1], (Mapping, type(None)))):
+                observation = observation[0]  # else of old gym, whose reset returns the observation alone
+        if self.multi_agent:
+            return dict(observation) if isinstance(observation, Mapping) else {}
+        return {None: observation}
+
+    def _action(self, agent: Any) -> Any:
+        space = self.env.action_space(agent) if self.multi_agent else self.env.action_space
+        known, sampler = self._samplers.get(agent, (None, None))
+        if sampler is None or (known is not space and known != space):
+            sampler = copy.deepcopy(space)  # as the environment may sample from its own
+            sampler.seed(random.Random(f"{self._seed} {len(self._samplers)}").getrandbits(31))
+            self._samplers[agent] = space, sampler
+        info = self._infos.get(agent)
+        return sampled(sampler, info.get(ACTION_MASK) if isinstance(info, Mapping) else None)
+
+
+class _Delegate:
+    """Stands before an environment whose methods cannot be replaced."""
+
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+
+def sampled(space: Space[Any], mask: Any) -> Any:
+    """Return a sample of space, one that mask allows where there is one and space can be asked for such."""
+    if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
+        return space.sample(np.asarray(mask, np.int8))
+    if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
+        return space.sample(tuple(np.asarray(part, np.int8) for part in mask))
+    return space.sample()
+
+
+class Tick(NamedTuple):
+    """One row of a trace: what must be the same wherever and whenever it is played again."""
+
+    call: str  # that brought it
+    agents: str
+    observations: str
+    rewards: str
+    flags: str
+
+
+Trace = list[Tick]
+
+
+def replay(player: Player, seed: int, num_steps: int, action_seed: int | None = None) -> Trace:
+    """Return the trace of num_steps: a reset with seed, then steps, with unseeded resets at ends and halfway."""
+    player.start_actions(seed if action_seed is None else action_seed)
+    moment = player.reset(seed)
+    trace = [_tick("reset", moment)]
+    for index in range(1, num_steps):
+        again = moment.over or index == num_steps // 2
+        moment = player.reset() if again else player.step()
+        trace.append(_tick("reset" if again else "step", moment))
+    return trace
+
+
+def _tick(call: str, moment: Moment) -> Tick:
+    digest = hashlib.sha256()
+    for row in moment.rows.values():
+        digest.update(np.asarray(row).tobytes())
+    flags = [(bool(moment.terminations[agent]), bool(moment.truncations[agent])) for agent in moment.terminations]
+    rewards = [float(reward) for reward in moment.rewards.values()]
+    # An id may be any object, and what it prints as may hold its address.
+    agents = [agent if isinstance(agent, (str, int)) else type(agent).__name__ for agent in moment.rows]
+    return Tick(call, str(agents), digest.hexdigest(), str(rewards), str(flags))
+
+
+def parting(one: Trace, other: Trace) -> str | None:
+    """Return where two traces part, in words; None if they do not."""
+    for index, (first, second) in enumerate(zip(one, other, strict=True)):
+        for name in Tick._fields[1:]:
+            if getattr(first, name) != getattr(second, name):
+                if index == 0:
+                    return f"{name} differ at the first reset"
+                return f"{name} differ after {index} steps" + (", at a reset without seed" * (first.call == "reset"))
+        if first.call != second.call:
+            return f"episode ends differ after {index} steps"
+    return None

@@ -1,0 +1,78 @@
+"""What a conformance check found, check by check."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Report", "Result", "Status"]
+
+Status = Literal["passed", "failed", "warning", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check. text: a sentence, which for what did not pass names the way out; "" where there is nothing to say.
+
+    status: "passed"; "failed"; "warning": pufferlib copes, others may not; "not applicable".
+    """
+
+    name: str
+    status: Status
+    text: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results, in the order of ``pufferlib.testing.CHECKS``. Print it, or ``assert report.passed, str(report)``."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed. Warnings do not count."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The checks that failed."""
+        return tuple(result for result in self if result.status == "failed")
+
+    @property
+    def warnings(self) -> tuple[Result, ...]:
+        """The checks that passed with a warning."""
+        return tuple(result for result in self if result.status == "warning")
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took."""
+        return sum(result.seconds for result in self)
+
+    def __getitem__(self, name: str) -> Result:
+        """Return the result of one check. Raises KeyError."""
+        for result in self:
+            if result.name == name:
+                return result
+        raise KeyError(f"{name!r} was not checked; these were: {', '.join(result.name for result in self)}")
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    @property
+    def summary(self) -> str:
+        """How many checks ended how, such as "18 passed, 1 failed, 2 not applicable"."""
+        counts = Counter(result.status for result in self)
+        statuses: tuple[Status, ...] = ("passed", "warning", "failed", "not applicable")
+        return ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
+
+    def __str__(self) -> str:
+        width = max((len(result.name) for result in self), default=0)
+        lines = []
+        for result in self:
+            head = f"{result.status:<15} {result.name:<{width}}  "
+            lines.append(textwrap.fill(head + result.text, 120, subsequent_indent=" " * len(head)).rstrip())
+        return "\n".join([*lines, self.summary])

@@ -1,0 +1,208 @@
+"""The one long rollout: random steps with episode ends, everything that comes back looked at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.emulation.infos import own
+from pufferlib.testing.faults import find_fault, same
+from pufferlib.testing.play import ACTION_MASK, Moment, Player, Subject
+from pufferlib.vectorization.doorbell import pickled_frame
+
+__all__ = ["Rollout", "roll"]
+
+TIME_LIMIT_S = 5.0
+MAX_PICKLED = 100  # pickling infos may cost more than the steps
+
+
+@dataclass
+class Rollout:
+    """What a rollout showed.
+
+    faults: by kind, a sentence about the first of it: "type", "cast" and "range" of observations as in ``find_fault``;
+    "round trip"; "outcome" (rewards, infos); "live" (views of buffers that the next step overwrites); "agents", and
+    "odd agents" for what emulation puts right.
+    """
+
+    num_steps: int = 0
+    faults: dict[str, str] = field(default_factory=dict)
+    error: Exception | None = None  # raised by the environment
+    lengths: list[int] = field(default_factory=list)  # of the episodes that ended
+    num_truncated: int = 0  # of those
+    reset_s: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    num_alive: set[int] = field(default_factory=set)  # how many agents were alive at once
+    num_spawned: int = 0
+    masked: bool = False  # there are action masks
+
+    def note(self, kind: str, text: str) -> None:
+        """Keep the first sentence of its kind."""
+        self.faults.setdefault(kind, text)
+
+
+def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
+    """Play num_steps, fewer if TIME_LIMIT_S is over first, and return what was seen."""
+    rollout = Rollout()
+    player = Player(subject)
+    try:
+        _roll(rollout, player, num_steps, seed)
+    except Exception as error:
+        # What emulation refuses to pack is a fault of the observation, not an exception of the environment.
+        for agent, observation in player.raw_observations().items():
+            if not player.multi_agent or agent in player.raw.agents:
+                _look_at_observation(rollout, player, agent, observation, "")
+        if not {"type", "range"} & rollout.faults.keys():
+            rollout.error = error
+    finally:
+        player.close()
+    return rollout
+
+
+def _roll(rollout: Rollout, player: Player, num_steps: int, seed: int) -> None:
+    deadline = perf_counter() + TIME_LIMIT_S
+    player.start_actions(seed)
+    moment, length, kept = player.reset(seed), 0, _Kept()
+    population = _Population(player, moment)
+    while True:
+        where = f", {length} steps into episode {len(rollout.lengths) + 1}"
+        (rollout.step_s if length else rollout.reset_s).append(moment.seconds)
+        _look_at(rollout, player, moment, where)
+        kept.compare(rollout, moment, where)
+        if player.multi_agent:
+            population.look_at(rollout, moment, where)
+        if moment.over:
+            rollout.lengths.append(length)
+            rollout.num_truncated += any(moment.truncations.values())
+        if rollout.num_steps >= num_steps or perf_counter() > deadline:
+            return
+        if moment.over:
+            moment, length = player.reset(), 0
+            population = _Population(player, moment)
+            continue
+        moment = player.step()
+        length += 1
+        rollout.num_steps += 1
+
+
+def _look_at(rollout: Rollout, player: Player, moment: Moment, where: str) -> None:
+    for agent, observation in moment.raw.items():
+        if _look_at_observation(rollout, player, agent, observation, where):
+            continue
+        decoded = player.decoded(agent, moment.rows[agent])
+        if not same(decoded, observation):
+            rollout.note(
+                "round trip",
+                f"{_of(agent)}observation came back as {_short(decoded)} instead of {_short(observation)}{where}",
+            )
+    for agent, reward in moment.rewards.items():
+        if not math.isfinite(reward):
+            rollout.note("outcome", f"{_of(agent)}reward is {reward}{where}; a reward must be finite")
+    for info in moment.infos.values():
+        rollout.masked |= isinstance(info, dict) and ACTION_MASK in info
+    if rollout.num_steps < MAX_PICKLED:
+        for key, value in ((k, v) for info in moment.infos.values() if info for k, v in info.items()):
+            try:
+                pickled_frame(value)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                rollout.note("outcome", f'info["{key}"] cannot travel to another process ({reason}); leave it out')
+
+
+def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observation: Any, where: str) -> bool:
+    """Note what is wrong with one observation; return whether anything is."""
+    if observation is None:
+        return False
+    fault = find_fault(player.raw_space(agent), observation, f"{_of(agent)}observation")
+    if fault is not None:
+        rollout.note(fault.kind, fault.text + where)
+    return fault is not None
+
+
+class _Kept:
+    """The observations before the last step, as they came and as they were then."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Any, Any]] = []
+
+    def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
+        """Note if they have changed since, and keep those of this moment."""
+        if not all(same(observation, as_it_was) for observation, as_it_was in self._kept):
+            rollout.note("live", f"the observation before was overwritten{where}")
+        self._kept = [(observation, own(observation)) for observation in moment.raw.values()]
+
+
+class _Population:
+    """The agents of one episode."""
+
+    def __init__(self, player: Player, moment: Moment) -> None:
+        self._player = player
+        self._possible = getattr(player.env, "possible_agents", None)
+        self._before = moment.agents
+        self._ended: set[Any] = set()
+
+    def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
+        """Note what is wrong with who is alive, who ended, and what they may do."""
+        alive, raw = set(moment.agents), self._player.raw
+        if alive:
+            rollout.num_alive.add(len(alive))
+        rollout.num_spawned += len(alive - set(self._before))
+        if len(alive) < len(moment.agents):
+            rollout.note("agents", f"agents lists some twice{where}: {list(moment.agents)}")
+        flagged = {
+            agent
+            for agent in self._before
+            if moment.terminations.get(agent, False) or moment.truncations.get(agent, False)
+        }
+        for agent in self._before:
+            if agent in flagged and agent in alive:
+                rollout.note("agents", f"agent {agent!r} ended, and is still in agents{where}; remove it")
+            if agent not in flagged and agent not in alive:
+                rollout.note(
+                    "odd agents",
+                    f"agent {agent!r} left agents without a termination or truncation{where}; pufferlib reports a "
+                    "truncation: return one, if that is right",
+                )
+        self._ended |= {agent for agent in self._before if agent not in alive}
+        able = [self._is_able(rollout, moment, agent, where) for agent in moment.agents]
+        if able and not any(able):  # one whose turn it is not may have nothing to do
+            rollout.note("agents", f"no agent is allowed any action by its action_mask{where}")
+        for agent in moment.agents:
+            self._look_at_agent(rollout, moment, agent, where)
+            if not self._player.native and raw.observation_space(agent) is not raw.observation_space(agent):
+                text = "observation_space(agent) makes a new space at each call; PettingZoo wants one kept an agent"
+                rollout.note("odd agents", text)
+        self._before = moment.agents
+
+    def _look_at_agent(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> None:
+        if agent in self._ended:
+            rollout.note("agents", f"agent {agent!r} came back after its end{where}; give a new agent a new name")
+        if self._possible is not None and agent not in self._possible:
+            rollout.note("agents", f"agent {agent!r} is not in possible_agents{where}; list it, or have none at all")
+        if agent not in moment.raw:
+            rollout.note("agents", f"agent {agent!r} is alive and was given no observation{where}")
+
+    def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
+        """Return whether an agent's mask, if it has one, allows it anything; note a mask of a wrong shape."""
+        info = moment.infos.get(agent)
+        mask = info.get(ACTION_MASK) if isinstance(info, dict) else None
+        space = self._player.env.action_space(agent)
+        if mask is None or not isinstance(space, spaces.Discrete):
+            return True
+        if np.shape(mask) != (space.n,):
+            rollout.note("agents", f"agent {agent!r}: action_mask has shape {np.shape(mask)}, not ({space.n},){where}")
+        return bool(np.any(mask))
+
+
+def _of(agent: Any) -> str:
+    return "" if agent is None else f"agent {agent!r}: "
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
