@@ -4,8 +4,8 @@ ARGS ?=
 export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
-CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures native odd_envs \
-	population squared vectorization wrong_calls))
+CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
+	layout_actions layout_fit layout_kinds native odd_envs population squared vectorization wrong_calls))
 
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
