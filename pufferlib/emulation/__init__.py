@@ -38,6 +38,7 @@ def wrap(
 
     env: a Gymnasium environment (one of old gym, or one that merely looks like it, too), a PettingZoo parallel or AEC
     environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned as it is.
+    Rewards that are a list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: sizes of what the spaces leave open (Text, Sequence, Graph); bounds: the same for
     single leaves, {"path.to.leaf": {"max_length": 5}}.
     max_agents: the most agents that are alive at once; rows need it where an environment has no possible_agents.

@@ -74,7 +74,7 @@ def _kept(
 
     def write(observation: Any, row: Array) -> None:
         entry = known.get(id(row))
-        if entry is None or entry[0] is not row:
+        if entry is None:
             if len(known) >= 16 * num_agents:  # someone makes new rows each time; keeping them would keep their memory
                 known.clear()
             entry = known[id(row)] = (row, *views(row))
