@@ -209,6 +209,10 @@ def test_an_env_is_probed_only_for_what_is_unknown(face: Any) -> None:
     env = MaskInInfo(**in_observations)
     face(env)
     assert env.resets == 0
+    env = MaskInInfo(**spaces)
+    del env.possible_agents
+    face(env, max_agents=2, action_mask=True, observation_space=MIXED, action_space=D5)
+    assert env.resets == 0
 
 
 def test_masks_can_be_left_in_infos() -> None:

@@ -69,8 +69,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self.metadata = getattr(parallel, "metadata", {})
         self.render_mode = getattr(parallel, "render_mode", None)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
-        if possible is not None or action_mask is None:
-            action_mask, _ = probe(parallel, possible, action_mask)
+        action_mask, _ = probe(parallel, possible, action_mask, spaces_given=True)
         self._fixed = possible is not None
         self._agents = Agents(parallel, bounds, action_mask, check)
         self._reset = Resetter(parallel, type(self.unwrapped).__name__)

@@ -42,16 +42,18 @@ def as_parallel(env: Any) -> Any:
     return turn_based_aec_to_parallel(env)
 
 
-def probe(parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None) -> tuple[bool, list[Any]]:
+def probe(
+    parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None, spaces_given: bool
+) -> tuple[bool, list[Any]]:
     """Return whether action masks are in the infos, and the agents known before the first episode.
 
     Where that cannot be told without it, the environment is reset once, without a seed; the reset that starts the
-    first episode comes after.
+    first episode comes after. spaces_given: nobody asks for the agents of an environment without possible_agents.
     """
     known = list(possible_agents or ())
     if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
         action_mask = False
-    if known and action_mask is not None:
+    if action_mask is not None and (known or spaces_given):
         return action_mask, known
     _, infos = split_reset(parallel.reset())
     if action_mask is None:
@@ -99,7 +101,7 @@ class PettingZooRows(RowEnv):
         self._parallel = parallel = as_parallel(env)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         self._places = Places(self.name, possible, max_agents)
-        masked, known = probe(parallel, possible, action_mask)
+        masked, known = probe(parallel, possible, action_mask, observation_space is not None)
         self._mask_in_info = masked
         self._fixed = possible is not None
         self._agents = Agents(parallel, bounds, masked, check)
