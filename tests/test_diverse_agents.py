@@ -180,7 +180,7 @@ def test_masks_in_infos_become_leaves_by_themselves() -> None:
     spaces = {"a": (Box(-1, 1, (2,)), D2), "b": (MIXED, D5), "c": (D2, Box(-1, 1, (1,)))}
     env = MaskInInfo(**spaces)
     face, rows = wrap(MaskInInfo(**spaces)), emulate(env)
-    masked = Dict(observation=spaces["a"][0], action_mask=MultiBinary(2))
+    masked = Dict({"observation": spaces["a"][0], "action_mask": MultiBinary(2)})
     assert rows.observation_layouts[0].space == face.observation_layout("a").space == masked
     assert rows.observation_layouts[2].space is spaces["c"][0]  # which has no choices
     held, (flat, infos) = reset(rows, 0), face.reset(seed=0)
