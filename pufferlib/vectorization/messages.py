@@ -141,14 +141,14 @@ class Died(NamedTuple):
 
     def error(self) -> WorkerError:
         """Return what the user sees."""
-        code = self.exitcode
+        code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
+        which = f"environment {first}" if first == last else f"environments {first} to {last}"
         if code is not None and code < 0:
             how = f"was killed by signal {-code} ({_signal_name(-code)})"
         else:
             how = f"ended with exit code {code}"
         return WorkerError(
-            f"worker {self.worker}, with environments {self.env_ids[0]} to {self.env_ids[-1]}, {how}; "
-            "call reset to start it again with new environments, or close",
+            f"worker {self.worker}, with {which}, {how}; call reset to start it again with new environments, or close",
             worker=self.worker,
             exitcode=code,
         )
