@@ -25,7 +25,7 @@ LAYERS = [
     {"pufferlib.backends"},
     {"pufferlib"},  # the face, __init__.py, alone
     {"pufferlib.adapters", "pufferlib.testing"},
-    {"pufferlib.cli"},
+    {"pufferlib.bench", "pufferlib.cli"},
 ]
 # Who stands beside the layers sees itself and what is named here.
 BESIDE = {

@@ -135,7 +135,9 @@ def test_spaces_of_old_gym_become_gymnasiums() -> None:
     env.observation_space = make("Dict", spaces=parts)
     env.action_space = make("Discrete", n=4)
     wrapped = wrap(env)
-    expected = Dict({"box": Box(0, 1, (1,), np.float32), "bits": MultiBinary(2), "tuple": Tuple([MultiDiscrete([2, 3])])})
+    expected = Dict(
+        {"box": Box(0, 1, (1,), np.float32), "bits": MultiBinary(2), "tuple": Tuple([MultiDiscrete([2, 3])])}
+    )
     assert wrapped.observation_layout.space == expected
     assert wrapped.action_space == Discrete(4)
     env.action_space = make("Box", low=low, high=high, shape=(1,), dtype=np.dtype(np.float32))
