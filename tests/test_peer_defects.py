@@ -22,9 +22,11 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from vectorizers import ALL, GYMNASIUM_PROCESSES, OURS, PROCESSES, Rows, Vectorizer, over
 
 import pufferlib
+from pufferlib.layout import Layout
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # where it logs its workers' errors
 ROOT = Path(__file__).parents[1]
@@ -260,6 +262,50 @@ def test_a_missing_key_is_an_error(vectorizer: Vectorizer) -> None:
             vec.step([0])
         with pytest.raises(Exception, match=r"\bb\b"):
             vec.step([0])
+
+
+class Mission(gymnasium.Space[str]):
+    """A custom space, as MiniGrid has one."""
+
+    def __init__(self) -> None:
+        super().__init__((), str)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mission)
+
+
+Layout.register(Mission, lambda _: spaces.Text(20), lambda _, text: text, lambda _, text: text)
+LINKS = np.array([[0, 1], [1, 0]], np.int32)
+
+
+@pytest.mark.parametrize(
+    ("space", "samples"),
+    [
+        (Mission(), ["open", "go"]),
+        (spaces.Sequence(spaces.Box(0, 9, (1,), np.float32)), [(np.ones(1, np.float32),) * 3, ()]),
+        (
+            spaces.Graph(spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(3)),
+            [
+                spaces.GraphInstance(np.ones((2, 2), np.float32), np.array([2, 0]), LINKS),
+                spaces.GraphInstance(np.ones((1, 2), np.float32), None, None),
+            ],
+        ),
+    ],
+    ids=["custom", "Sequence", "Graph"],
+)
+@over(
+    ALL,
+    gymnasium_shared=((TypeError, ValueError), "no shared memory for spaces of dynamic shape and for custom ones"),
+)
+def test_custom_spaces_and_varying_lengths_share_memory(vectorizer: Vectorizer, space: Any, samples: Any) -> None:
+    """Gymnasium 1.4.0 AsyncVectorEnv, as it is by default: TypeError for Graph and Sequence, ValueError for others."""
+    creator = functools.partial(Echo, space, spaces.Discrete(2), samples)
+    with vectorizer([creator] * 2, wrap_kwargs={"max_length": 3, "max_nodes": 2, "max_edges": 2}) as vec:
+        for rows, sample in ((vec.reset(), samples[0]), (vec.step([0, 0]), samples[1])):
+            assert all(data_equivalence(observation, sample) for observation in rows.observations)
 
 
 # ------------------------------------------------------------------------------------------------------ processes

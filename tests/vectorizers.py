@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 import pufferlib
@@ -36,7 +37,7 @@ class Vectorized(Protocol):
     def close(self) -> None: ...
 
 
-Vectorizer = Callable[..., Any]  # (creators, *, seed, autoreset_mode, num_workers) -> a context manager of Vectorized
+Vectorizer = Callable[..., Any]  # (creators, **some arguments of make) -> a context manager of Vectorized
 
 
 class Ours:
@@ -86,6 +87,7 @@ class Gymnasiums:
         seed: int | None = None,
         autoreset_mode: str = "next_step",
         num_workers: int | None = None,  # Gymnasium has one an environment
+        wrap_kwargs: Any = None,
     ) -> None:
         self.vec = make(creators, autoreset_mode=gymnasium.vector.AutoresetMode[autoreset_mode.upper()])
         self.seed = seed
@@ -97,7 +99,9 @@ class Gymnasiums:
     def rows(self, observations: Any, *outcome: Any) -> Rows:
         *flags, infos = outcome
         each = [self.infos_of(env_id, infos) for env_id in range(self.vec.num_envs)]
-        return Rows(list(iterate(self.vec.observation_space, observations)), *(flags or (None,) * 3), each)
+        single = isinstance(observations, tuple) and not isinstance(self.single_observation_space, spaces.Tuple)
+        own = observations if single else iterate(self.vec.observation_space, observations)  # of what has no batches
+        return Rows(list(own), *(flags or (None,) * 3), each)
 
     def infos_of(self, env_id: int, infos: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -154,7 +158,7 @@ GYMNASIUM_PROCESSES = {name: make for name, make in GYMNASIUMS.items() if name !
 ALL = {**OURS, **GYMNASIUMS}
 
 
-def over(vectorizers: dict[str, Vectorizer], **fails: tuple[type[BaseException], str]) -> Any:
+def over(vectorizers: dict[str, Vectorizer], **fails: tuple[Any, str]) -> Any:
     """Parametrize by these vectorizers; those named must fail, with this exception and for this reason."""
     marks = {
         name.replace("_", "-"): [pytest.mark.xfail(raises=raises, reason=reason, strict=True)]
