@@ -1,0 +1,415 @@
+"""Real environments: whatever a backend hands out is what the raw environment says, bit for bit.
+
+docs/environments.md is the table of these cases; ``python tests/test_real_envs.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from oracles import Moment, Tape
+from pettingzoo import AECEnv
+from pettingzoo.test.example_envs import (
+    generated_agents_env_action_mask_info_v0,
+    generated_agents_env_action_mask_obs_v0,
+    generated_agents_env_cust_agentid_v0,
+    generated_agents_env_v0,
+    generated_agents_parallel_cust_agentid_v0,
+    generated_agents_parallel_v0,
+)
+from pettingzoo.utils import wrappers
+from pettingzoo.utils.conversions import turn_based_aec_to_parallel
+from row_tools import same
+
+import pufferlib
+from pufferlib.layout import observation_layout
+from pufferlib.registry import creator
+from pufferlib.vectorization.plan import Seeds
+
+DOCS = Path(__file__).parents[1] / "docs" / "environments.md"
+SEED = 7
+NUM_ENVS = 3
+NUM_STEPS = 1000  # of environments, compared on each backend; resets come on top
+BACKENDS = {
+    "serial": {},
+    "multiprocessing": {"num_workers": 2},
+    "pool": {"num_workers": 2, "batch_size": 2},
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One environment of this page, and what it is here for."""
+
+    env: str | Callable[..., Any]
+    exercises: str
+    shows: str  # events that a thousand steps must hold, or nothing would be proved
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrap_kwargs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or str(self.env)
+
+    def raw(self) -> Any:
+        """Return the raw environment; an AEC one as PettingZoo converts it."""
+        env = creator(self.env)(**self.env_kwargs)
+        return turn_based_aec_to_parallel(env) if isinstance(env, AECEnv) else env
+
+
+# PettingZoo's example environments sample observations from spaces, to which they hand the seed of each reset: without
+# one, they cannot be reproduced. These draw it from the environment's own generator instead, and nothing else differs.
+
+
+def reproducible(env_class: Any) -> Any:
+    """Return a subclass whose episodes all follow from the seed of the first."""
+
+    class Reproducible(env_class):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            if seed is None:
+                seed = int(self.np_random.integers(1 << 31))
+            return super().reset(seed=seed, options=options)
+
+        def add_type(self) -> Any:
+            kind = super().add_type()
+            self._obs_spaces[kind].seed(int(self.np_random.integers(1 << 31)))
+            return kind
+
+    return Reproducible
+
+
+def generated_parallel(module: Any) -> Any:
+    class Counting(reproducible(module.parallel_env)):
+        """Its episodes would have no end: the original counts no steps."""
+
+        def step(self, actions: Any) -> Any:
+            self.num_steps += 1
+            return super().step(actions)
+
+    return Counting(max_cycles=60)
+
+
+def generated_in_turns(module: Any) -> Any:
+    class Crowded(reproducible(module.raw_env)):
+        """Agents begin to die when there are twenty: it starts with nearly as many."""
+
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed, options)
+            while len(self.agents) < 18:
+                self.add_agent(self.np_random.choice(self.types))
+            self._agent_selector.reinit(self.agents)
+            self.agent_selection = self._agent_selector.next()
+
+    env = Crowded(max_cycles=4)  # of about twenty turns each
+    if "action_mask" in module.__name__:
+        env = wrappers.TerminateIllegalWrapper(env, illegal_reward=-1)
+    return wrappers.OrderEnforcingWrapper(wrappers.AssertOutOfBoundsWrapper(env))
+
+
+def generated(make: Callable[[Any], Any], module: Any, exercises: str, shows: str, **wrap_kwargs: Any) -> Case:
+    widest = {"observation_space": spaces.Box(0, 1, (49,)), "action_space": spaces.Discrete(9), "max_agents": 40}
+    name = module.__name__.rpartition(".")[2]
+    return Case(functools.partial(make, module), exercises, shows, {}, {**widest, **wrap_kwargs}, name)
+
+
+MASKED = spaces.Dict(observation=spaces.Box(0, 1, (49,)), action_mask=spaces.Box(0, 1, (9,), np.int8))
+CASES = [
+    Case("classic/cartpole", "the plainest case", "terminated truncated rewarded", {"max_episode_steps": 25}),
+    Case("Blackjack-v1", "a Tuple of three Discrete; episodes of one to three steps", "terminated rewarded"),
+    Case("CarRacing-v3", "images; slow, uneven steps; Box actions", "truncated rewarded", {"max_episode_steps": 50}),
+    Case(
+        "ALE/Breakout-v5",
+        "images; infos in every step; a reset takes as long as hundreds of steps",
+        "terminated truncated rewarded told",
+        {"max_episode_steps": 170},
+    ),
+    Case(
+        "MiniGrid-Fetch-5x5-N2-v0",
+        "a Dict with a text, of MiniGrid's own space: `max_length`",
+        "terminated truncated rewarded",
+        {"max_episode_steps": 30},
+        {"max_length": 64},
+    ),
+    Case(
+        "BabyAI-GoToLocal-v0",
+        "the same; missions of more words",
+        "terminated truncated rewarded",
+        {"max_episode_steps": 50},
+        {"max_length": 64},
+    ),
+    Case(
+        "Foraging-8x8-3p-3f-v3",
+        "Tuples of agents under Gymnasium's API; rewards in a list",
+        "terminated rewarded told",
+    ),
+    Case("mpe/simple_speaker_listener_v4", "agents whose spaces differ", "truncated rewarded"),
+    Case(
+        "mpe/simple_speaker_listener_v4",
+        "the same with Box actions of two sizes",
+        "truncated rewarded",
+        {"continuous_actions": True},
+        name="mpe/simple_speaker_listener_v4, continuous",
+    ),
+    Case(
+        "butterfly/knights_archers_zombies_v11",
+        "an AEC environment; agents that die one by one",
+        "terminated truncated died rewarded",
+        {"max_cycles": 100, "spawn_delay": 4, "line_death": True},
+    ),
+    Case("magent/battle_v4", "162 agents that die", "truncated terminated died rewarded", {"max_cycles": 150}),
+    Case(
+        "magent/tiger_deer_v4",
+        "121 agents of two kinds, whose observations and actions differ in size",
+        "truncated terminated died rewarded",
+        {"max_cycles": 60},
+    ),
+    generated(
+        generated_parallel,
+        generated_agents_parallel_v0,
+        "no `possible_agents`: agents of changing kinds that spawn and die",
+        "truncated terminated died born rewarded",
+    ),
+    generated(
+        generated_parallel,
+        generated_agents_parallel_cust_agentid_v0,
+        "the same with tuples for ids",
+        "truncated terminated died born rewarded",
+    ),
+    generated(
+        generated_in_turns,
+        generated_agents_env_v0,
+        "the same as an AEC environment in which one agent acts at a time",
+        "truncated terminated died born rewarded told",
+    ),
+    generated(
+        generated_in_turns,
+        generated_agents_env_cust_agentid_v0,
+        "the same with tuples for ids",
+        "truncated terminated died born rewarded told",
+    ),
+    generated(
+        generated_in_turns,
+        generated_agents_env_action_mask_obs_v0,
+        "action masks in observations",
+        "terminated born rewarded told",
+        observation_space=MASKED,
+    ),
+    generated(
+        generated_in_turns,
+        generated_agents_env_action_mask_info_v0,
+        "action masks in infos",
+        "truncated terminated born rewarded told",
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def played(request: pytest.FixtureRequest) -> Iterator[tuple[Case, list[Tape]]]:
+    """A case, and what its raw environments do, one for each of a VecEnv's; the three backends share it."""
+    case = request.param
+    seeds = Seeds(SEED, NUM_ENVS)
+    tapes = [Tape(case.raw(), seeds[env_id], case.wrap_kwargs.get("max_agents")) for env_id in range(NUM_ENVS)]
+    yield case, tapes
+    for tape in tapes:
+        tape.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*render_mode", "ignore:.*[Ii]llegal")
+def test_rows_equal_what_the_raw_env_says(played: tuple[Case, list[Tape]], backend: str) -> None:
+    case, tapes = played
+    events: Counter[str] = Counter()
+    positions = [0] * NUM_ENVS
+    before = global_generators()
+    with pufferlib.make(
+        case.env, backend=backend, num_envs=NUM_ENVS, seed=SEED, env_kwargs=case.env_kwargs,
+        wrap_kwargs=case.wrap_kwargs, **BACKENDS[backend],
+    ) as vec:  # fmt: skip
+        rows = Comparison(vec, generated="max_agents" in case.wrap_kwargs)
+        vec.async_reset()
+        while events["steps"] < NUM_STEPS:
+            batch = vec.recv(timeout=60)
+            actions, num_infos = vec.action_space.sample(), 0  # random ones go to places without an agent
+            for slot, env_id in enumerate(batch.env_ids.tolist()):
+                moment = tapes[env_id][positions[env_id]]
+                rows.expect(moment, batch, slot)
+                rows.act(moment, actions, slot)
+                events.update(moment.events)
+                num_infos += len(moment.infos)
+                positions[env_id] += 1
+            assert len(batch.infos) == num_infos
+            vec.send(actions)
+    for event in case.shows.split():
+        assert events[event], event
+    assert events["resets"] > NUM_ENVS
+    assert before == global_generators()  # or rows would be equal by chance alone
+    assert min(positions) > NUM_STEPS // NUM_ENVS // 2
+
+
+def global_generators() -> str:
+    return repr((random.getstate(), np.random.get_state()))
+
+
+class Comparison:
+    """Says whether the rows of a VecEnv are what the raw environments said, and makes rows of raw actions."""
+
+    def __init__(self, vec: Any, generated: bool) -> None:
+        self.vec = vec
+        self.generated = generated  # agents, whose layouts are not known at the start
+        self.layouts: dict[int, tuple[Any, Any]] = {}
+
+    def expect(self, moment: Moment, batch: Any, slot: int) -> None:
+        """Assert that one environment's rows of a batch are this moment."""
+        n = self.vec.agents_per_env
+        env_id = batch.env_ids[slot].item()
+        where = slice(slot * n, (slot + 1) * n)
+        assert batch.agent_ids[where].tolist() == list(range(env_id * n, (env_id + 1) * n))
+        rewards = np.array([moment.rewards.get(place, 0.0) for place in range(n)], np.float32)
+        assert batch.rewards.dtype == np.float32
+        assert np.array_equal(batch.rewards[where], rewards)
+        for flags, expected in ((batch.terminations, moment.terminations), (batch.truncations, moment.truncations)):
+            assert flags[where].tolist() == [expected.get(place, False) for place in range(n)]
+        assert batch.masks[where].tolist() == [place in moment.rewards for place in range(n)]
+        found = batch.observations[where]
+        expected = np.zeros_like(found)
+        for place, observation in moment.observations.items():
+            layout = self.layout(place, moment.spaces[place])
+            own = part(found, place, layout)
+            if layout.is_leaf:  # of which decoding is the identity
+                assert np.asarray(observation).dtype == own.dtype
+                part(expected, place, layout)[...] = observation
+            else:
+                assert same(layout.decode(own), observation)
+                part(expected, place, layout)[...] = own
+        assert np.array_equal(found, expected)  # which has zeros behind smaller observations, and for absent agents
+        self.expect_infos(moment, [info for info in batch.infos if info["env_id"] == env_id], env_id * n)
+
+    def expect_infos(self, moment: Moment, infos: list[Any], first_agent: int) -> None:
+        assert len(infos) == len(moment.infos)
+        for info in infos:
+            agent_id = info.get("agent_id")
+            expected = dict(moment.infos[None if agent_id is None else agent_id - first_agent])
+            found = {key: value for key, value in info.items() if key not in ("env_id", "agent_id", "episode")}
+            episode = expected.pop("episode", None)
+            assert identical(found, expected)
+            assert ("episode" in info) == (episode is not None)
+            if episode is not None:
+                assert info["episode"].keys() == {"r", "l", "t"}
+                assert math.isclose(info["episode"]["r"], episode["r"], rel_tol=1e-12)
+                assert info["episode"]["l"] == episode["l"]
+                assert info["episode"]["t"] > 0
+
+    def layout(self, place: int, space: Any) -> Any:
+        """Return the layout of an agent's observations: where agents are generated, of the space it was born with."""
+        if not self.generated:
+            return self.vec.observation_layouts[place]
+        if id(space) not in self.layouts:
+            self.layouts[id(space)] = (space, observation_layout(space))
+        return self.layouts[id(space)][1]
+
+    def act(self, moment: Moment, actions: Any, slot: int) -> None:
+        """Put the raw actions of an environment's agents into their rows."""
+        for place, action in moment.actions.items():
+            layout = self.vec.action_layouts[place]
+            own = action if self.generated or layout.is_leaf else layout.flatten(action)
+            row = slot * self.vec.agents_per_env + place
+            actions[row : row + 1].reshape(-1)[: np.size(own)] = np.ravel(own)
+
+
+def part(rows: Any, place: int, layout: Any) -> Any:
+    """Return a view of an agent's flat observation at the start of its row, which may be larger."""
+    row = rows[place : place + 1].reshape(-1)
+    if row.dtype != layout.dtype:
+        row = row.view(np.uint8)
+    size = math.prod(layout.shape) * layout.dtype.itemsize // row.itemsize
+    return row[:size].view(layout.dtype).reshape(layout.shape)
+
+
+def identical(found: Any, expected: Any) -> bool:
+    """Whether two infos are of the same types and values throughout."""
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(identical(found[key], expected[key]) for key in expected)
+    if isinstance(expected, (list, tuple)):
+        return len(found) == len(expected) and all(map(identical, found, expected))
+    if isinstance(expected, np.ndarray):
+        return found.dtype == expected.dtype and np.array_equal(found, expected)
+    return bool(found == expected)
+
+
+# ------------------------------------------------------------------------------------------------------- the table
+
+
+def table() -> str:
+    lines = [
+        "| environment | what it exercises | arguments of `wrap` | agents | observations → rows | actions → rows |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in CASES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lines.append("| " + " | ".join(columns(case)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def columns(case: Case) -> list[str]:
+    raw, bounds = case.raw(), case.wrap_kwargs
+    if not callable(raw.observation_space):
+        observed, acted = [raw.observation_space], [raw.action_space]
+    elif "max_agents" in bounds:
+        observed, acted = [bounds["observation_space"]], [bounds["action_space"]]
+    else:
+        observed, acted = (list(map(of, raw.possible_agents)) for of in (raw.observation_space, raw.action_space))
+    raw.close()
+    with pufferlib.make(case.env, env_kwargs=case.env_kwargs, wrap_kwargs=bounds) as vec:
+        agents = f"{vec.agents_per_env} at most" if "max_agents" in bounds else str(vec.agents_per_env)
+        rows = [vec.single_observation_space, vec.single_action_space]
+    most = "at most " if "max_agents" in bounds else ""
+    forms = [most + form(spaces, row) for spaces, row in zip((observed, acted), rows, strict=True)]
+    given = ", ".join(f"`{key}={value}`" if isinstance(value, int) else f"`{key}`" for key, value in bounds.items())
+    name, comma, kwargs = str(case).partition(", ")
+    return [f"`{name}`{comma}{kwargs}", case.exercises, given, agents, *forms]
+
+
+def form(agents: list[Any], row: Any) -> str:
+    """Return how spaces read in the table, and that of the rows where it is another."""
+    kinds = list(dict.fromkeys(map(describe, agents)))
+    text = " and ".join(kinds)
+    return text if kinds == [describe(row)] else f"{text} → {describe(row)}"
+
+
+def describe(space: Any) -> str:
+    if isinstance(space, spaces.Box):
+        return f"{space.dtype} {space.shape}"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    if isinstance(space, spaces.MultiDiscrete):
+        return f"MultiDiscrete({space.nvec.tolist()})"
+    if isinstance(space, spaces.Tuple):
+        parts = Counter(map(describe, space.spaces))
+        return "Tuple(" + ", ".join(part if count == 1 else f"{count} × {part}" for part, count in parts.items()) + ")"
+    if isinstance(space, spaces.Dict):
+        return "Dict(" + ", ".join(f"{key}: {describe(part)}" for key, part in space.spaces.items()) + ")"
+    return type(space).__name__
+
+
+def test_the_docs_have_this_table() -> None:
+    assert table() in DOCS.read_text()
+
+
+if __name__ == "__main__":
+    before, head, rest = DOCS.read_text().partition("| environment |")
+    DOCS.write_text(before + table() + rest[rest.index("\n\n") + 1 :])
