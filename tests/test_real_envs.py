@@ -69,7 +69,7 @@ class Case:
 
 
 # PettingZoo's example environments sample observations from spaces, to which they hand the seed of each reset: without
-# one, they cannot be reproduced. These draw it from the environment's own generator instead, and nothing else differs.
+# one, they cannot be reproduced. These draw it from the environment's own generator instead.
 
 
 def reproducible(env_class: Any) -> Any:
