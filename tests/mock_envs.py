@@ -51,6 +51,9 @@ class HashEnv(gymnasium.Env[Any, Any]):
         info = {"tick": self.tick} if self.digest[0] % 5 == 0 else {}
         return self._observation(), self.digest[1] / 8, over and not truncated, truncated, info
 
+    def pid(self) -> int:
+        return os.getpid()
+
 
 class NestedHashEnv(HashEnv):
     """HashEnv with nested observations of mixed dtypes, and actions of both kinds."""

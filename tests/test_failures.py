@@ -97,12 +97,25 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
 def test_a_worker_killed_while_it_waits_is_an_error_too(backend: str) -> None:
     with pufferlib.make(HashEnv, backend=backend, num_envs=2, num_workers=2, seed=0) as vec:
         vec.reset()
-        pid = vec.call("step", 0, env_ids=[1]) and vec._crew._processes[1].pid
-        os.kill(pid, signal.SIGKILL)
+        os.kill(vec.call("pid")[1], signal.SIGKILL)
         vec.send(actions(2))
         with pytest.raises(pufferlib.WorkerError) as caught:
             vec.recv()
         assert (caught.value.worker, caught.value.exitcode) == (1, -9)
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_a_call_of_a_dead_worker_is_refused_rather_than_waited_for(backend: str) -> None:
+    with pufferlib.make(FaultyEnv, backend=backend, num_envs=2, num_workers=2, seed=0) as vec:
+        vec.reset()
+        os.kill(vec.call("pid")[1], signal.SIGKILL)
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vec.call("pid")
+        with pytest.raises(pufferlib.CallError, match=r"workers \[1\] have died; call reset"):
+            vec.call("pid")
+        assert vec.call("pid", env_ids=[0])
+        vec.reset()
+        assert len(vec.call("pid")) == 2
 
 
 @pytest.mark.parametrize("backend", PARALLEL)

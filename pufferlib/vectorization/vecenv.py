@@ -480,8 +480,10 @@ class VecEnv:
             while len(replies) < len(by_worker):
                 if not self._pump(deadline):
                     raise RecvTimeout(f"{len(replies)} of {len(by_worker)} workers have answered within {timeout} s")
-                if any(worker in crew.dead for worker in by_worker):
+                gone = [worker for worker in by_worker if worker in crew.dead]
+                if gone:
                     self._raise_error()
+                    raise CallError(f"workers {gone} died before they answered; call reset, or close")
             for reply in replies:
                 if reply.failed is not None:
                     raise reply.failed.error()
