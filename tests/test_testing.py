@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import broken_envs
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
-from mock_envs import HashEnv
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from mock_envs import HashEnv, TagEnv
 from pettingzoo import ParallelEnv
 
+import pufferlib
+from pufferlib.errors import PlanError
 from pufferlib.testing import CHECKS, Report, check_env
+from pufferlib.testing.clocks import fake_clock
+from pufferlib.testing.faults import find_fault
 
+ROOT = Path(__file__).parent.parent
 # Starts processes, which takes a second; the faults that these find are looked for separately.
 ELSEWHERE = ("pickles", "processes", "backends", "step_after_end")
 HERE = [name for name in CHECKS if name not in ELSEWHERE]
@@ -163,3 +173,110 @@ def test_agents(fault: str, status: str, says: str) -> None:
     assert report["agents"].status == status
     assert says in report["agents"].text
     assert not set(found(report)) - {"agents", "rows"}, str(report)
+
+
+def test_a_report_reads_well() -> None:
+    report = check_env(broken_envs.Unseeded, num_steps=100, only=["types", "ends", "seeding", "reseeding", "agents"])
+    lines = str(report).splitlines()
+    assert lines[0] == "passed          types      observations have the shapes and dtypes of their space"
+    assert lines[-2] == "not applicable             until seeding passes: reseeding"
+    assert lines[-1] == report.summary == "2 passed, 1 failed, 2 not applicable"
+    assert max(map(len, lines)) <= 120
+    assert [result.name for result in report.failures] == ["seeding"]
+    assert report.seconds > 0
+    with pytest.raises(KeyError, match="'clock' was not checked; these were: types, ends, agents, seeding, reseeding"):
+        report["clock"]
+
+
+def test_only_names_of_checks() -> None:
+    with pytest.raises(PlanError, match="there is no check spelling; there are make, wraps, runs"):
+        check_env(broken_envs.Walk, only=["spelling"])
+
+
+def test_a_creator_is_given_its_index() -> None:
+    def creator(env_index: int, kind: Any) -> Any:
+        assert env_index == 0
+        return kind()
+
+    assert check_env(creator, env_kwargs={"kind": broken_envs.Walk}, only=["make"]).passed
+
+
+def test_a_wrapped_environment_is_checked_as_what_is_inside() -> None:
+    report = check_env(lambda: pufferlib.wrap(broken_envs.OutOfRange()), num_steps=100, only=HERE)
+    assert found(report) == {"ranges": "failed"}, str(report)
+
+
+def test_old_gym_passes_in_its_own_way() -> None:
+    class Old:
+        """reset without seed, step of four values, no close."""
+
+        observation_space = Box(0, 10, (2,), np.float32)
+        action_space = Discrete(2)
+
+        def reset(self) -> Any:
+            self.tick = 0
+            return np.zeros(2, np.float32)
+
+        def step(self, action: int) -> Any:
+            self.tick += 1
+            return np.full(2, self.tick, np.float32), 1.0, self.tick == 4, {}
+
+    report = check_env(Old, num_steps=60, only=HERE)
+    assert found(report) == {"other_seeds": "warning"}, str(report)
+
+
+@pytest.mark.slow
+def test_tiny_steps_of_many_agents() -> None:
+    report = check_env(TagEnv, num_steps=60)
+    assert found(report) == {"other_seeds": "warning"}, str(report)
+    assert report["agents"].text == "2 alive at once, 0 spawned"
+
+
+def test_nothing_but_numpy_and_gymnasium_is_imported() -> None:
+    code = (
+        "import sys, pufferlib.testing; print([name for name in ('pytest', 'torch', 'pettingzoo', 'rich', 'tyro') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_the_clock_is_put_back() -> None:
+    before = (time.time, time.monotonic_ns, datetime.datetime, datetime.date)
+    with fake_clock(1e9, 0.5):
+        assert datetime.datetime.now(datetime.timezone.utc).year == 2001
+        first, second = time.monotonic(), time.monotonic()
+        assert second - first == 0.5
+    assert (time.time, time.monotonic_ns, datetime.datetime, datetime.date) == before
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "kind"),
+    [
+        (Discrete(3, start=1), 3, None),
+        (Discrete(3, start=1), np.int32(1), None),
+        (Discrete(3, start=1), 0, "range"),
+        (Discrete(3), 1.5, "type"),
+        (Discrete(3), "1", "type"),
+        (Box(-1, 1, (2,), np.float32), [0.1, 1], None),
+        (Box(-1, 1, (2,), np.float32), np.array([0.1, np.nan], np.float32), "range"),
+        (Box(-0.1, 0.1, (1,), np.float32), np.array([0.1]), "cast"),
+        (Box(-1, 1, (2,), np.float32), np.zeros((1, 2), np.float32), "type"),
+        (Box(-1, 1, (2,), np.float32), [[0.0], 1.0], "type"),
+        (Box(0, 255, (2,), np.uint8), np.array([1, 2]), "type"),
+        (MultiBinary(2), np.array([0, 2], np.int8), "range"),
+        (MultiDiscrete([2, 3]), np.array([1, 2]), None),
+        (MultiDiscrete([2, 3]), np.array([1, 3]), "range"),
+        (Tuple([Discrete(2), Text(3)]), (1, "abc"), None),
+        (Tuple([Discrete(2), Text(3)]), (1, "abcd"), "range"),
+        (Tuple([Discrete(2), Text(3)]), (1, 2), "type"),
+        (Tuple([Discrete(2), Text(3)]), (7, 2), "type"),  # the worse of two
+        (Tuple([Discrete(2)]), (1, 2), "type"),
+        (Dict(a=Discrete(2)), {"a": 1, "b": 1}, "type"),
+        (Dict(a=Discrete(2)), {}, "type"),
+        (Dict(a=Discrete(2)), 1, "type"),
+    ],
+)
+def test_faults_of_observations(space: Any, value: Any, kind: str | None) -> None:
+    fault = find_fault(space, value)
+    assert (fault and fault.kind) == kind

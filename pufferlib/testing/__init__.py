@@ -107,7 +107,7 @@ def _run(check: Check, lab: Lab, causes: dict[str, str]) -> Result:
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:
         causes[check.name] = cause
-        return Result(check.name, "not applicable", f"mend {cause} first")
+        return Result(check.name, "not applicable", f"waits for {cause}", waits_for=cause)
     start_s = perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what matters of them is in the results

@@ -24,6 +24,7 @@ class Result:
     status: Status
     text: str
     seconds: float = 0.0
+    waits_for: str = ""  # the failed check without which this one makes no sense
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ class Report:
         return iter(self.results)
 
     @property
+    def waiting(self) -> dict[str, list[str]]:
+        """Names of the checks that were not made, by the failed check for which they wait."""
+        waiting: dict[str, list[str]] = {}
+        for result in self:
+            if result.waits_for:
+                waiting.setdefault(result.waits_for, []).append(result.name)
+        return waiting
+
+    @property
     def summary(self) -> str:
         """How many checks ended how, such as "18 passed, 1 failed, 2 not applicable"."""
         counts = Counter(result.status for result in self)
@@ -71,8 +81,11 @@ class Report:
 
     def __str__(self) -> str:
         width = max((len(result.name) for result in self), default=0)
+        told = [(result.status, result.name, result.text) for result in self if not result.waits_for]
+        for cause, names in self.waiting.items():
+            told.append(("not applicable", "", f"until {cause} passes: {', '.join(names)}"))
         lines = []
-        for result in self:
-            head = f"{result.status:<15} {result.name:<{width}}  "
-            lines.append(textwrap.fill(head + result.text, 120, subsequent_indent=" " * len(head)).rstrip())
+        for status, name, text in told:
+            head = f"{status:<14}  {name:<{width}}  "
+            lines.append(textwrap.fill(head + text, 120, subsequent_indent=" " * len(head)).rstrip())
         return "\n".join([*lines, self.summary])

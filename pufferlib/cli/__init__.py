@@ -1,0 +1,353 @@
+"""The command `puffer`: what is there, is mine ready, how fast is it, train on it.
+
+tyro reads the arguments, rich draws; both come with the extra "train", and are imported where they are needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import importlib
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from importlib.util import find_spec
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import gymnasium
+
+from pufferlib import registry
+from pufferlib.cli.options import Bench, Check, Envs, Wrap, keywords
+from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
+from pufferlib.version import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["main"]
+
+HELP = """\
+puffer {version}: wrap any reinforcement-learning environment, and run many
+
+  puffer envs [FILTER]   what can be named, and what is installed
+  puffer check ENV       is it ready? every check in a sentence
+  puffer bench ENV       steps per second on each backend
+  puffer train ENV       train a policy on it with PPO
+
+ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or a function of
+yours that makes one (my_module:make_env, found in the current folder).
+
+`puffer COMMAND --help` shows the options of a command; --debug, anywhere, the
+traceback of an error.
+
+Start with: puffer train ocean/squared
+"""
+ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
+TRAINER = "cleanrl_demo.ppo"  # by name, as it stands above this package
+STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not applicable": "dim"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status: 0, 1 if it failed, 2 if it was not understood."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # where module:function is looked for; workers get the same path
+    try:
+        return _run(words)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader has seen enough, as `head` has
+        sys.stdout = open(os.devnull, "w")  # or the interpreter complains when it flushes at exit
+        return 1
+    except SystemExit as stop:  # tyro has said what it did not understand, or has shown its help
+        return stop.code if isinstance(stop.code, int) else 2
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        else:
+            _explain(error)
+        return 1
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP.format(version=__version__), end="")
+        return 0
+    if words[0] in ("--version", "-V"):
+        print(f"puffer {__version__}")
+        return 0
+    command, rest = words[0], words[1:]
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        meant = f"did you mean `puffer {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+        print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
+        return 2
+    if not rest and command != "envs":
+        print(
+            f"puffer {command} needs an environment: `puffer {command} ocean/squared`, or `puffer {command} "
+            "my_module:make_env` for your own; `puffer envs` lists names",
+            file=sys.stderr,
+        )
+        return 2
+    return COMMANDS[command](rest)
+
+
+def _explain(error: Exception) -> None:
+    """Print a sentence about an error; with a traceback only where an environment raised it."""
+    if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
+        error = error.__cause__  # ours, raised in a worker: its sentence says it all
+    if isinstance(error, PufferError):
+        print(f"puffer: {error}", file=sys.stderr)
+        for flag in _flags(str(error)):
+            print(f"puffer: here that is {flag} N", file=sys.stderr)
+        return
+    # The innermost line of a file; the import system itself has none.
+    frame = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")][-1]
+    where = f"{os.path.relpath(frame.filename)}, line {frame.lineno}"
+    print(f"puffer: {type(error).__name__}: {error} ({where}); --debug shows the traceback", file=sys.stderr)
+
+
+def _require(*packages: str) -> None:
+    """Raise MissingExtra, with the command to type, unless these packages of the extra "train" are there."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingExtra(f'this command needs {package}: pip install "pufferlib[train]"')
+
+
+def _passing(console: Console, text: str) -> None:
+    """Show, on a terminal, what the next output replaces. Without a thread: that would keep workers from forking."""
+    if console.is_terminal:
+        console.file.write(f"\r\x1b[K{text}")
+        console.file.flush()
+
+
+@contextlib.contextmanager
+def _cleared(console: Console) -> Iterator[None]:
+    """Leave nothing behind of what was shown in passing."""
+    try:
+        yield
+    finally:
+        _passing(console, "")
+
+
+def _console() -> Console:
+    _require("rich")
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def _parse(kind: type[Any], command: str, words: list[str], metavar: str = "ENV", text: str = ENV_HELP) -> Any:
+    """Return what the words say: an instance of kind, a dataclass whose field ``env`` is given without a flag."""
+    _require("tyro", "rich")
+    import tyro
+
+    positional = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
+    default = next(each.default for each in dataclasses.fields(kind) if each.name == "env")
+    derived = dataclasses.make_dataclass(
+        kind.__name__, [("env", positional, field(default=default))], bases=(kind,), frozen=True
+    )
+    description = (kind.__doc__ or "").strip()
+    return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description)
+
+
+def envs(words: list[str]) -> int:
+    """puffer envs [FILTER]"""
+    _require("rich")
+    from rich.table import Table
+
+    text = "only those with this in their name; lists families in full"
+    wanted = _parse(Envs, "envs", words, "FILTER", text).env
+    entries, ids = _entries(wanted.lower()), _gymnasium_ids(wanted.lower())
+    if not entries and not ids:
+        raise RegistryError(f'no environment has "{wanted}" in its name; `puffer envs` lists all')
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("installed")
+    table.add_column("what it is")
+    for (description, extra, ready), group in itertools.groupby(
+        entries, lambda entry: (entry.description, entry.extra, registry.installed(entry))
+    ):
+        what = description if ready else f'{description}: pip install "pufferlib\\[{extra}]"'
+        table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", what)
+    if wanted and ids:
+        table.add_row("\n".join(ids), "yes", "ids of Gymnasium")
+    console = _console()
+    console.print(table)
+    if not wanted:
+        console.print(
+            f"\nAnd {len(ids)} ids of Gymnasium, such as {', '.join(ids[:3])}, and module:function of your own.\n"
+            "`puffer envs minigrid` lists all with that in their name."
+        )
+    return 0
+
+
+def check(words: list[str]) -> int:
+    """puffer check ENV"""
+    _require("rich")
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pufferlib.testing import CHECKS, Result, check_env
+
+    options: Check = _parse(Check, "check", words)
+    console = _console()
+    width = max(map(len, CHECKS))
+
+    def before(name: str) -> None:
+        _passing(console, f"{name} …")
+
+    def show(status: str, name: str, text: str) -> None:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(width=len("warning"), style=STYLES[status])
+        table.add_column(width=width)
+        table.add_column()
+        table.add_row("n/a" if status == "not applicable" else status, name, escape(text))
+        console.print(table)
+
+    def after(result: Result) -> None:
+        _passing(console, "")
+        if not result.waits_for:
+            show(result.status, result.name, result.text)
+
+    with _cleared(console):
+        report = check_env(
+            options.env,
+            env_kwargs=keywords(options.env_kwargs),
+            wrap_kwargs=options.wrap.given(),
+            num_steps=options.num_steps,
+            seed=options.seed,
+            only=options.only or None,
+            before=before,
+            after=after,
+        )
+    for cause, names in report.waiting.items():
+        show("not applicable", "", f"until {cause} passes: {', '.join(names)}")
+    console.print(f"\n{options.env}: {report.summary}, in {report.seconds:.1f} s")
+    flags = {flag for result in report.failures for flag in _flags(result.text)}
+    if flags:
+        console.print(f"Next: puffer check {options.env} {' '.join(f'{flag} N' for flag in sorted(flags))}")
+    elif report.passed:
+        console.print(f"Next: puffer bench {options.env}, puffer train {options.env}")
+    return 0 if report.passed else 1
+
+
+def bench(words: list[str]) -> int:
+    """puffer bench ENV"""
+    _require("rich")
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pufferlib.bench import compare_backends, machine, overload, verdict
+
+    options: Bench = _parse(Bench, "bench", words)
+    console = _console()
+    warning = overload()
+    turns = itertools.count(1)
+    num_turns = options.repeats * len(options.backends)
+    _passing(console, "starting …")
+    with _cleared(console):
+        speeds = compare_backends(
+            options.env,
+            backends=options.backends,
+            num_envs=options.num_envs,
+            num_workers=options.num_workers,
+            batch_size=options.batch_size,
+            seconds=options.seconds,
+            repeats=options.repeats,
+            seed=options.seed,
+            env_kwargs=keywords(options.env_kwargs),
+            wrap_kwargs=options.wrap.given(),
+            after=lambda repeat, backend: _passing(console, f"{next(turns)} of {num_turns} turns …"),
+        )
+    base = next((speed for speed in speeds if speed.backend == "serial"), speeds[0])
+    num_agents = base.agents_per_env
+    rows = f", of {num_agents} agents each" if num_agents > 1 else ""
+    console.print(f"[bold]{escape(options.env)}: {base.num_envs} environments{rows}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("backend", no_wrap=True)
+    for name in ("workers", "batch", "steps/s", "", f"times {base.backend}", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for speed in speeds:
+        rates, ratios = speed.steps_per_s, speed.ratios(base)
+        table.add_row(
+            speed.backend,
+            str(speed.num_workers),
+            str(speed.batch_size),
+            _rate(median(rates)),
+            f"{_rate(min(rates))}–{_rate(max(rates))}",
+            *((f"{median(ratios):.2f}", f"{min(ratios):.2f}–{max(ratios):.2f}") if speed is not base else ()),
+        )
+    console.print(table)
+    console.print(f"Medians and ranges of {options.repeats} turns of {options.seconds:g} s each. {machine()}.")
+    if warning:
+        console.print(warning, style="yellow")
+    console.print(f"\n{verdict(speeds)}")
+    return 0
+
+
+def _rate(steps_per_s: float) -> str:
+    """Return a rate of three digits: 873, 30.4k, 1.21M."""
+    for unit, scale in (("M", 1e6), ("k", 1e3)):
+        if steps_per_s >= 0.9995 * scale:
+            return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit
+    return f"{steps_per_s:#.3g}".rstrip(".")
+
+
+def train(words: list[str]) -> int:
+    """puffer train ENV"""
+    _require("torch", "tensorboard", "tyro", "rich")
+    trainer = importlib.import_module(TRAINER)
+    base = trainer.Config
+    kind = dataclasses.make_dataclass(
+        "Train",
+        [("env_kwargs", tuple[str, ...], ()), ("wrap", Wrap, Wrap())],
+        bases=(base,),
+        frozen=True,
+    )
+    kind.__doc__ = base.__doc__
+    options = _parse(kind, "train", words)
+    given = {each.name: getattr(options, each.name) for each in dataclasses.fields(base)}
+    given |= {"env_kwargs": keywords(options.env_kwargs), "wrap_kwargs": options.wrap.given()}
+    config = base(**given)
+    print(trainer.summary(config, trainer.train(config)))
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"envs": envs, "check": check, "bench": bench, "train": train}
+
+
+def _entries(wanted: str) -> list[registry.Entry]:
+    """Return what the registry names; of families that match and are installed, the members."""
+
+    def matching() -> list[registry.Entry]:
+        return [entry for entry in registry.names() if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
+
+    for entry in matching() if wanted else ():
+        if not entry.target and registry.installed(entry):
+            importlib.import_module(entry.package)  # which registers its ids
+    return matching()
+
+
+def _gymnasium_ids(wanted: str) -> list[str]:
+    """Return Gymnasium's own ids, the newest version of each."""
+    newest: dict[str, str] = {}
+    for name, spec in gymnasium.registry.items():
+        own = str(spec.entry_point).startswith("gymnasium.envs.")
+        if own and "/" not in name and wanted in name.lower():
+            newest[spec.name] = name
+    return list(newest.values())
+
+
+def _flags(text: str) -> list[str]:
+    """Return the flags for the sizes that a sentence asks for."""
+    sizes = (each.name for each in dataclasses.fields(Wrap) if each.name.startswith("max_"))
+    return [f"--wrap.{name.replace('_', '-')}" for name in sizes if f"{name}=" in text]

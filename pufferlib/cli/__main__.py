@@ -1,0 +1,7 @@
+"""`python -m pufferlib.cli`, for where scripts are not on the path."""
+
+import sys
+
+from pufferlib.cli import main
+
+sys.exit(main())

@@ -1,0 +1,100 @@
+"""What each command can be told, as dataclasses for tyro: a field is a flag, the string below it its help."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pufferlib.errors import PlanError
+
+__all__ = ["Bench", "Check", "Envs", "Wrap", "keywords"]
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """What pufferlib.wrap is told."""
+
+    max_length: int | None = None
+    """the longest text or sequence"""
+    max_nodes: int | None = None
+    """the most nodes of a graph"""
+    max_edges: int | None = None
+    """the most edges of a graph"""
+    max_agents: int | None = None
+    """the most agents alive at once, where there are no possible_agents"""
+    action_mask: bool | None = None
+    """whether info["action_mask"] becomes a part of the observation"""
+    bounds: str | None = None
+    """sizes of single leaves, as JSON: '{"mission": {"max_length": 40}}'"""
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that were given. Raises PlanError for bounds that are no JSON."""
+        arguments = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if self.bounds is not None:
+            try:
+                arguments["bounds"] = json.loads(self.bounds)
+            except json.JSONDecodeError as error:
+                raise PlanError(f"--wrap.bounds {self.bounds} is no JSON ({error}); see --help") from error
+        return arguments
+
+
+@dataclass(frozen=True)
+class Check:
+    """Play an environment at random, many times, and say what is wrong with it."""
+
+    env: str
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, each as name=value"""
+    wrap: Wrap = Wrap()
+    num_steps: int = 1000
+    """random steps of the one long rollout"""
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    """names of checks; default: all"""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure steps per second on each backend, in turns, and say which is right."""
+
+    env: str
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, each as name=value"""
+    wrap: Wrap = Wrap()
+    backends: tuple[str, ...] = ("serial", "multiprocessing", "pool")
+    num_envs: int | None = None
+    """default: four for each CPU, at least 8"""
+    num_workers: int | None = None
+    """processes; default: one for each CPU"""
+    batch_size: int | None = None
+    """environments in a batch of the pool; default: half of them"""
+    seconds: float = 0.5
+    """of each turn"""
+    repeats: int = 7
+    """turns of each backend"""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments that have names, and whether what they need is installed."""
+
+    env: str = ""
+
+
+def keywords(words: Sequence[str]) -> dict[str, Any]:
+    """Return name=value words as keyword arguments; a value that is no Python literal is a string."""
+    given: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise PlanError(f"--env-kwargs {word} is not name=value")
+        try:
+            given[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            given[name] = value
+    return given

@@ -1,0 +1,293 @@
+"""The command `puffer`: what it prints, what it returns, and that its errors are sentences with something to type."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pufferlib
+from pufferlib.bench import Speed, compare_backends, verdict
+from pufferlib.cli import main
+from pufferlib.testing import CHECKS
+
+ROOT = Path(__file__).parent.parent
+GAME = """
+import random
+import gymnasium
+from gymnasium.spaces import Box, Discrete, Sequence, Dict
+
+class Game(gymnasium.Env):
+    action_space = Discrete(2)
+
+    def __init__(self, length=5, title="", words=False):
+        self.length = length
+        self.observation_space = Dict({"words": Sequence(Discrete(3))}) if words else Discrete(99)
+        print(f"made {length} {title!r}")
+
+    def observe(self):
+        return self.count if isinstance(self.observation_space, Discrete) else {"words": (1, 2)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = int(self.np_random.integers(50))
+        self.tick = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.tick += 1
+        return self.observe(), float(action), False, self.tick == self.length, {}
+
+class Lucky(Game):
+    def step(self, action):
+        self.count = random.randrange(50)
+        return super().step(action)
+
+class Broken(Game):
+    def step(self, action):
+        raise KeyError("sword")
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a game in it; wide enough a terminal that no line breaks."""
+    (tmp_path / "a_game.py").write_text(GAME)
+    (tmp_path / "a_broken_game.py").write_text("import not_there\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in ("a_game", "a_broken_game"):
+        sys.modules.pop(name, None)
+    return tmp_path
+
+
+def puffer(*words: str) -> tuple[int, str, str]:
+    """What `puffer` returns and prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", "pufferlib.cli", *words], capture_output=True, text=True, timeout=100)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    for command in ("puffer envs", "puffer check ENV", "puffer bench ENV", "puffer train ENV"):
+        assert command in shown
+    assert shown.endswith("Start with: puffer train ocean/squared\n")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["envs", "check", "bench", "train"])
+def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"usage: puffer {command} [-h]" in shown
+    assert ("--wrap.max-length" in shown) == (command != "envs")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
+        (["fly"], 2, "there are envs, check, bench, train"),
+        (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
+        (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
+        (["check", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["train", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["bench", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["check", "a_game:game"], 1, "did you mean Game?"),
+        (["check", "no_game:game"], 1, "there is no module no_game on the module search path"),
+        (["check", "a_broken_game:Game"], 1, "No module named 'not_there' (a_broken_game.py, line 1); --debug shows"),
+        (["check", "a_game:Game", "--only", "spelling"], 1, "there is no check spelling; there are make, wraps"),
+        (["check", "a_game:Game", "--env-kwargs", "7"], 1, "--env-kwargs 7 is not name=value"),
+        (["check", "a_game:Game", "--wrap.bounds", "{"], 1, "--wrap.bounds { is no JSON"),
+        (["check", "a_game:Game", "--num-stops", "7"], 2, "--num-steps"),
+        (["bench", "a_game:Game", "--backends", "threads"], 1, "backend='threads' is not one of"),
+        (["bench", "a_game:Game", "--backends"], 1, "no backend to measure; name some of serial"),
+        (["bench", "a_game:Game", "--repeats", "0"], 1, "leave nothing to measure"),
+        (["bench", "a_game:Broken"], 1, "raised in step: KeyError: 'sword'"),
+        (["bench", "a_game:Game", "--env-kwargs", "words=True"], 1, "here that is --wrap.max-length N"),
+        (["envs", "poker"], 1, 'no environment has "poker" in its name; `puffer envs` lists all'),
+    ],
+)
+def test_errors_are_sentences(words: list[str], status: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == status
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert ("Traceback" in shown.err) == ("a_game:Broken" in words)  # which is the environment's own
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--debug", "ocean/sqared"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["envs"], ["check", "ocean/squared"], ["train", "ocean/squared"]])
+@pytest.mark.parametrize("package", ["tyro", "rich"])
+def test_what_is_missing_comes_with_the_command_that_installs_it(
+    words: list[str], package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(words) == 1
+    assert capsys.readouterr().err == f'puffer: this command needs {package}: pip install "pufferlib[train]"\n'
+
+
+def test_envs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs"]) == 0
+    shown = capsys.readouterr().out
+    for name in ("ocean/squared", "classic/cartpole", "mpe/simple_tag_v3", "MiniGrid-…", "ALE/…"):
+        assert name in shown
+    assert re.search(r"And \d+ ids of Gymnasium, such as CartPole-v1", shown)
+    assert main(["envs", "MiniGrid"]) == 0
+    shown = capsys.readouterr().out
+    assert "MiniGrid-Empty-8x8-v0" in shown and "ocean" not in shown
+    assert main(["envs", "lunar"]) == 0
+    assert "LunarLander-v3" in capsys.readouterr().out
+
+
+def test_envs_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(pufferlib.registry, "installed", lambda entry: entry.package != "ale_py")
+    assert main(["envs"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "ALE/" in line)
+    assert line.split() == 'ALE/… no Atari 2600 games: pip install "pufferlib[atari]"'.split()
+
+
+def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["a_game:Game", "--num-steps", "40", "--env-kwargs", "length=4", "title=Sea of [red]thieves"]
+    assert main(["check", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "made 4 'Sea of [red]thieves'" in shown
+    positions = [shown.index(f" {name} ") for name in CHECKS]
+    assert positions == sorted(positions)
+    assert "\na_game:Game: 22 passed, 1 not applicable, in" in shown
+    assert shown.endswith("Next: puffer bench a_game:Game, puffer train a_game:Game\n")
+
+
+def test_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "a_game:Lucky", "--num-steps", "40"]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"^failed +global_generators +it draws from the global generator of random", shown, re.M)
+    assert re.search(r"^n/a +until global_generators passes: clock, seeding, reseeding", shown, re.M)
+    assert "Next" not in shown
+
+
+def test_check_says_which_flag_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "a_game:Game", "--env-kwargs", "words=True", "--only", "wraps"]
+    assert main(words) == 1
+    assert capsys.readouterr().out.endswith("Next: puffer check a_game:Game --wrap.max-length N\n")
+    assert main([*words, "--wrap.max-length", "4"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--wrap.bounds", '{"words": {"max_length": 4}}']) == 0
+
+
+def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--num-envs", "5", "--num-workers", "2", "--seconds", "0.02", "--repeats", "3"]
+    assert main(["bench", "mpe/simple_spread_v3", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "mpe/simple_spread_v3: 5 environments, of 3 agents each\n" in shown
+    for backend, workers, batch in (("serial", 1, 5), ("multiprocessing", 2, 5), ("pool", 2, 3)):
+        assert re.search(rf"^{backend} +{workers} +{batch} +[\d.]+k? +[\d.]+k?–[\d.]+k?", shown, re.M), shown
+    assert "Medians and ranges of 3 turns of 0.02 s each." in shown
+    assert 'backend="' in shown.splitlines()[-1]
+
+
+def test_backends_take_turns() -> None:
+    order: list[Any] = []
+    speeds = compare_backends(
+        "ocean/squared",
+        backends=("serial", "pool"),
+        num_envs=4,
+        seconds=0.01,
+        repeats=3,
+        after=lambda repeat, backend: order.append((repeat, backend)),
+    )
+    assert order == [(0, "serial"), (0, "pool"), (1, "pool"), (1, "serial"), (2, "serial"), (2, "pool")]
+    assert [len(speed.steps_per_s) for speed in speeds] == [3, 3]
+    assert all(rate > 0 for speed in speeds for rate in speed.steps_per_s)
+
+
+def test_bench_obeys_action_masks() -> None:
+    (speed,) = compare_backends("pettingzoo.classic.tictactoe_v3:env", backends=["serial"], seconds=0.1, repeats=2)
+    assert speed.agents_per_env == 2
+
+
+@pytest.mark.parametrize(
+    ("serial", "pool", "says"),
+    [
+        ([100.0, 110.0, 90.0], [200.0, 230.0, 180.0], 'backend="pool" is right: 2.0 times as fast as serial.'),
+        ([100.0, 100.0, 100.0], [103.0, 104.0, 101.0], "pool is not clearly faster (1.03 times)"),
+        ([100.0, 100.0, 100.0], [150.0, 150.0, 90.0], "pool is not clearly faster (1.50 times)"),
+        ([1e5, 1e5, 1e5], [3e4, 4e4, 5e4], "a step takes 10 µs, and pool, the next, makes 0.40 times as many"),
+    ],
+)
+def test_verdict(serial: list[float], pool: list[float], says: str) -> None:
+    speeds = [Speed("serial", 8, 1, 8, 1, serial), Speed("pool", 8, 2, 4, 1, pool)]
+    assert says in verdict(speeds)
+
+
+@pytest.mark.slow
+def test_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--num-envs 4 --total-steps 200 --rollout-length 8 --eval-episodes 4 --backend serial".split()
+    assert main(["train", "a_game:Game", *words, "--wrap.max-length", "3", "--env-kwargs", "length=3"]) == 0
+    shown = capsys.readouterr().out
+    assert "made 3 ''" in shown
+    assert re.search(r"a_game:Game: mean return [\d.]+ over 4 fresh episodes", shown)
+    (run,) = (folder / "runs").iterdir()
+    config = (run / "config.json").read_text()
+    assert '"env_kwargs": {\n    "length": 3\n  }' in config
+    assert '"wrap_kwargs": {\n    "max_length": 3\n  }' in config
+
+
+@pytest.mark.slow
+def test_in_a_process_of_its_own() -> None:
+    assert puffer("--version") == (0, f"puffer {pufferlib.__version__}\n", "")
+    status, out, err = puffer("check", "a_game:Game", "--only", "processes", "--num-steps", "30")
+    assert (status, err) == (0, "")
+    assert "a_game:Game: 1 passed" in out
+    status, out, err = puffer("bench", "a_game:Gama")
+    assert (status, out) == (1, "")
+    assert err == 'puffer: "a_game:Gama": a_game has no Gama; did you mean Game?\n'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (["check", "ocean/squared", "--num-steps", "1000000000"], "passed"),
+        (["train", "a_game:Game", "--runs", "None", "--total-steps", "1000000000"], "made"),
+    ],
+)
+def test_ctrl_c_is_quiet(words: list[str], first: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "pufferlib.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        while first not in process.stdout.readline():
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m pufferlib.cli envs minigrid | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("name") and done.stderr == ""
