@@ -38,6 +38,7 @@ class Tape:
         self._seed = seed
         self._random = np.random.default_rng(seed)
         self._moments: list[tuple[bytes, dict[int, Any]]] = []
+        self._steps: list[int] = []  # played up to each moment
         self._actions: dict[Any, Any] = {}
 
     def __getitem__(self, index: int) -> Moment:
@@ -45,6 +46,12 @@ class Tape:
             self._record()
         compressed, where = self._moments[index]
         return Moment(*pickle.loads(zlib.decompress(compressed)), where)
+
+    def steps(self, num_moments: int) -> int:
+        """Return how many steps, as opposed to resets, are among the first moments."""
+        while num_moments > len(self._moments):
+            self._record()
+        return self._steps[num_moments - 1]
 
     def close(self) -> None:
         self._env.close()
@@ -55,7 +62,13 @@ class Tape:
             moment = oracle.step(self._actions)
         else:
             moment = oracle.reset(None if self._moments else self._seed)
-        self._actions = oracle.choose(self._random)
+        self._steps.append(moment.events.get("steps", 0) + (self._steps[-1] if self._steps else 0))
+        self._actions = {
+            agent: self._actions[agent]
+            if agent in self._actions and mask is None and self._random.random() < oracle.persistence
+            else _draw(space, self._random, mask)
+            for agent, (space, mask) in oracle.choices().items()
+        }
         actions = {oracle.seats[agent]: action for agent, action in self._actions.items()}
         *values, where = moment._replace(actions=actions)
         # Pickled at once: environments may write into what they gave. A thousand steps of battle are half a gigabyte.
@@ -64,6 +77,8 @@ class Tape:
 
 class _One:
     """A Gymnasium environment, whose one agent has place 0."""
+
+    persistence = 0.0
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -75,8 +90,8 @@ class _One:
         self.over, self.total, self.length = False, 0.0, 0
         return self._moment(observation, info, {"resets": 1})
 
-    def choose(self, random: np.random.Generator) -> dict[Any, Any]:
-        return {} if self.over else {None: _draw(self.env.action_space, random)}
+    def choices(self) -> dict[Any, tuple[Any, Any]]:
+        return {} if self.over else {None: (self.env.action_space, None)}
 
     def step(self, actions: Mapping[Any, Any]) -> Moment:
         observation, reward, terminated, truncated, info = self.env.step(actions[None])
@@ -110,6 +125,8 @@ class _Agents:
     when it is first flagged, though some environments go on to list it; one that is flagged at birth gets no place.
     """
 
+    persistence = 0.8  # how often an action is repeated: trembling, agents would hardly meet, fight and die
+
     def __init__(self, env: Any, max_agents: int | None) -> None:
         self.env = env
         self.max_agents = max_agents
@@ -128,8 +145,8 @@ class _Agents:
         self._seat(self.env.agents)
         return self._moment(observations, infos, {"resets": 1})
 
-    def choose(self, random: np.random.Generator) -> dict[Any, Any]:
-        return {agent: _draw(self.env.action_space(agent), random, self.allowed[agent]) for agent in self.seats}
+    def choices(self) -> dict[Any, tuple[Any, Any]]:
+        return {agent: (self.env.action_space(agent), self.allowed[agent]) for agent in self.seats}
 
     def step(self, actions: Mapping[Any, Any]) -> Moment:
         observations, rewards, terminations, truncations, infos = self.env.step(dict(actions))
