@@ -22,7 +22,10 @@ from pufferlib.errors import SpaceError
 
 
 class Policy(nn.Module):
-    """Two tanh layers, shared by actor and critic; images pass three convolutions first."""
+    """An actor and a critic, of two tanh layers each; images pass three convolutions first.
+
+    They share nothing: where returns are large, the critic's gradients would drown the actor's.
+    """
 
     def __init__(self, layout: Any, action_space: gymnasium.Space, hidden_size: int) -> None:
         """layout: a VecEnv's ``observation_layout``. action_space: its ``single_action_space``."""
@@ -33,22 +36,14 @@ class Policy(nn.Module):
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
         if not self.nvec and not self.num_aims:
             raise SpaceError(f"no policy for {action_space}; Discrete, MultiDiscrete, MultiBinary and Box have one")
-        self.encoder = Pixels(layout.shape) if is_image(layout) else Leaves(layout)
-        self.trunk = nn.Sequential(
-            orthogonal(nn.Linear(self.encoder.size, hidden_size)),
-            nn.Tanh(),
-            orthogonal(nn.Linear(hidden_size, hidden_size)),
-            nn.Tanh(),
-        )
-        self.actor = orthogonal(nn.Linear(hidden_size, sum(self.nvec) + self.num_aims), gain=0.01)
-        self.critic = orthogonal(nn.Linear(hidden_size, 1), gain=1.0)
+        self.actor = network(layout, hidden_size, sum(self.nvec) + self.num_aims, gain=0.01)
+        self.critic = network(layout, hidden_size, 1, gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(self.num_aims))
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distribution of actions and the values, (rows,) float32, of flat observations."""
-        hidden = self.trunk(self.encoder(observations))
-        *logits, means = self.actor(hidden).split([*self.nvec, self.num_aims], dim=1)
-        return Distribution(logits, means, self.log_std), self.critic(hidden).squeeze(1)
+        *logits, means = self.actor(observations).split([*self.nvec, self.num_aims], dim=1)
+        return Distribution(logits, means, self.log_std), self.critic(observations).squeeze(1)
 
     def actions(self, choices: Tensor, aims: Tensor) -> Any:
         """Return the flat actions that ``send`` takes: an array, or a pair of them for a Tuple."""
@@ -129,6 +124,19 @@ class Leaves(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         nested = self.layout.unflatten(observations)
         return torch.cat([_numbers(reduce(getitem, path, nested), space) for path, space in self.leaves], 1)
+
+
+def network(layout: Any, hidden_size: int, num_outputs: int, gain: float) -> nn.Sequential:
+    """Return a network from flat observations to ``num_outputs``, whose last weights have this gain."""
+    encoder = Pixels(layout.shape) if is_image(layout) else Leaves(layout)
+    return nn.Sequential(
+        encoder,
+        orthogonal(nn.Linear(encoder.size, hidden_size)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(hidden_size, hidden_size)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(hidden_size, num_outputs), gain),
+    )
 
 
 def is_image(layout: Any) -> bool:

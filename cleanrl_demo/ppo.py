@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -54,13 +55,16 @@ class Config:
     total_steps: int = 120_000
     rollout_length: int = 32
     """steps of each environment between updates"""
-    learning_rate: float = 2.5e-3
+    learning_rate: float = 1e-3
     """at the start; it falls to 0"""
     num_epochs: int = 4
     num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
+    advantage_floor: float = 0.1
+    """advantages are divided by their deviation, but by no less than this: where no reward is found they are noise,
+    which would drive the policy away from exploring"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
@@ -122,8 +126,9 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
             with torch.random.fork_rng(devices=()):
                 torch.manual_seed(config.seed)  # initial weights come from torch's global generator
                 policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size)
-            run_folder = None if config.runs is None else new_run_folder(config)
-            with Report(config.env, config.total_steps, run_folder) as report:
+            name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
+            run_folder = None if config.runs is None else new_run_folder(config, name)
+            with Report(name, config.total_steps, run_folder) as report:
                 start_s = time.perf_counter()
                 num_steps = learn(vec, policy, config, report)
                 seconds = time.perf_counter() - start_s
@@ -178,7 +183,7 @@ def update(
             log_ratios = distribution.log_prob(rollout.choices[rows], rollout.aims[rows]) - rollout.log_probs[rows]
             ratios = log_ratios.exp()
             weights = advantages[rows]
-            weights = (weights - weights.mean()) / (weights.std(correction=0) + 1e-8)
+            weights = (weights - weights.mean()) / weights.std(correction=0).clamp(min=config.advantage_floor)
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
             policy_loss = -torch.min(ratios * weights, bounded * weights).mean()
             value_loss = 0.5 * (values - returns[rows]).square().mean()
@@ -348,9 +353,9 @@ def charts(episodes: Iterable[Episode]) -> dict[str, float]:
     }
 
 
-def new_run_folder(config: Config) -> Path:
+def new_run_folder(config: Config, env_name: str) -> Path:
     """Make a folder for this run, and write the configuration into it."""
-    name = f"{config.env.replace('/', '-').replace(':', '-')}__ppo__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+    name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__ppo__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
     assert config.runs is not None
     for number in itertools.count(1):
         folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")

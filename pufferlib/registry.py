@@ -50,14 +50,15 @@ class _Family:
     extra: str
     description: str
     folder: str | None = None  # dotted path of the modules; None for Gymnasium ids
+    mission_length: int | None = None  # most letters of a mission, which MiniGrid's space of them does not say
 
 
 _FAMILIES = (
     _Family("mpe/", "mpe2", "mpe", "particles that talk, chase and gather (PettingZoo)", "mpe2"),
     _Family("butterfly/", "pettingzoo", "butterfly", "cooperative arcade games (PettingZoo)", "pettingzoo.butterfly"),
     _Family("magent/", "magent2", "magent", "battles of hundreds of agents (PettingZoo)", "magent2.environments"),
-    _Family("MiniGrid-", "minigrid", "minigrid", "grid worlds with a mission"),
-    _Family("BabyAI-", "minigrid", "minigrid", "grid worlds with instructions in words"),
+    _Family("MiniGrid-", "minigrid", "minigrid", "grid worlds with a mission", mission_length=128),
+    _Family("BabyAI-", "minigrid", "minigrid", "grid worlds with long missions", mission_length=256),
     _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
     _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
 )
@@ -122,8 +123,9 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if _CALLABLE.fullmatch(entry.target):
         return _Later(entry.target) if entry.extra else _load(entry.target)
     if entry.extra:
-        return _FromGymnasium(entry.target, entry.package)
-    return _FromGymnasium(_spec(entry.target), None)
+        mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
+        return _FromGymnasium(entry.target, entry.package, mission_length)
+    return _FromGymnasium(_spec(entry.target))
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,17 @@ class _FromGymnasium:
     """Makes what is registered with Gymnasium, by its specification: a worker may have registered nothing."""
 
     spec: Any  # gymnasium's EnvSpec, or an id
-    package: str | None  # imported first, so that it registers its ids
+    package: str | None = None  # imported first, so that it registers its ids
+    mission_length: int | None = None
 
     def __call__(self, **kwargs: Any) -> Any:
         if self.package is not None:
             importlib.import_module(self.package)
         # Emulation checks every environment; the passive checker would check each step a second time.
-        return gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+        env = gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+        if self.mission_length is not None:
+            env.observation_space["mission"].max_length = self.mission_length  # type: ignore[index]
+        return env
 
 
 @dataclass(frozen=True)

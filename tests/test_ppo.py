@@ -216,7 +216,7 @@ def test_features_of_nested_observations():
         "pair": (np.array([0, 1]), np.array([1], np.int8)),
     }
     rows = torch.from_numpy(np.stack([layout.flatten(sample), np.zeros(layout.shape, layout.dtype)]))
-    encoder = Policy(layout, spaces.Discrete(2), 4).encoder
+    encoder = Policy(layout, spaces.Discrete(2), 4).actor[0]
     present = {"kind": [0, 1, 0], "near": [0.5, -1], "far": [1], "pair": [1, 0, 0, 1, math.log(2)]}
     absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
     for row, expected in zip(encoder(rows).tolist(), (present, absent), strict=True):
@@ -226,7 +226,7 @@ def test_features_of_nested_observations():
 def test_images_pass_convolutions():
     layout = observation_layout(spaces.Box(0, 255, (84, 84, 4), np.uint8))
     policy = Policy(layout, spaces.Discrete(2), 4)
-    assert policy.encoder.size == 64 * 7 * 7
+    assert policy.actor[0].size == 64 * 7 * 7
     _, values = policy(torch.zeros((3, 84, 84, 4), dtype=torch.uint8))
     assert values.shape == (3,)
 
@@ -267,13 +267,15 @@ class Echo(gymnasium.Env):
         (spaces.Discrete(2, start=3), 0.95),
         (spaces.MultiDiscrete([2, 2]), 0.95),
         (spaces.MultiBinary(2), 0.95),
-        (spaces.Box(-4, 4, (2,), np.float32), 0.8),
-        (spaces.Dict({"choice": spaces.Discrete(2), "aim": spaces.Box(-1, 1, (2,), np.float32)}), 0.85),
+        (spaces.Box(-4, 4, (2,), np.float32), 0.7),
+        (spaces.Dict({"choice": spaces.Discrete(2), "aim": spaces.Box(-1, 1, (2,), np.float32)}), 0.8),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_learns_every_kind_of_action(action_space, bar):
-    config = Config(backend="serial", total_steps=20_000, eval_episodes=500, eval_greedy=True, runs=None)
+    config = Config(
+        backend="serial", total_steps=15_000, learning_rate=2.5e-3, eval_episodes=300, eval_greedy=True, runs=None
+    )
     result = train(config, lambda: Echo(action_space))
     assert result.score >= bar
 
@@ -281,10 +283,11 @@ def test_learns_every_kind_of_action(action_space, bar):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_solves_squared(backend):
-    result = train(Config(env="ocean/squared", backend=backend, total_steps=80_000, runs=None))
+    config = Config(backend=backend, total_steps=60_000, learning_rate=2.5e-3, eval_episodes=500, runs=None)
+    result = train(config)
     assert result.score >= 0.95
-    assert len(result.episodes) == 1000
-    assert result.num_steps >= 80_000
+    assert len(result.episodes) == 500
+    assert 60_000 <= result.num_steps < 61_100
 
 
 def test_a_seed_repeats_a_run():

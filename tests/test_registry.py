@@ -9,6 +9,7 @@ import cloudpickle
 import gymnasium
 import pytest
 
+import pufferlib
 from ocean.squared import Squared
 from pufferlib import registry
 from pufferlib.errors import MissingExtra, RegistryError
@@ -180,3 +181,10 @@ def test_a_module_that_cannot_import_what_it_needs_says_so(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
         registry.creator("needs_more:make")
+
+
+@pytest.mark.parametrize("name", ["MiniGrid-Empty-8x8-v0", "BabyAI-BossLevel-v0"])
+def test_missions_need_no_bound_from_the_user(name):
+    with pufferlib.make(name, num_envs=2, seed=1) as vec:
+        observations, _ = vec.reset()
+        assert vec.observation_layout.decode(observations[0])["mission"].split()
