@@ -14,7 +14,7 @@ from pufferlib.errors import SpaceError
 from pufferlib.leaves import Array, Choice, Fixed, Graph, Items, Node, Path, Record, Stored, Text, where
 from pufferlib.pack import UTF32, describe, parts
 
-__all__ = ["ActionPart", "Cut", "acted", "nest", "read", "require", "sampled", "slices", "whole_number"]
+__all__ = ["ActionPart", "Cut", "compile_unpack", "nest", "read", "require", "sampled", "slices", "whole_number"]
 
 Finish = Callable[[Fixed, Array], Any]
 
@@ -167,6 +167,49 @@ class ActionPart:
             return np.rint(value).astype(self.leaf.dtype)
         with np.errstate(over="ignore"):
             return np.minimum(np.maximum(value.astype(self.leaf.dtype), self.low), self.high)
+
+
+def compile_unpack(tree: Node, action_parts: Sequence[ActionPart]) -> Callable[[Any, Any], Any]:
+    """Return unpack(discrete, box): the action that components hold, to which start was added and bounds applied.
+
+    Compiled like the writer, since it runs for every step too. What it returns may be views of the components.
+    """
+    scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
+    remaining = iter(action_parts)
+
+    def constant(value: Any) -> str:
+        name = f"k{len(scope)}"
+        scope[name] = value
+        return name
+
+    def restored(part: ActionPart) -> str:
+        return f"{constant(part.restore)}({'box' if part.is_box else 'discrete'})"
+
+    def emit(node: Node) -> str:
+        """Return an expression for the value of a node."""
+        if isinstance(node, Record):
+            values = [emit(child) for child in node.children]
+            if node.keys is None:
+                return f"({''.join(value + ', ' for value in values)})"
+            keys = [repr(key) if type(key) is str else constant(key) for key in node.keys]
+            return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True)) + "}"
+        if not isinstance(node, Fixed):
+            views = ", ".join(restored(next(remaining)) for _ in range(node.num_leaves))
+            return f"read({constant(node)}, [{views}], acted)"
+        part = next(remaining)
+        if isinstance(node.space, spaces.Discrete):
+            return f"ints[{part.where.start}]"
+        if node.space.dtype != (np.float32 if part.is_box else np.int64):
+            return f"sampled({constant(node)}, {restored(part)})"
+        view = f"{'box' if part.is_box else 'discrete'}[{part.where.start}:{part.where.stop}]"
+        return view if len(node.shape) == 1 else f"{view}.reshape({node.shape})"
+
+    result = emit(tree)
+    lines = ["    ints = discrete.tolist()\n"] if "ints[" in result else []
+    source = "".join(["def unpack(discrete, box):\n", *lines, f"    return {result}\n"])
+    exec(compile(source, f"<unpack of {len(action_parts)} leaves>", "exec"), scope)
+    unpack: Callable[[Any, Any], Any] = scope["unpack"]
+    return unpack
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -235,6 +235,13 @@ def test_one_dtype_keeps_its_bounds() -> None:
     assert flat.dtype == np.int64 and flat.low.tolist() == [1, 0] and flat.high.tolist() == [3, 1]
 
 
+def test_flat_samples_of_discrete_are_numbers_that_dicts_take_as_keys() -> None:
+    space = Discrete(5, start=2)
+    assert same(observation_layout(space).flatten(3), np.int64(3)) and same(
+        action_layout(space).flatten(3), np.int64(3)
+    )
+
+
 def test_flatten_and_decode_copy() -> None:
     layout = observation_layout(FLOATS)
     x = np.zeros(3, np.float32)

@@ -55,6 +55,12 @@ def test_the_same_kind_is_cast_with_one_warning(space: Any, x: Any, expected: An
         assert cast_of(layout, x if wrapped is space else {"k": x, "l": x})[1] == []
 
 
+def test_elements_of_a_sequence_are_cast_with_one_warning() -> None:
+    value, messages = cast_of(observation_layout(Sequence(FLOATS), **BOUNDS), (np.ones(3), np.zeros(3)))
+    assert same(value, (np.ones(3, np.float32), np.zeros(3, np.float32)))
+    assert messages == ["data: float64 is cast to float32, the space's dtype, at every step"]
+
+
 @pytest.mark.parametrize(
     ("space", "x", "expected"),
     [
@@ -149,6 +155,7 @@ NODES, EDGES, LINKS = np.zeros((2, 3), np.float32), np.zeros(2, np.int64), np.ze
         (Sequence(FLOATS), (FLOATS.low,) * 5, "k: a sequence of 5 elements is longer than max_length=4; pass a larger "
          "max_length, or for it alone bounds={'k': {'max_length': 5}}"),
         (Sequence(FLOATS), (FLOATS.low, 1), "k.data: expected float32 of shape (3,), got int 1"),
+        (Sequence(FLOATS), (np.zeros(1, np.float32),) * 2, "k.data: expected float32 of shape (3,), got float32"),
         (Sequence(FLOATS, stack=True), np.zeros((2, 4), np.float32), "k.data: expected float32 of shape (2, 3)"),
         (Sequence(FLOATS, stack=True), 1.0, "k.data: expected float32 of shape (0, 3), got float 1.0"),
         (Sequence(Text(3), stack=True), "ab", "k.data: expected a tuple of elements, got str 'ab'"),
@@ -212,7 +219,7 @@ def test_the_sample_of_a_failed_pack_can_be_mended() -> None:
         ),
         (lambda layout, row: layout.views(np.stack([row])), "expected a row of uint8 of shape (40,), got"),
         (lambda layout, row: layout.views(row.view(np.int8)), "expected a row of uint8 of shape (40,), got int8"),
-        (lambda layout, row: layout.views(np.zeros(80, np.uint8)[::2]), "rows are not contiguous"),
+        (lambda layout, row: layout.views(np.zeros(80, np.uint8)[::2]), "a row must be contiguous in memory"),
         (
             lambda layout, row: layout.decode(row[:-1]),
             "expected one row of uint8 of shape (40,), got uint8 of shape (39,)",
