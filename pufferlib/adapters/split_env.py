@@ -1,0 +1,267 @@
+"""An environment in two parts: what rows of fixed size hold, and objects that travel beside them, with the infos.
+
+Gymnasium's vector environments carry whatever an environment says: text of any length, graphs, samples of custom
+spaces, actions that fit no space. A VecEnv carries rows. So its worker steps a SplitEnv, whose spaces have rows, and
+the rest crosses as objects, exactly as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from pufferlib.emulation import wrap
+from pufferlib.emulation.infos import own
+from pufferlib.environment import PufferEnv
+from pufferlib.errors import SpaceError
+from pufferlib.layout import Layout, observation_layout
+
+__all__ = ["BESIDE", "NOTHING_BESIDE", "ActionRows", "Beside", "ObservationRows", "SplitEnv"]
+
+BESIDE = "beside"  # the key of what travels beside the rows: in infos, in options, and as an attribute
+
+Array = np.ndarray[Any, Any]
+Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
+
+_PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
+
+
+class Beside(NamedTuple):
+    """What an info carries to the other side. (Emulation leaves named tuples as they are.)"""
+
+    info: dict[str, Any]  # the environment's own
+    objects: tuple[Any, ...]  # the parts of the observation that rows do not hold
+    finals: tuple[Any, ...]  # the last observation of the episode that this reset has ended, if one has
+
+
+NOTHING_BESIDE = Beside({}, (), ())
+
+
+class SplitEnv:
+    """What a worker steps in place of one environment.
+
+    Its observations are the parts that rows hold. Its infos are empty, or {BESIDE: Beside}. Explicit resets have
+    options {BESIDE: (seed, options)}; {BESIDE: ()} takes the environment as its creator left it. Setting the attribute
+    BESIDE to (action,) has the next step play that action rather than its row.
+    """
+
+    def __init__(self, env: Any, *, keep_finals: bool) -> None:
+        self.env = env
+        self._observations = ObservationRows(env.observation_space)
+        self._actions = ActionRows(env.action_space)
+        self.observation_space = self._observations.space
+        self.action_space = self._actions.space
+        self.metadata = env.metadata
+        self.render_mode = env.render_mode
+        self._keep_finals = keep_finals
+        self._last: Any = None  # observation, as the environment gave it
+        self._action: tuple[Any, ...] = ()
+
+    @classmethod
+    def make(cls, env_fn: Callable[[], Any], keep_finals: bool, made: list[Any] | None) -> SplitEnv:
+        """Return the SplitEnv of a new environment, which joins the list ``made``. Raises SpaceError."""
+        env = env_fn()
+        if not isinstance(env, gymnasium.Env):
+            wrapped = wrap(env)
+            if not isinstance(wrapped, gymnasium.Env):
+                raise SpaceError(
+                    f"{type(env).__name__} has several agents, for which Gymnasium's vector environments have no rows; "
+                    "use pufferlib.make"
+                )
+            env = wrapped if isinstance(env, PufferEnv) else wrapped.env  # type: ignore[attr-defined]  # not flattened
+        if made is not None:
+            made.append(env)
+        return cls(env, keep_finals=keep_finals)
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.env.unwrapped
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._action = ()
+        if options is None:  # an autoreset
+            # copied before the environment writes into its buffers again
+            finals = (copy.deepcopy(self._last),) if self._keep_finals else ()
+            return self._split(self.env.reset(), finals)
+        if not options[BESIDE]:
+            return self._observations.zeros(), {}
+        seed, options = options[BESIDE]  # the VecEnv's seed is never None at first, as Gymnasium's may be
+        return self._split(self.env.reset(seed=seed, options=options), ())
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if self._action:
+            (action,), self._action = self._action, ()
+        else:
+            action = self._actions.decode(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        row, beside = self._split((observation, info), ())
+        return row, reward, terminated, truncated, beside
+
+    def _split(self, outcome: tuple[Any, dict[str, Any]], finals: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        observation, info = outcome
+        self._last = observation
+        row, objects = self._observations.split(observation)
+        if info or objects or finals:
+            return row, {BESIDE: Beside(own(info) if info else {}, objects, finals)}
+        return row, {}
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return None if name == BESIDE else self.env.get_wrapper_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any) -> None:
+        if name == BESIDE:
+            self._action = value
+        elif hasattr(self.env, "set_wrapper_attr"):
+            self.env.set_wrapper_attr(name, value)
+        else:  # Gymnasium 0.29
+            setattr(self.env, name, value)
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class ObservationRows:
+    """What rows hold of one observation space, and what not.
+
+    space: of the parts that rows hold: the whole space where they hold all of it, else a Tuple of leaves.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        leaves = list(_leaves(space))
+        self._whole_space = space
+        self._held = [path for path, leaf in leaves if _has_rows(leaf)]
+        self._others = [path for path, leaf in leaves if not _has_rows(leaf)]
+        self._all_held = bool(self._held) and not self._others
+        self.space: gymnasium.Space[Any] = _PLACEHOLDER
+        if self._all_held:
+            self.space = space
+        elif self._held:
+            self.space = spaces.Tuple([_space_at(space, path) for path in self._held])
+
+    def split(self, observation: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the part that rows hold, and the others."""
+        if self._all_held:
+            return observation, ()
+        held = tuple([_at(observation, path) for path in self._held])
+        return held or 0, tuple([_at(observation, path) for path in self._others])
+
+    def zeros(self) -> Any:
+        """Return a sample of ``space`` whose row is zero."""
+        layout = observation_layout(self.space)
+        return layout.decode(np.zeros(layout.shape, layout.dtype))
+
+    def batch(self, held: Any, objects: list[tuple[Any, ...]], *, copied: bool) -> Any:
+        """Return observations as Gymnasium batches them: arrays (num_envs, …), tuples of objects, nested.
+
+        held: rows of ``space``, nested. objects: the other parts, one tuple an environment.
+        """
+        if self._all_held:
+            return _each(held, np.copy) if copied else held
+        parts = dict(zip(self._held, held, strict=True)) if self._held else {}
+        if copied:
+            parts, objects = _each(parts, np.copy), copy.deepcopy(objects)
+        for index, path in enumerate(self._others):
+            space = _space_at(self._whole_space, path)
+            samples = [each[index] for each in objects]
+            empty: Any = create_empty_array(space, len(samples))
+            parts[path] = concatenate(space, samples, empty)
+        return _nested(self._whole_space, (), parts)
+
+
+class ActionRows:
+    """How actions of one space travel in rows, if they can.
+
+    space: of a row: the space itself for a leaf, else a Box of the bytes of all leaves, so that nothing is rounded.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self._layout: Layout | None = None
+        self.space: gymnasium.Space[Any] = _PLACEHOLDER
+        leaves = [leaf for _, leaf in _leaves(space)]
+        if leaves and all(map(_has_rows, leaves)):
+            self._layout = observation_layout(space)
+            self.space = self._layout.flat_space
+
+    def encode(self, actions: Any, num_envs: int) -> Array | None:
+        """Return a row for each environment, or None for actions that are not exactly of the space's shapes and types.
+
+        actions: as Gymnasium batches them. What casts without loss is of the type.
+        """
+        layout = self._layout
+        if layout is None:
+            return None
+        rows = np.zeros((num_envs, *layout.shape), layout.dtype)
+        views = layout.unflatten(rows)
+        for leaf in layout.leaves:
+            try:
+                part = np.asarray(_at(actions, leaf.path))
+            except (
+                LookupError,
+                TypeError,
+                ValueError,
+                RuntimeError,
+            ):  # ragged lists; tensors on a GPU or with gradients
+                return None
+            if part.shape != (num_envs, *leaf.shape) or not np.can_cast(part.dtype, leaf.dtype, "safe"):
+                return None
+            _at(views, leaf.path)[...] = part
+        return rows
+
+    def decode(self, row: Any) -> Any:
+        """Return the action of a row, of the types that iterating over a batch gives."""
+        assert self._layout is not None
+        if self._layout.is_leaf:
+            return self._layout.dtype.type(row) if self._layout.shape == () else row
+        return _each(self._layout.decode(row), lambda array: array[()])  # numbers rather than arrays without dimensions
+
+
+def _has_rows(space: gymnasium.Space[Any]) -> bool:
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return False
+    dtype = np.dtype(space.dtype)
+    return dtype.isnative and dtype.char not in "gG" and 0 not in (space.shape or ())
+
+
+def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, gymnasium.Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            yield from _leaves(child, (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for index, child in enumerate(space.spaces):
+            yield from _leaves(child, (*path, index))
+    else:
+        yield path, space
+
+
+def _at(nested: Any, path: Path) -> Any:
+    for key in path:
+        nested = nested[key]
+    return nested
+
+
+def _space_at(space: Any, path: Path) -> gymnasium.Space[Any]:
+    found: gymnasium.Space[Any] = _at(space, path)
+    return found
+
+
+def _nested(space: gymnasium.Space[Any], path: Path, parts: dict[Path, Any]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _nested(child, (*path, key), parts) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_nested(child, (*path, index), parts) for index, child in enumerate(space.spaces))
+    return parts[path]
+
+
+def _each(nested: Any, function: Callable[[Any], Any]) -> Any:
+    """Return the same structure of dicts and tuples, each leaf replaced by function(leaf)."""
+    if isinstance(nested, dict):
+        return {key: _each(part, function) for key, part in nested.items()}
+    if isinstance(nested, tuple):
+        return tuple(_each(part, function) for part in nested)
+    return function(nested)
