@@ -390,14 +390,14 @@ def test_max_concurrency_is_the_number_of_processes(max_concurrency: Any, count:
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_start_methods_take_local_classes_and_large_spaces(context: str) -> None:
     class Large(Counter):
-        observation_space = spaces.Box(0, 255, (96, 96, 3), np.uint8)
+        observation_space = spaces.Box(0, 255, (256, 256, 3), np.uint8)
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             super().reset(seed=seed)
-            return np.zeros((96, 96, 3), np.uint8), {}
+            return np.zeros((256, 256, 3), np.uint8), {}
 
     with running(AsyncVectorEnv, [lambda: Large()], context=context, shared_memory=False, daemon=False) as envs:
-        assert envs.reset()[0].shape == (1, 96, 96, 3)
+        assert envs.reset()[0].shape == (1, 256, 256, 3)
 
 
 @ours
