@@ -133,6 +133,12 @@ CASES = [
          "call reset or async_reset first"),
     Case("vec.recv() twice", lambda vec: vec.recv(), pufferlib.CallError,
          "0 environments are in flight, and a batch holds 4: recv could never return; send actions for more"),
+    Case(
+        "vec.recv() after reset(env_ids=…)",
+        lambda vec: (vec.reset(env_ids=[1]), vec.recv()),
+        pufferlib.CallError,
+        "0 environments are in flight, and a batch holds 4: recv could never return; send actions for more",
+    ),
     Case("vec.recv() with too few in flight", partial_then_recv, pufferlib.CallError,
          "2 environments are in flight, and a batch holds 4: recv could never return; send actions for more"),
     Case("vec.send(actions) twice", twice, pufferlib.CallError,

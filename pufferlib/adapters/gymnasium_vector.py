@@ -19,7 +19,6 @@ from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face,
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization import Multiprocessing, Serial
-from pufferlib.vectorization.plan import available_cpus
 
 __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make_vec"]
 
@@ -81,9 +80,7 @@ class AsyncVectorEnv(Face):
         self.max_concurrency = max_concurrency
         env_fns = list(env_fns)
         num_workers = len(env_fns) if max_concurrency is None else min(int(max_concurrency), len(env_fns))
-        # With more processes than cores, one that waits awake keeps another from its work.
-        spin = {"spin": 0} if num_workers > available_cpus() else None
-        make = functools.partial(Multiprocessing, num_workers=num_workers, context=context, backend_kwargs=spin)
+        make = functools.partial(Multiprocessing, num_workers=num_workers, context=context)
         super().__init__(make, env_fns, copy, observation_mode, autoreset_mode, None)
 
 

@@ -18,7 +18,7 @@ from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.doorbell import Channel, message_of, pickled_frame, step_frame, yield_core
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
-from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.slab import Slab, SlabShape
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
@@ -43,7 +43,8 @@ class Multiprocessing(_Processes):
     """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
 
     backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP and torch in each worker, None to leave
-    them alone; ``spin`` (default 50): how often a waiting process yields its core before it sleeps.
+    them alone; ``spin``: how often a waiting process yields its core before it sleeps, by default 50, or 0 where
+    there are more workers than cores.
     """
 
     backend = "multiprocessing"
@@ -69,10 +70,12 @@ class ProcessCrew(Crew):
         context: str | None,
         entropy: Any,
         worker_threads: int | None = 1,
-        spin: int = SPIN,
+        spin: int | None = None,
     ) -> None:
         if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
             raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
+        if spin is None:  # where workers outnumber cores, whoever waits awake takes a core from one that works
+            spin = SPIN if len(tasks) <= available_cpus() else 0
         if not isinstance(spin, int) or spin < 0:
             raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
         self.shares = tuple(task.env_ids for task in tasks)

@@ -280,6 +280,7 @@ class VecEnv:
             if self._infos:
                 infos += self._infos.pop(env_id, ())
         self._last_ids = ids
+        self._only_resets = False
         observations, rewards, terminations, truncations, masks = arrays
         batch_ids, agent_ids = self._batches.ids(ids)
         self.batch = Batch(observations, rewards, terminations, truncations, infos, batch_ids, agent_ids, masks)
