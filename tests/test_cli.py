@@ -174,7 +174,8 @@ def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
     positions = [shown.index(f" {name} ") for name in CHECKS]
     assert positions == sorted(positions)
     assert "\na_game:Game: 22 passed, 1 not applicable, in" in shown
-    assert shown.endswith("Next: puffer bench a_game:Game, puffer train a_game:Game\n")
+    again = "a_game:Game --env-kwargs length=4 'title=Sea of [red]thieves'"
+    assert shown.endswith(f"\nNext: puffer bench {again}\n      puffer train {again}\n")
 
 
 def test_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,9 +189,10 @@ def test_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_says_which_flag_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "a_game:Game", "--env-kwargs", "words=True", "--only", "wraps"]
     assert main(words) == 1
-    assert capsys.readouterr().out.endswith("Next: puffer check a_game:Game --wrap.max-length N\n")
+    again = "a_game:Game --env-kwargs words=True"
+    assert capsys.readouterr().out.endswith(f"Next: puffer check {again} --wrap.max-length N\n")
     assert main([*words, "--wrap.max-length", "4"]) == 0
-    capsys.readouterr()
+    assert "Next: puffer bench a_game:Game --wrap.max-length 4 --env-kwargs words=True\n" in capsys.readouterr().out
     assert main([*words, "--wrap.bounds", '{"words": {"max_length": 4}}']) == 0
 
 

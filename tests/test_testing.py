@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import subprocess
 import sys
 import threading
@@ -280,3 +281,8 @@ def test_the_clock_is_put_back() -> None:
 def test_faults_of_observations(space: Any, value: Any, kind: str | None) -> None:
     fault = find_fault(space, value)
     assert (fault and fault.kind) == kind
+
+
+def test_the_documents_name_every_check() -> None:
+    table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "cli.md").read_text(), re.M)
+    assert table == list(CHECKS)

@@ -231,12 +231,14 @@ def check(words: list[str]) -> int:
         )
     for cause, names in report.waiting.items():
         show("not applicable", "", f"until {cause} passes: {', '.join(names)}")
-    console.print(f"\n{options.env}: {report.summary}, in {report.seconds:.1f} s")
-    flags = {flag for result in report.failures for flag in _flags(result.text)}
+    lines = ["", f"{options.env}: {report.summary}, in {report.seconds:.1f} s"]
+    flags = dict.fromkeys(flag for result in report.failures for flag in _flags(result.text))
     if flags:
-        console.print(f"Next: puffer check {options.env} {' '.join(f'{flag} N' for flag in sorted(flags))}")
+        lines.append(f"Next: puffer check {options.words(without=flags)} {' '.join(f'{flag} N' for flag in flags)}")
     elif report.passed:
-        console.print(f"Next: puffer bench {options.env}, puffer train {options.env}")
+        lines += [f"Next: puffer bench {options.words()}", f"      puffer train {options.words()}"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)  # as it can be copied
     return 0 if report.passed else 1
 
 

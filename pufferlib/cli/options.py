@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,17 @@ class Check:
     seed: int = 0
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
+
+    def words(self, without: Collection[str] = ()) -> str:
+        """Return the environment and how it is made and wrapped, as it is typed, without some of the flags."""
+        words = [self.env]
+        for name, value in dataclasses.asdict(self.wrap).items():
+            flag = f"--wrap.{name.replace('_', '-')}"
+            if value is not None and flag not in without:
+                words += [flag, str(value)]
+        if self.env_kwargs:
+            words += ["--env-kwargs", *self.env_kwargs]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ import numpy as np
 from pufferlib.testing.clocks import fake_clock
 from pufferlib.testing.elsewhere import Elsewhere, play_elsewhere
 from pufferlib.testing.generators import drawn_from, generator_states
-from pufferlib.testing.play import Player, Subject, Trace, replay
+from pufferlib.testing.play import Player, Subject, Trace, parting, replay
 from pufferlib.testing.rollout import Rollout, roll
 
 __all__ = ["Lab"]
 
 REPLAY_S = 0.7  # how long one of the many short replays may take
 MAX_REPLAY_STEPS = 200
+NUM_USES = 8
 HASH_SEEDS = (1, 2)
 CLOCK, OTHER_CLOCK = (1_600_000_000.25, 0.001), (1_700_000_000.5, 1.75)  # (start, tick), seconds
 
@@ -64,26 +65,39 @@ class Lab:
     def traces(self) -> dict[str, Trace]:
         """Replays in this process, by name.
 
-        "first", "second": of two environments by the same clock; "later": by another clock; "other seed"; "used": of
-        an environment that has played before.
+        "first", "second": of two environments by the same clock; "later": by another clock; "other seed".
         """
         return {
             "first": self._trace(self.seed, CLOCK),
             "second": self._trace(self.seed, CLOCK),
             "later": self._trace(self.seed, OTHER_CLOCK),
             "other seed": self._trace(self.seed + 1, CLOCK),
-            "used": self._trace(self.seed, CLOCK, num_before=self.replay_steps // 2),
         }
 
-    def _trace(self, seed: int, clock: tuple[float, float], num_before: int = 0) -> Trace:
+    def _trace(self, seed: int, clock: tuple[float, float]) -> Trace:
         with fake_clock(*clock):
             player = Player(self.subject)
             try:
-                if num_before:
-                    replay(player, seed + 2, num_before)
                 return replay(player, seed, self.replay_steps, action_seed=self.seed)
             finally:
                 player.close()
+
+    @functools.cached_property
+    def leftovers(self) -> str | None:
+        """Where reset(seed) after play parts from that of a new environment, in words; None if it does not."""
+        first = self.traces["first"]
+        with fake_clock(*CLOCK):
+            player = Player(self.subject)
+            try:
+                for turn in range(NUM_USES):  # several, as what is left of an episode may matter only now and then
+                    replay(player, self.seed + 2 + turn, self.replay_steps // NUM_USES)
+                    num_steps = 1 if turn < NUM_USES - 1 else self.replay_steps
+                    where = parting(first[:num_steps], replay(player, self.seed, num_steps))
+                    if where is not None:
+                        return where
+            finally:
+                player.close()
+        return None
 
     @functools.cached_property
     def elsewhere(self) -> list[Elsewhere]:
