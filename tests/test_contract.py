@@ -20,6 +20,8 @@ from gymnasium.spaces import Box, Discrete
 from mock_envs import HashEnv, TagEnv
 
 import pufferlib
+from pufferlib import leaves
+from pufferlib.layout import Layout
 from pufferlib.vectorization.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 
 BACKENDS = ("serial", "multiprocessing", "pool")
@@ -457,6 +459,41 @@ def test_spawn_is_chosen_where_threads_run() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+class Celsius(gymnasium.Space[float]):
+    """A space of one's own, which pufferlib has to be taught."""
+
+    def sample(self, *args: Any, **kwargs: Any) -> float:
+        return float(self.np_random.integers(50))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, float)
+
+
+class Thermometer(Clock):
+    def __init__(self) -> None:
+        super().__init__(99)
+        self.observation_space = gymnasium.spaces.Dict(now=Celsius(), ticks=Box(0, 99, (1,), np.float32))
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(**kwargs)
+        return {"now": 21.5, "ticks": np.zeros(1, np.float32)}, {}
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_know_the_custom_spaces_that_layouts_were_taught(context: str) -> None:
+    leaves.registry.pop(Celsius, None)
+    with pytest.raises(pufferlib.WorkerError, match="Celsius"):
+        pufferlib.make(Thermometer, backend="pool", context=context)
+    Layout.register(Celsius, lambda space: Box(-300, 10**4, (), np.float64), lambda space, x: np.array(x),
+                    lambda space, x: float(x))  # fmt: skip
+    try:
+        with pufferlib.make(Thermometer, backend="pool", context=context) as vec:
+            observations, _ = vec.reset()
+            assert vec.observation_layout.decode(observations[0])["now"] == 21.5
+    finally:
+        leaves.registry.pop(Celsius)
 
 
 def test_mixed_lengths_of_envs_share_one_vec() -> None:

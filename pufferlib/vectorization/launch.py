@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError
 from pufferlib.vectorization.doorbell import STEP, Channel, done_frame, message_of, pickled_frame, steps_of
 from pufferlib.vectorization.messages import Done, Failed, Reply, Reset
@@ -38,7 +39,7 @@ class Launch(NamedTuple):
     """What a worker process is given."""
 
     worker: int
-    task: Any  # WorkerTask, cloudpickled unless the process is forked
+    task: Any  # WorkerTask; cloudpickled, with the custom spaces that layouts know, unless the process is forked
     sock: socket.socket
     life: Any  # a Connection: the read end of the life pipe
     entropy: Any
@@ -89,7 +90,7 @@ class Process:
         if context != "fork":
             import cloudpickle
 
-            launch = launch._replace(task=cloudpickle.dumps(launch.task))
+            launch = launch._replace(task=cloudpickle.dumps((launch.task, leaves.registry)))
         self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
             target=run_worker, args=(launch,), name="pufferlib-worker"
         )
@@ -175,7 +176,8 @@ def _begin(launch: Launch, emit: Callable[[Any], None]) -> Worker:
     if isinstance(task, bytes):
         import cloudpickle
 
-        task = cloudpickle.loads(task)
+        task, custom_spaces = cloudpickle.loads(task)
+        leaves.registry.update(custom_spaces)
     seed_globals(launch.entropy, launch.worker)
     return Worker(task, emit)
 
