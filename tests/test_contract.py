@@ -397,9 +397,10 @@ def test_an_idle_pool_uses_no_cpu() -> None:
 
 
 INTERRUPTED = """
-import sys, time; sys.path.insert(0, {tests!r})
+import signal, sys, time; sys.path.insert(0, {tests!r})
 import numpy as np, pufferlib
 from test_contract import Clock
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 vec = pufferlib.make(Clock, backend="pool", num_envs=2, num_workers=2, env_args=[99, 0.5])
 vec.reset()
 vec.send(np.zeros(2, np.int64))
