@@ -331,7 +331,7 @@ def test_control_reaches_chosen_envs(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_recv_times_out_and_can_be_repeated(backend: str) -> None:
-    with pufferlib.make(functools.partial(Clock, 99, 0.2), backend=backend, num_envs=2, num_workers=2) as vec:
+    with pufferlib.make(functools.partial(Clock, 99, 0.6), backend=backend, num_envs=2, num_workers=2) as vec:
         vec.reset()
         vec.send(np.zeros(2, np.int64))
         if backend != "serial":  # which has finished when send returns

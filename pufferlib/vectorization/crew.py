@@ -43,7 +43,11 @@ class Crew(ABC):
         """Have every environment play its action into this lap."""
 
     @abstractmethod
-    def send(self, worker: int, request: Reset | Call) -> None:
+    def seal(self, request: Reset | Call) -> Any:
+        """Return a request as ``send`` takes it. Raises CallError if it cannot be sent, before anything is."""
+
+    @abstractmethod
+    def send(self, worker: int, sealed: Any) -> None:
         """Have one worker reset or call environments of its share."""
 
     @abstractmethod

@@ -6,6 +6,7 @@ environment; all others are pickled.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
@@ -14,9 +15,19 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pufferlib.vectorization.messages import Done
+from pufferlib.vectorization.messages import Call, Done, Failed, Reply, Reset
 
-__all__ = ["Channel", "Frame", "done_frame", "message_of", "pickled_frame", "step_frame", "steps_of", "yield_core"]
+__all__ = [
+    "Channel",
+    "Frame",
+    "done_frame",
+    "messages_of",
+    "pickled_frame",
+    "sealed_frame",
+    "step_frame",
+    "steps_of",
+    "yield_core",
+]
 
 PICKLE, STEP, DONE = range(3)
 
@@ -41,15 +52,41 @@ class Frame(NamedTuple):
 
 def pickled_frame(message: Any) -> bytes:
     """Return the frame of any message. What plain pickle refuses (lambdas, local classes), cloudpickle takes."""
-    try:
-        payload = pickle.dumps(message, protocol=5)
-    except Exception:
-        import cloudpickle
-
-        payload = cloudpickle.dumps(message)
+    payload = _pickled(message)
     if len(payload) > _MAX_NBYTES:
         raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
     return _HEADER.pack(len(payload), PICKLE) + payload
+
+
+def _pickled(message: Any, *, by_value: bool = False) -> bytes:
+    if not by_value:
+        with contextlib.suppress(Exception):
+            return pickle.dumps(message, protocol=5)
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(message))
+
+
+class Sealed(NamedTuple):
+    """A message with users' objects in it, and whom it is about, should it turn out not to be readable."""
+
+    payload: bytes
+    env_ids: list[int]
+    ticket: int | None
+
+
+def sealed_frame(message: Reset | Call | Done | Reply, *, by_value: bool = False) -> bytes:
+    """Return the frame of a message whose objects may fail to be unpickled at the other end.
+
+    by_value: what ``__main__`` defines goes along, for a process that has another ``__main__``.
+    """
+    env_ids: list[int] = []
+    if isinstance(message, Reset):
+        env_ids = [order.env_id for order in message.orders]
+    elif isinstance(message, Done):
+        env_ids = message.env_ids
+    ticket = message.ticket if isinstance(message, (Call, Reply)) else None
+    return pickled_frame(Sealed(_pickled(message, by_value=by_value), env_ids, ticket))
 
 
 def step_frame(env_ids: Sequence[int], laps: Sequence[int]) -> bytes:
@@ -67,17 +104,25 @@ def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
 def done_frame(message: Done) -> bytes:
     """Return the frame of a Done, in words unless it has infos."""
     if message.infos:
-        return pickled_frame(message)
+        return sealed_frame(message)
     words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
     return _HEADER.pack(4 * len(words), DONE) + struct.pack(f"={len(words)}I", *words)
 
 
-def message_of(frame: Frame) -> Any:
-    """Return the message of a pickled or a done frame."""
+def messages_of(frame: Frame, worker: int) -> list[Any]:
+    """Return the message of a pickled or a done frame from or to a worker; what cannot be read comes as failures."""
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
-        return Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])
-    return pickle.loads(frame.payload)
+        return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]
+    message = pickle.loads(frame.payload)
+    if not isinstance(message, Sealed):
+        return [message]
+    try:
+        return [pickle.loads(message.payload)]
+    except Exception as error:  # whatever a user's object raises when it is unpickled
+        if message.ticket is not None:
+            return [Reply(message.ticket, worker, [], Failed.of(None, worker, "unpickling", error))]
+        return [Failed.of(env_id, worker, "unpickling", error) for env_id in message.env_ids]
 
 
 class Channel:

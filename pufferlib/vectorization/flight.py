@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Flight"]
 
@@ -26,6 +26,7 @@ class Flight:
         self._batch_size = batch_size
         self._synchronous = batch_size == num_envs
         self._first_finished = first_finished
+        self._lost: set[int] = set()  # of those READY, whose worker has died since: they fail once received
         self._order: deque[int] = deque()  # of departure, or of arrival; unused where batches hold everything
         self._in_order = list(range(num_envs))
 
@@ -50,6 +51,7 @@ class Flight:
     def fail(self, env_id: int) -> None:
         """This environment raised, or lost its worker. Rows that it has written already still count."""
         if self.states[env_id] == READY:
+            self._lost.add(env_id)
             return
         if self.states[env_id] == FLYING:
             self.num_flying -= 1
@@ -70,20 +72,25 @@ class Flight:
             return True
         return all(self.states[self._order[index]] == READY for index in range(self._batch_size))
 
-    def land(self, dead: set[int], worker_of: Sequence[int]) -> list[int]:
-        """Return the environments of the next batch, which now wait (unless their workers have died)."""
+    def land(self) -> list[int]:
+        """Return the environments of the next batch, which now wait (unless they lost their workers meanwhile)."""
         if self._synchronous:
             env_ids = self._in_order
         else:
             env_ids = [self._order.popleft() for _ in range(self._batch_size)]
         for env_id in env_ids:
-            self.states[env_id] = FAILED if dead and worker_of[env_id] in dead else WAITING
+            self.states[env_id] = WAITING
+        if self._lost:
+            for env_id in self._lost.intersection(env_ids):
+                self.states[env_id] = FAILED
+            self._lost.difference_update(env_ids)
         self.num_ready -= len(env_ids)
         return env_ids
 
     def drop(self) -> None:
         """Forget the rows that have arrived; their environments are about to be reset."""
         self._order.clear()
+        self._lost.clear()
         self.num_ready = 0
 
     def of_state(self, *states: int) -> list[int]:

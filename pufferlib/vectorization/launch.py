@@ -20,8 +20,16 @@ from typing import Any, NamedTuple
 
 from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError
-from pufferlib.vectorization.doorbell import STEP, Channel, done_frame, message_of, pickled_frame, steps_of
-from pufferlib.vectorization.messages import Done, Failed, Reply, Reset
+from pufferlib.vectorization.doorbell import (
+    STEP,
+    Channel,
+    done_frame,
+    messages_of,
+    pickled_frame,
+    sealed_frame,
+    steps_of,
+)
+from pufferlib.vectorization.messages import Call, Done, Failed, Reply, Reset
 from pufferlib.vectorization.slab import Slab
 from pufferlib.vectorization.worker import Worker, seed_globals
 
@@ -94,7 +102,8 @@ class Process:
         self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
             target=run_worker, args=(launch,), name="pufferlib-worker"
         )
-        with _main_not_imported(), warnings.catch_warnings():
+        # A fork imports nothing, and what its environments define in __main__ has to be found there.
+        with contextlib.nullcontext() if context == "fork" else _main_not_imported(), warnings.catch_warnings():
             # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
             warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
             self._process.start()
@@ -108,7 +117,9 @@ class Process:
         if self.death_fd is None:
             self._process.join(grace_s)
         else:  # not joined yet, so that its number, which is its group's too, can't have been given to another
-            select.select([self.death_fd], [], [], grace_s)
+            ended = select.poll()  # select.select refuses descriptors above 1023
+            ended.register(self.death_fd, select.POLLIN)
+            ended.poll(1000 * grace_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)  # what the environments started goes too
         if self._process.exitcode is None:
@@ -116,7 +127,8 @@ class Process:
                 os.kill(self.pid, signal.SIGKILL)  # it may have had no time yet to found its group
         self._process.join()
         exitcode: int | None = self._process.exitcode
-        self._process.close()
+        with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or another has waited: nobody knows how it ended
+            self._process.close()
         if self.death_fd is not None:
             os.close(self.death_fd)
             self.death_fd = None
@@ -148,7 +160,7 @@ def run_worker(launch: Launch) -> None:
     channel = Channel(launch.sock)
 
     def emit(message: Any) -> None:
-        for frame in _frames_of(message):
+        for frame in _frames_of(message, launch.worker):
             channel.send(frame)
 
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
@@ -188,7 +200,8 @@ def _take_slab(channel: Channel, worker: Worker) -> bool:
     if not data:
         return False
     for frame in channel.frames(0):
-        worker.attach(Slab.attach(message_of(frame), fds[0]))
+        (shape,) = messages_of(frame, worker.task.worker)
+        worker.attach(Slab.attach(shape, fds[0]))
         os.close(fds[0])
         return True
     return False
@@ -199,18 +212,25 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
         if frame.kind == STEP:
             worker.step(*steps_of(frame))
             continue
-        request = message_of(frame)
-        if isinstance(request, Reset):
-            worker.reset(request)
-        else:
-            worker.call(request)
+        for request in messages_of(frame, worker.task.worker):
+            if isinstance(request, Reset):
+                worker.reset(request)
+            elif isinstance(request, Call):
+                worker.call(request)
+            else:  # it could not be unpickled here, as this answer says
+                worker.emit(request)
 
 
-def _frames_of(message: Any) -> list[bytes]:
+def _frames_of(message: Any, worker: int) -> list[bytes]:
     """Return the frames of a message. What can't be pickled becomes a failure of its environment alone."""
     try:
         if isinstance(message, Failed):
             return [pickled_frame(message._replace(exception=_portable(message.exception)))]
+        if isinstance(message, Reply):
+            if message.failed is not None:
+                failed = message.failed
+                message = message._replace(failed=failed._replace(exception=_portable(failed.exception)))
+            return [sealed_frame(message)]
         return [done_frame(message) if isinstance(message, Done) else pickled_frame(message)]
     except Exception as error:  # whatever a user's object raises when it is pickled
         if isinstance(message, Reply):
@@ -226,7 +246,7 @@ def _frames_of(message: Any) -> list[bytes]:
         except Exception as error:
             keys = sorted({str(key) for info in infos for key in info})
             text = f"its info (keys {keys}) cannot be pickled: {error}"
-            frames.append(pickled_frame(Failed(env_id, -1, "step", text, "", None)))
+            frames.append(pickled_frame(Failed(env_id, worker, "step", text, "", None)))
     return frames
 
 

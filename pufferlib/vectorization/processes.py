@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pufferlib.errors import PlanError, PlatformError
+from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.doorbell import Channel, message_of, pickled_frame, step_frame, yield_core
+from pufferlib.vectorization.doorbell import Channel, messages_of, pickled_frame, sealed_frame, step_frame, yield_core
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
@@ -83,6 +83,7 @@ class ProcessCrew(Crew):
         self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
         self._tasks = tasks
         self._context = start_method(context)
+        self._by_value = self._context != "fork"  # some worker has not our __main__
         self._entropy = entropy
         self._worker_threads = worker_threads
         self._spin = spin
@@ -92,6 +93,7 @@ class ProcessCrew(Crew):
         self._processes: dict[int, Process] = {}
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
+        self._kept: list[Any] = []  # messages that came while new workers were awaited, for the next poll
         self._all_steps: dict[int, list[tuple[int, bytes]]] = {}
         self._face: EnvFace | None = None
         self._owner = os.getpid()
@@ -104,7 +106,7 @@ class ProcessCrew(Crew):
         try:
             for worker in range(len(self._tasks)):
                 self._start_worker(worker, self._context)
-            faces = self._await_ready(set(range(len(self._tasks))))
+            faces = self._await_ready(set(range(len(self._tasks))), [])
             for worker in range(1, len(self._tasks)):
                 require_same_face(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
         except BaseException:
@@ -145,14 +147,21 @@ class ProcessCrew(Crew):
         if process.death_fd is not None:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
 
-    def _await_ready(self, awaited: set[int]) -> dict[int, EnvFace]:
+    def _await_ready(self, awaited: set[int], others: list[Any]) -> dict[int, EnvFace]:
+        """Return the workers' faces, once all have one. What other workers say meanwhile is added to ``others``."""
         faces: dict[int, EnvFace] = {}
         while awaited - set(faces):
-            for message in self.poll(None):
+            messages = self.poll(None)
+            failed = None
+            for message in messages:
                 if isinstance(message, Ready):
                     faces[message.worker] = message.face
-                elif isinstance(message, (Failed, Died)):
-                    raise message.error()
+                elif isinstance(message, (Failed, Died)) and message.worker in awaited:
+                    failed = failed or message
+                else:
+                    others.append(message)
+            if failed is not None:
+                raise failed.error()
         return faces
 
     def attach(self, shape: SlabShape) -> Slab:
@@ -172,15 +181,26 @@ class ProcessCrew(Crew):
         revived = sorted(self.dead)
         if not revived:
             return []
-        for worker in revived:
-            # A process that has grown threads meanwhile must not be forked.
-            self._start_worker(worker, start_method(None) if self._context == "fork" else self._context)
-        self.dead.clear()
-        faces = self._await_ready(set(revived))
-        for worker in revived:
-            assert self._face is not None
-            require_same_face(self._face, self.shares[0][0], faces[worker], self.shares[worker][0])
-            self._give_slab(worker)
+        others: list[Any] = []
+        try:
+            for worker in revived:
+                # A process that has grown threads meanwhile must not be forked.
+                context = start_method(None) if self._context == "fork" else self._context
+                self._by_value = self._by_value or context != "fork"
+                self._start_worker(worker, context)
+            faces = self._await_ready(set(revived), others)
+            for worker in revived:
+                assert self._face is not None
+                require_same_face(self._face, self.shares[0][0], faces[worker], self.shares[worker][0])
+                self._give_slab(worker)
+        except BaseException:  # they stay dead, and can be revived another time
+            for worker in revived:
+                if worker in self._channels:
+                    self._forget(worker, grace_s=0.0)
+            raise
+        finally:
+            self._kept += others
+        self.dead.difference_update(revived)
         return [env_id for worker in revived for env_id in self.shares[worker]]
 
     # ---------------------------------------------------------------------------------------- step by step
@@ -204,8 +224,14 @@ class ProcessCrew(Crew):
         for worker, frame in frames:
             self._post(worker, frame)
 
-    def send(self, worker: int, request: Reset | Call) -> None:
-        self._post(worker, pickled_frame(request))
+    def seal(self, request: Reset | Call) -> bytes:
+        try:
+            return sealed_frame(request, by_value=self._by_value)
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+
+    def send(self, worker: int, sealed: bytes) -> None:
+        self._post(worker, sealed)
 
     def _post(self, worker: int, frame: bytes) -> None:
         channel = self._channels[worker]
@@ -215,6 +241,9 @@ class ProcessCrew(Crew):
             self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
 
     def poll(self, timeout: float | None) -> list[Any]:
+        if self._kept:
+            messages, self._kept = self._kept, []
+            return messages
         deadline = None if timeout is None else time.monotonic() + timeout
         for _ in range(self._spin):
             messages = self._answers(self._selector.select(0))
@@ -239,7 +268,8 @@ class ProcessCrew(Crew):
                 self._flushing.discard(worker)
                 self._selector.modify(channel, selectors.EVENT_READ, worker)
             frames, closed = channel.arrived()
-            messages += map(message_of, frames)
+            for frame in frames:
+                messages += messages_of(frame, worker)
             if closed or key.fileobj is not channel:
                 messages.append(self._bury(worker))
         return messages
@@ -284,6 +314,8 @@ class ProcessCrew(Crew):
                 )
         self._selector.close()
         self._life.close()
+        if self._slab is not None:
+            self._slab.close()
         return [message for message in messages if isinstance(message, Failed)]
 
     def leave_in_child(self) -> None:

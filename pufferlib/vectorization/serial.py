@@ -59,12 +59,15 @@ class InPlace(Crew):
         env_ids = self.shares[0]
         self.step(env_ids, [lap] * len(env_ids))
 
-    def send(self, worker: int, request: Reset | Call) -> None:
-        if isinstance(request, Reset):
-            with self._all_answer([order.env_id for order in request.orders]):
-                self._worker.reset(request)
+    def seal(self, request: Reset | Call) -> Reset | Call:
+        return request
+
+    def send(self, worker: int, sealed: Reset | Call) -> None:
+        if isinstance(sealed, Reset):
+            with self._all_answer([order.env_id for order in sealed.orders]):
+                self._worker.reset(sealed)
         else:
-            self._worker.call(request)
+            self._worker.call(sealed)
 
     @contextlib.contextmanager
     def _all_answer(self, env_ids: Sequence[int]) -> Iterator[None]:

@@ -205,15 +205,17 @@ class VecEnv:
             self._first_seeds[env_id] = self._seeds.draw(env_id, self._restarts[env_id])
         requests: dict[int, list[ResetOrder]] = {}
         for env_id, env_seed, env_options in zip(ids, seeds, each_options, strict=True):
-            first_seed = self._first_seeds.pop(env_id, None)
-            own_seed = first_seed if env_seed is None else env_seed
+            own_seed = self._first_seeds.get(env_id) if env_seed is None else env_seed
             order = ResetOrder(env_id, self._laps[env_id], own_seed, env_options)
             requests.setdefault(self._worker_of[env_id], []).append(order)
+        sealed = {worker: crew.seal(Reset(orders)) for worker, orders in requests.items()}
+        for env_id in ids:
+            self._first_seeds.pop(env_id, None)
         alone = self._flight.num_flying + self._flight.num_ready == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         self._flight.depart(ids)
-        for worker, orders in requests.items():
-            crew.send(worker, Reset(orders))
+        for worker, request in sealed.items():
+            crew.send(worker, request)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Have environments play actions, whose rows come by ``recv``.
@@ -256,7 +258,8 @@ class VecEnv:
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
         """
-        crew, flight = self._open_crew(), self._flight
+        self._open_crew()
+        flight = self._flight
         deadline = None if timeout is None else time.monotonic() + timeout
         self._raise_error()
         coming, batch_size = flight.num_flying + flight.num_ready, self._plan.batch_size
@@ -272,7 +275,7 @@ class VecEnv:
                     f"that it holds, {flight.of_state(FLYING)} are in flight; call recv again, or close"
                 )
             self._raise_error()
-        ids = flight.land(crew.dead, self._worker_of)
+        ids = flight.land()
         arrays = self._batches.take(ids, self._laps)
         infos: list[dict[str, Any]] = []
         for env_id in ids:
@@ -472,9 +475,12 @@ class VecEnv:
         self._num_calls += 1
         ticket = self._num_calls
         replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
+        sealed = {}
         for worker, share in by_worker.items():
             own = tuple(given[ids.index(env_id)] for env_id in share) if action == "set" else given
-            crew.send(worker, Call(ticket, action, name, share, own, kwargs))
+            sealed[worker] = crew.seal(Call(ticket, action, name, share, own, kwargs))
+        for worker, request in sealed.items():
+            crew.send(worker, request)
 
         def wait(timeout: float | None) -> list[Any]:
             deadline = None if timeout is None else time.monotonic() + timeout

@@ -1,0 +1,211 @@
+"""Hostile use: what cannot be pickled or read at the other end, deaths in the middle of resets, odd processes."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import pufferlib
+
+PARALLEL = ("multiprocessing", "pool")
+ROOT = Path(__file__).parents[1]
+
+
+class Fickle(Exception):
+    """Pickles, and cannot be unpickled, as an exception with more arguments than it hands on."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
+
+
+class CountEnv(gymnasium.Env[Any, Any]):
+    """Counts its steps. Action 1 sleeps, action 2 gives an info that cannot be unpickled."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1e9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, forbidden: Path | None = None) -> None:
+        if forbidden is not None and forbidden.exists():
+            raise RuntimeError("no more of these")
+        self.count = -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.count >= 0, "step before reset"
+        time.sleep(0.5 if action == 1 else 0.0)
+        self.count += 1
+        info = {"fickle": Fickle("a", "b")} if action == 2 else {}
+        return np.full(1, self.count, np.float32), 1.0, False, False, info
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def run(script: str) -> None:
+    """Run a program that can use this file, and has to end well and quietly."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+
+
+def zeros(num: int) -> Any:
+    return np.zeros(num, np.int64)
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_a_request_that_cannot_be_pickled_changes_nothing(backend: str) -> None:
+    with pufferlib.make(CountEnv, backend=backend, num_envs=2, num_workers=2) as vec:
+        vec.reset()
+        for call in (
+            lambda: vec.async_reset(options=[{}, {"lock": threading.Lock()}]),
+            lambda: vec.set_attr("lock", [1, threading.Lock()]),
+        ):
+            with pytest.raises(pufferlib.CallError, match="cannot pickle"):
+                call()
+        assert vec.step(zeros(2))[0].tolist() == [[1], [1]]
+        assert vec.get_attr("count") == [1, 1]
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_what_cannot_be_unpickled_is_a_failure_of_its_environment(backend: str) -> None:
+    with pufferlib.make(CountEnv, backend=backend, num_envs=2, num_workers=2) as vec:
+        vec.reset()
+        vec.send(np.array([0, 2]))
+        with pytest.raises(pufferlib.WorkerError, match="environment 1 .*unpickling.*argument: 'second'"):
+            vec.recv()
+        vec.async_reset(env_ids=[1])
+        assert vec.recv().observations.tolist() == [[1], [0]]
+        with pytest.raises(pufferlib.WorkerError, match=r"worker \d .*unpickling.*argument: 'second'"):
+            vec.set_attr("value", Fickle("a", "b"))  # the worker cannot read it, and lives
+        with pytest.raises(pufferlib.WorkerError, match=r"environment \d .*unpickling"):
+            vec.reset(options={"value": Fickle("a", "b")})
+        with pytest.warns(RuntimeWarning, match=r"environment \d .*unpickling"):
+            vec.reset()
+        assert vec.step(zeros(2))[0].tolist() == [[1], [1]]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_what_main_defines_goes_to_workers_and_comes_back(context: str) -> None:
+    script = f"""
+import pufferlib, test_misuse as misuse
+class Settings:
+    pass
+vec = pufferlib.make(misuse.CountEnv, backend="pool", num_envs=2, num_workers=2, context={context!r})
+vec.reset(options={{"settings": Settings()}})
+vec.set_attr("settings", Settings())
+assert [type(value) for value in vec.get_attr("settings")] == [Settings, Settings]
+vec.close()
+"""
+    run(script)
+
+
+def kill(vec: pufferlib.VecEnv, env_id: int) -> None:
+    """Kill an environment's worker, and wait until its end shows."""
+    (pid,) = vec.call("pid", env_ids=[env_id])
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_a_partial_reset_revives_a_worker_while_others_step(backend: str) -> None:
+    with pufferlib.make(CountEnv, backend=backend, num_envs=3, num_workers=3, batch_size=1) as vec:
+        vec.async_reset()
+        for _ in range(3):
+            vec.recv()
+        kill(vec, 0)
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vec.call("pid", env_ids=[0])
+        vec.send(zeros(2), [1, 2])
+        time.sleep(0.05)  # they finish, and say so while the new worker is awaited
+        vec.async_reset(env_ids=[0])
+        assert sorted(int(vec.recv(timeout=60).env_ids[0]) for _ in range(3)) == [0, 1, 2]
+
+
+def test_a_row_outlives_its_worker_but_its_environment_does_not() -> None:
+    with pufferlib.make(CountEnv, backend="pool", num_envs=4, num_workers=2, batch_size=2) as vec:
+        vec.async_reset()
+        vec.recv(), vec.recv()
+        vec.send(zeros(1), [0])
+        (pid,) = vec.call("pid", env_ids=[0])  # answered after the step, whose row has then arrived
+        vec.send(np.ones(1, np.int64), [1])
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vec.recv()
+        vec.async_reset(env_ids=[1])  # revives the worker of both
+        batch = vec.recv()
+        assert dict(zip(batch.env_ids.tolist(), batch.observations[:, 0].tolist(), strict=True)) == {0: 1, 1: 0}
+        with pytest.raises(pufferlib.CallError, match=r"environment 0 failed.*async_reset\(env_ids=\[0\]\)"):
+            vec.send(zeros(2))
+        vec.async_reset(env_ids=[0])
+        vec.send(zeros(1), [1])
+        assert sorted(vec.recv().env_ids.tolist()) == [0, 1]
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_a_reset_whose_revival_fails_can_be_tried_again(backend: str, tmp_path: Path) -> None:
+    forbidden = tmp_path / "forbidden"
+    creator = functools.partial(CountEnv, forbidden)
+    with pufferlib.make(creator, backend=backend, num_envs=2, num_workers=2) as vec:
+        vec.reset()
+        kill(vec, 0)
+        forbidden.touch()
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vec.call("pid", env_ids=[0])
+        for _ in range(2):
+            with pytest.raises(pufferlib.WorkerError, match="no more of these"):
+                vec.reset()
+        forbidden.unlink()
+        vec.reset()
+        assert vec.step(zeros(2))[0].tolist() == [[1], [1]]
+
+
+def test_a_vec_that_is_dropped_unclosed_leaves_no_descriptor() -> None:
+    def drop() -> int:
+        pufferlib.make(CountEnv, backend="pool", num_envs=2, num_workers=2).reset()
+        gc.collect()
+        return len(os.listdir("/dev/fd"))
+
+    assert drop() == drop()
+
+
+def test_descriptors_above_1023_do_no_harm() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1050)]
+    try:
+        with pufferlib.make(CountEnv, backend="pool", num_envs=2, num_workers=2) as vec:
+            vec.reset()
+            vec.step(zeros(2))
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_that_ignores_the_death_of_children_can_close() -> None:
+    run("""
+import signal, numpy, pufferlib, test_misuse as misuse
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+vec = pufferlib.make(misuse.CountEnv, backend="pool", num_envs=2, num_workers=2)
+vec.reset()
+vec.step(numpy.zeros(2, int))
+vec.close()
+""")
