@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from mock_envs import TagEnv
 
 import pufferlib
 
@@ -209,3 +210,59 @@ vec.reset()
 vec.step(numpy.zeros(2, int))
 vec.close()
 """)
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("backend", ["serial", *PARALLEL])
+def test_rows_ids_infos_and_leases_hold_in_any_order_of_sending(backend: str, debug: bool) -> None:
+    """Random subsets in random order against a model; batches of two agents each, some gathered and some views."""
+    random = np.random.default_rng(0)
+    num_envs, batch_size, length = 5, 2, 3
+    with pufferlib.make(functools.partial(TagEnv, length=length), backend=backend, num_envs=num_envs, num_workers=2,
+                        batch_size=batch_size, debug=debug) as vec:  # fmt: skip
+        vec.async_reset()
+        ticks = [-1] * num_envs  # the model: steps into the episode, and the actions on their way
+        sent: dict[int, Any] = {}
+        waiting: set[int] = set()
+        leased: list[tuple[pufferlib.Batch, list[Any]]] = []
+        for _ in range(120):
+            vec.get_attr("length")  # answered once all that was sent is done
+            for old, copies in leased:  # both are valid still, whatever was stepped meanwhile
+                for now, copy in zip(old, copies, strict=True):
+                    np.testing.assert_array_equal(now, copy)
+            batch = vec.recv(timeout=60)
+            if debug and len(leased) > 1:
+                assert np.isnan(leased[-2][0].rewards).all()
+            ids = batch.env_ids.tolist()
+            assert batch.agent_ids.tolist() == [2 * env_id + place for env_id in ids for place in (0, 1)]
+            expected_infos = set()
+            for slot, env_id in enumerate(ids):
+                rows = slice(2 * slot, 2 * slot + 2)
+                first = ticks[env_id] in (-1, length)  # next_step: the action after an ending starts an episode
+                ticks[env_id] = 0 if first else ticks[env_id] + 1
+                assert batch.observations[rows].tolist() == [[env_id, place, ticks[env_id]] for place in (0, 1)]
+                assert batch.rewards[rows].tolist() == ([0, 0] if first else sent[env_id].tolist())
+                assert batch.masks[rows].tolist() == [not first] * 2
+                assert batch.terminations[rows].tolist() == [ticks[env_id] == length] * 2
+                if ticks[env_id] == length:
+                    expected_infos |= {(env_id, None), (env_id, 2 * env_id), (env_id, 2 * env_id + 1)}
+            assert {(info["env_id"], info.get("agent_id")) for info in batch.infos} == expected_infos
+            leased = [*leased[-1:], (batch, [np.copy(array) for array in batch if isinstance(array, np.ndarray)])]
+            leased[-1] = (batch._replace(infos=[]), [*leased[-1][1][:4], [], *leased[-1][1][4:]])
+            waiting |= set(ids)
+            chosen = random.permutation(sorted(waiting))[: random.integers(1, len(waiting) + 1)].tolist()
+            if num_envs - len(waiting) + len(chosen) < batch_size:
+                chosen = sorted(waiting)[::-1]
+            actions = random.integers(0, 3, 2 * len(chosen))
+            vec.send(actions, chosen)
+            sent.update({env_id: actions[2 * index : 2 * index + 2].copy() for index, env_id in enumerate(chosen)})
+            waiting -= set(chosen)
+
+
+@pytest.mark.parametrize("backend", ["serial", *PARALLEL])
+def test_infos_of_dropped_rows_are_dropped_too(backend: str) -> None:
+    with pufferlib.make(functools.partial(TagEnv, length=1), backend=backend, num_envs=2, num_workers=2) as vec:
+        vec.reset()
+        vec.send(zeros(4))  # ends both episodes
+        assert vec.reset()[1] == []
+        assert len(vec.step(zeros(4))[4]) == 6
