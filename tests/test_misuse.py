@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from mock_envs import TagEnv
+from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 
@@ -266,3 +266,31 @@ def test_infos_of_dropped_rows_are_dropped_too(backend: str) -> None:
         vec.send(zeros(4))  # ends both episodes
         assert vec.reset()[1] == []
         assert len(vec.step(zeros(4))[4]) == 6
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, batch_size=2, seed=3) as vec:
+        vec.async_reset()
+        vec.recv()
+        with monkeypatch.context() as patch:
+
+            def depart(env_ids: Any) -> None:
+                raise KeyboardInterrupt
+
+            patch.setattr(vec._flight, "depart", depart)
+            with pytest.raises(KeyboardInterrupt):
+                vec.send(np.zeros(2, np.int64))
+        for call in (vec.recv, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):
+            with pytest.raises(pufferlib.CallError, match="Ctrl-C has ended a call in the middle; call reset"):
+                call()
+        vec.reset(seed=3)
+        seen = []
+        for _ in range(6):
+            vec.send(np.zeros(2, np.int64))
+            batch = vec.recv()
+            seen += list(zip(batch.env_ids.tolist(), batch.observations.tolist(), strict=True))
+    with pufferlib.make(HashEnv, num_envs=4, seed=3) as vec:
+        expected = [vec.reset()[0].copy()] + [vec.step(np.zeros(4, np.int64))[0].copy() for _ in range(6)]
+    for env_id, row in seen:
+        assert any(row == rows[env_id].tolist() for rows in expected), "every row belongs to the new episodes"

@@ -25,6 +25,7 @@ class Crew(ABC):
 
     shares: tuple[range, ...]
     dead: set[int]
+    interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
 
     @abstractmethod
     def start(self) -> EnvFace:
@@ -57,6 +58,10 @@ class Crew(ABC):
     @abstractmethod
     def revive(self) -> list[int]:
         """Start again the workers that died, with new environments; return their ids."""
+
+    @abstractmethod
+    def mend(self) -> list[int]:
+        """Forget all that is under way, which Ctrl-C may have torn; return the environments that had to be new."""
 
     @abstractmethod
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:

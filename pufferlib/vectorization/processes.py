@@ -245,15 +245,17 @@ class ProcessCrew(Crew):
             messages, self._kept = self._kept, []
             return messages
         deadline = None if timeout is None else time.monotonic() + timeout
-        for _ in range(self._spin):
-            messages = self._answers(self._selector.select(0))
-            if messages:  # events may bring no more than a part of a long one
-                return messages
-            yield_core()
+        yields = self._spin
         while True:
-            left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - time.monotonic())
-            events = self._selector.select(max(0.0, left))
-            messages = self._answers(events)
+            left = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))
+            self.interruptible = True  # what can be read stays readable
+            events = self._selector.select(0 if yields else left)
+            if yields and not events:
+                yields -= 1
+                yield_core()
+                continue
+            self.interruptible = False
+            messages = self._answers(events)  # events may bring no more than a part of a long one
             if messages or (deadline is not None and time.monotonic() >= deadline):
                 return messages
 
@@ -288,6 +290,13 @@ class ProcessCrew(Crew):
             self._selector.unregister(process.death_fd)
         channel.close()
         return process.end(grace_s)
+
+    def mend(self) -> list[int]:
+        for worker in list(self._channels):
+            self._forget(worker, grace_s=0.0)
+        self._kept.clear()
+        self.dead.update(range(len(self.shares)))
+        return self.revive()
 
     # ---------------------------------------------------------------------------------------------- ending
 

@@ -67,7 +67,9 @@ class InPlace(Crew):
             with self._all_answer([order.env_id for order in sealed.orders]):
                 self._worker.reset(sealed)
         else:
+            self.interruptible = True  # a call changes nothing that has to fit together
             self._worker.call(sealed)
+            self.interruptible = False
 
     @contextlib.contextmanager
     def _all_answer(self, env_ids: Sequence[int]) -> Iterator[None]:
@@ -81,6 +83,7 @@ class InPlace(Crew):
             self._messages += [
                 Failed.of(env_id, 0, "step, interrupted", error) for env_id in env_ids if env_id not in answered
             ]
+            self.interruptible = True
             raise
 
     def poll(self, timeout: float | None) -> list[Any]:
@@ -89,6 +92,10 @@ class InPlace(Crew):
         return messages
 
     def revive(self) -> list[int]:
+        return []
+
+    def mend(self) -> list[int]:
+        self._messages.clear()
         return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
@@ -25,6 +26,27 @@ from pufferlib.vectorization.worker import WorkerTask
 __all__ = ["Batch", "VecEnv"]
 
 Array = np.ndarray[Any, Any]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def whole(method: Method) -> Method:
+    """Note where Ctrl-C ends a method in the middle, that is anywhere but in a wait: only a full reset mends that."""
+
+    @functools.wraps(method)
+    def guarded(self: VecEnv, *args: Any, **kwargs: Any) -> Any:
+        crew = self._open_crew()
+        crew.interruptible = False
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            self._torn = self._torn or not crew.interruptible
+            raise
+
+    return guarded  # type: ignore[return-value]
 
 
 class VecEnv:
@@ -141,6 +163,7 @@ class VecEnv:
         self._worker_of = [index for index, share in enumerate(self._shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
         self._last_ids: list[int] | None = None
+        self._torn = False  # whether Ctrl-C has left something half done
         self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
         self._restarts = [0] * plan.num_envs
         self._inbox: deque[Any] = deque()
@@ -179,6 +202,7 @@ class VecEnv:
 
     # ----------------------------------------------------------------------------------------- asynchronous use
 
+    @whole
     def async_reset(
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
@@ -189,8 +213,12 @@ class VecEnv:
         options: a mapping for all, or a sequence of one an environment.
         env_ids: only these, which must not be in flight. None: all; actions already sent are executed first, and
             their rows dropped.
+
+        Also mends what Ctrl-C has torn; earlier batches are then no longer valid, and worker processes new ones.
         """
         crew = self._open_crew()
+        if env_ids is not None:
+            self._refuse_torn()
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         if env_ids is not None:
             busy = [self._flight.describe(env_id) for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
@@ -198,9 +226,9 @@ class VecEnv:
                 raise CallError(f"cannot reset: {'; '.join(busy[:8])}; recv first")
         seeds = self._given_seeds(seed, ids, everything=env_ids is None)
         each_options = options_per_env(options, len(ids))
-        if env_ids is None:
+        if env_ids is None and not self._torn:
             self._drain()
-        for env_id in crew.revive():
+        for env_id in self._mend() if self._torn else crew.revive():
             self._restarts[env_id] += 1
             self._first_seeds[env_id] = self._seeds.draw(env_id, self._restarts[env_id])
         requests: dict[int, list[ResetOrder]] = {}
@@ -217,6 +245,7 @@ class VecEnv:
         for worker, request in sealed.items():
             crew.send(worker, request)
 
+    @whole
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Have environments play actions, whose rows come by ``recv``.
 
@@ -226,6 +255,7 @@ class VecEnv:
         Raises ActionError for a wrong shape or dtype, CallError for environments that do not wait; nothing is sent.
         """
         crew = self._open_crew()
+        self._refuse_torn()
         if env_ids is None:
             if self._last_ids is None:
                 raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
@@ -252,13 +282,14 @@ class VecEnv:
         else:
             crew.step(ids, [self._laps[env_id] for env_id in ids])
 
+    @whole
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
 
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
         """
-        self._open_crew()
+        self._refuse_torn()
         flight = self._flight
         deadline = None if timeout is None else time.monotonic() + timeout
         self._raise_error()
@@ -411,7 +442,21 @@ class VecEnv:
         while self._errors:
             warnings.warn(f"dropped by reset: {self._errors.popleft()}", RuntimeWarning, stacklevel=4)
 
+    def _mend(self) -> list[int]:
+        """Begin anew where Ctrl-C left things half done; return the environments that are new."""
+        new = self._open_crew().mend()
+        self._flight = Flight(self.num_envs, self._plan.batch_size, first_finished=self.first_finished)
+        self._laps = [0] * self.num_envs
+        for kept in (self._inbox, self._infos, self._errors):
+            kept.clear()
+        self._torn = False
+        return new
+
     # ------------------------------------------------------------------------------------------------- checks
+
+    def _refuse_torn(self) -> None:
+        if self._torn:
+            raise CallError("Ctrl-C has ended a call in the middle; call reset, which begins anew, or close")
 
     def _open_crew(self) -> Crew:
         if self._crew is None:
@@ -451,6 +496,7 @@ class VecEnv:
     ) -> list[Any]:
         return self._ask(action, name, env_ids, args, kwargs)(None)
 
+    @whole
     def _ask(
         self,
         action: str,
@@ -464,6 +510,7 @@ class VecEnv:
         Waiting raises RecvTimeout, and may then be tried again. Who needs no results need not wait.
         """
         crew = self._open_crew()
+        self._refuse_torn()
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         given = args(ids)
         by_worker: dict[int, list[int]] = {}
