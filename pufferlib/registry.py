@@ -68,11 +68,14 @@ _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
 
 
-def names() -> list[Entry]:
-    """Return what can be named: each environment that is known, and the families whose members are not known here."""
+def names(imported: bool = True) -> list[Entry]:
+    """Return what can be named: each environment that is known, and the families whose members are not known here.
+
+    imported: name the members of families that have registered themselves with Gymnasium, having been imported.
+    """
     entries = [*_ocean(), *_ALIASES]
     for family in _FAMILIES:
-        members = list(_members(family))
+        members = list(_members(family)) if family.folder or imported else []
         entries += members or [Entry(family.prefix + "…", "", family.package, family.extra, family.description)]
     return entries
 

@@ -155,6 +155,8 @@ def test_envs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "MiniGrid"]) == 0
     shown = capsys.readouterr().out
     assert "MiniGrid-Empty-8x8-v0" in shown and "ocean" not in shown
+    assert main(["envs", "doorkey"]) == 0
+    assert "MiniGrid-DoorKey-8x8-v0" in capsys.readouterr().out
     assert main(["envs", "lunar"]) == 0
     assert "LunarLander-v3" in capsys.readouterr().out
 

@@ -328,15 +328,12 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"envs": envs, "check": check,
 
 
 def _entries(wanted: str) -> list[registry.Entry]:
-    """Return what the registry names; of families that match and are installed, the members."""
-
-    def matching() -> list[registry.Entry]:
-        return [entry for entry in registry.names() if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
-
-    for entry in matching() if wanted else ():
+    """Return what the registry names with this in it; where something is wanted, the members of families too."""
+    for entry in registry.names() if wanted else ():
         if not entry.target and registry.installed(entry):
             importlib.import_module(entry.package)  # which registers its ids
-    return matching()
+    known = registry.names(imported=bool(wanted))
+    return [entry for entry in known if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
 
 
 def _gymnasium_ids(wanted: str) -> list[str]:
