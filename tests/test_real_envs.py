@@ -136,17 +136,17 @@ CASES = [
     ),
     Case(
         "MiniGrid-Fetch-5x5-N2-v0",
-        "a Dict with a text, of MiniGrid's own space: `max_length`",
+        "a Dict with a text, of MiniGrid's own space",
         "terminated truncated rewarded",
         {"max_episode_steps": 30},
-        {"max_length": 64},
+        {},
     ),
     Case(
         "BabyAI-GoToLocalS5N2-v0",
         "the same; missions of more words",
         "terminated truncated rewarded",
         {"max_episode_steps": 50},
-        {"max_length": 64},
+        {},
     ),
     Case(
         "Foraging-8x8-3p-3f-v3",
