@@ -7,7 +7,7 @@ An action is two tensors: ``choices``, int64 (rows, num_choices), one for each d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -42,8 +42,16 @@ class Policy(nn.Module):
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distribution of actions and the values, (rows,) float32, of flat observations."""
+        return self.distribution(observations), self.values(observations)
+
+    def distribution(self, observations: Tensor) -> Distribution:
+        """Return the distribution of actions: all that is needed to play."""
         *logits, means = self.actor(observations).split([*self.nvec, self.num_aims], dim=1)
-        return Distribution(logits, means, self.log_std), self.critic(observations).squeeze(1)
+        return Distribution(logits, means, self.log_std)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return the discounted returns that the critic expects, (rows,) float32."""
+        return self.critic(observations).squeeze(1)
 
     def actions(self, choices: Tensor, aims: Tensor) -> Any:
         """Return the flat actions that ``send`` takes: an array, or a pair of them for a Tuple."""
@@ -59,6 +67,7 @@ class Distribution:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
         self.means, self.log_std = means, log_std  # (rows, num_aims), (num_aims,)
 
+    @torch.no_grad()
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw (choices, aims)."""
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
@@ -67,14 +76,17 @@ class Distribution:
         noise = torch.empty_like(self.means).normal_(generator=generator)
         return self._stacked(chosen), self.means + self.log_std.exp() * noise
 
+    @torch.no_grad()
     def mode(self) -> tuple[Tensor, Tensor]:
         """Return the likeliest (choices, aims)."""
         return self._stacked([part.argmax(1) for part in self.log_probs]), self.means
 
     def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
         """Return the log-probability of whole actions, (rows,): the sum over their parts."""
-        deviations = (aims - self.means) / self.log_std.exp()
-        total = (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(1)
+        total = self.means.new_zeros(len(self.means))
+        if self.means.shape[1]:
+            deviations = (aims - self.means) / self.log_std.exp()
+            total = (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(1)
         for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True):
             total = total + part.gather(1, chosen[:, None]).squeeze(1)
         return total
@@ -117,13 +129,14 @@ class Leaves(nn.Module):
     def __init__(self, layout: Any) -> None:
         super().__init__()
         self.layout = layout
-        self.leaves = [(leaf.path, _space_at(layout.space, leaf.path)) for leaf in layout.leaves]
+        self.leaves = [(leaf.path, _reader(_space_at(layout.space, leaf.path))) for leaf in layout.leaves]
         row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
         self.size = self(row).shape[1]
 
     def forward(self, observations: Tensor) -> Tensor:
         nested = self.layout.unflatten(observations)
-        return torch.cat([_numbers(reduce(getitem, path, nested), space) for path, space in self.leaves], 1)
+        rows = len(observations)
+        return torch.cat([read(reduce(getitem, path, nested).reshape(rows, -1)) for path, read in self.leaves], 1)
 
 
 def network(layout: Any, hidden_size: int, num_outputs: int, gain: float) -> nn.Sequential:
@@ -162,18 +175,22 @@ def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:
     return layer
 
 
-def _numbers(leaf: Tensor, space: gymnasium.Space | None) -> Tensor:
-    """Return one leaf, (rows, …), as (rows, size) float32."""
-    columns = leaf.reshape(len(leaf), -1)
+def _reader(space: gymnasium.Space | None) -> Callable[[Tensor], Tensor]:
+    """Return what turns a leaf of this space, (rows, elements), into numbers, (rows, size) float32."""
     if isinstance(space, (Discrete, MultiDiscrete)):
         starts = np.broadcast_to(getattr(space, "start", 0), space.shape).reshape(-1).tolist()
         known = [torch.arange(start, start + n) for start, n in zip(starts, num_options(space), strict=True)]
         # Compared, not indexed: the zeros of an absent agent's row may be no option at all.
-        return torch.cat([columns[:, i, None] == values for i, values in enumerate(known)], 1).float()
-    numbers = columns.float()
+        return lambda leaf: torch.cat([leaf[:, i, None] == values for i, values in enumerate(known)], 1).float()
     if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
-        return numbers
-    return numbers.sign() * numbers.abs().log1p()  # tames counts, letters and positions without bounds alike
+        return Tensor.float
+    return _tame
+
+
+def _tame(leaf: Tensor) -> Tensor:
+    """Return counts, letters, positions without bounds, …, at a size that networks like."""
+    numbers = leaf.float()
+    return numbers.sign() * numbers.abs().log1p()
 
 
 def _space_at(space: gymnasium.Space | None, path: Iterable[Any]) -> gymnasium.Space | None:

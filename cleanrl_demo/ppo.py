@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 import time
 from collections import deque
@@ -32,6 +31,8 @@ from torch import nn
 import pufferlib
 from cleanrl_demo.policy import Policy
 from cleanrl_demo.report import Report
+
+VALUED_AT_ONCE = 4096  # rows that the critic sees at once: convolutions need memory
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
                 start_s = time.perf_counter()
                 num_steps = learn(vec, policy, config, report)
                 seconds = time.perf_counter() - start_s
+            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             episodes = evaluate(vec, policy, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
     finally:
         torch.set_num_threads(num_threads)
@@ -142,9 +144,8 @@ def learn(vec: pufferlib.VecEnv, policy: Policy, config: Config, report: Report)
     """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
     generator = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(policy.parameters(), config.learning_rate, eps=1e-5)
-    rollout = Rollout(
-        vec, policy, max(1, config.rollout_length * vec.num_envs * vec.agents_per_env // vec.agents_per_batch)
-    )
+    batch_size = vec.agents_per_batch // vec.agents_per_env
+    rollout = Rollout(vec, policy, max(1, config.rollout_length * vec.num_envs // batch_size))
     finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
     num_steps = 0
     vec.async_reset()
@@ -154,7 +155,7 @@ def learn(vec: pufferlib.VecEnv, policy: Policy, config: Config, report: Report)
             batch = vec.recv()
             rollout.receive(batch, rows)
             with torch.no_grad():
-                distribution, rollout.values[rows] = policy(rollout.observations[rows])
+                distribution = policy.distribution(rollout.observations[rows])
                 choices, aims = distribution.sample(generator)
                 rollout.log_probs[rows] = distribution.log_prob(choices, aims)
             rollout.choices[rows], rollout.aims[rows] = choices, aims
@@ -163,9 +164,10 @@ def learn(vec: pufferlib.VecEnv, policy: Policy, config: Config, report: Report)
             recent.extend(finished.in_batch(batch.infos))
 
         optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - num_steps / config.total_steps)
-        losses = update(policy, optimizer, rollout, config, generator)
-        num_steps += int(rollout.real.sum())
-        report.update(num_steps, {**losses, **charts(recent)})
+        if rollout.real.any():
+            losses = update(policy, optimizer, rollout, config, generator)
+            num_steps += int(rollout.real.sum())
+            report.update(num_steps, {**losses, **charts(recent)})
     return num_steps
 
 
@@ -173,8 +175,10 @@ def update(
     policy: Policy, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
 ) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
-    advantages = torch.from_numpy(rollout.advantages(config.gamma, config.gae_lambda))
-    returns = advantages + rollout.values
+    with torch.no_grad():
+        old_values = torch.cat([policy.values(rows) for rows in rollout.observations.split(VALUED_AT_ONCE)])
+    advantages = torch.from_numpy(rollout.advantages(old_values.numpy(), config.gamma, config.gae_lambda))
+    returns = advantages + old_values
     real = torch.from_numpy(rollout.real.nonzero()[0])
     for _ in range(config.num_epochs):
         losses = []
@@ -198,8 +202,8 @@ def update(
                 clipfrac = (ratios != bounded).float().mean()
             losses.append(torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach())
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
-    means = torch.stack(losses).mean(0).tolist() if len(real) else [math.nan] * len(names)
-    unexplained = (returns - rollout.values)[real].var() / returns[real].var()
+    means = torch.stack(losses).mean(0).tolist()
+    unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)
     return {
         **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
         "losses/explained_variance": 1 - float(unexplained),
@@ -227,7 +231,6 @@ class Rollout:
         self.choices = torch.zeros((num_rows, len(policy.nvec)), dtype=torch.int64)
         self.aims = torch.zeros((num_rows, policy.num_aims))
         self.log_probs = torch.zeros(num_rows)
-        self.values = torch.zeros(num_rows)
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
@@ -239,7 +242,7 @@ class Rollout:
     def start(self) -> None:
         """Begin anew, with the rows that still wait for their outcome in front."""
         waiting, front = torch.from_numpy(self.newest), self.batches[0]
-        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
+        for column in (self.observations, self.choices, self.aims, self.log_probs):
             column[front] = column[waiting]
         self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
         self.real[:] = False
@@ -257,11 +260,11 @@ class Rollout:
         self.newest[batch.agent_ids] = new
         self.observations.numpy()[rows] = batch.observations
 
-    def advantages(self, gamma: float, gae_lambda: float) -> np.ndarray:
-        """Return the advantage of each row, (num_rows,) float32; 0 where it is not real."""
+    def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
+        """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
         ends = (self.terminations, self.truncations)
         lines = (self.real, self.following, self.batches)
-        return advantages(self.rewards, self.values.numpy(), *ends, *lines, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, *lines, gamma, gae_lambda)
 
 
 def advantages(
@@ -305,7 +308,7 @@ def evaluate(
     while len(kept) < num_episodes:
         batch = vec.recv()
         with torch.no_grad():
-            distribution, _ = policy(torch.from_numpy(batch.observations))
+            distribution = policy.distribution(torch.from_numpy(batch.observations))
         vec.send(policy.actions(*(distribution.mode() if greedy else distribution.sample(generator))))
         for episode in finished.in_batch(batch.infos):
             if wanted[episode.env_id]:

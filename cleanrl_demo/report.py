@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 NUM_PLAIN_LINES = 10
+WIDTH_OF_NEWS = 80  # columns
 
 
 class Report:
@@ -30,9 +31,10 @@ class Report:
 
             self.writer = SummaryWriter(str(self.folder))
         if self.console.is_terminal:
+            bar = [BarColumn(bar_width=20)] if self.console.width > WIDTH_OF_NEWS + 20 else []
             self.live = Progress(
                 TextColumn("[bold]{task.description}"),
-                BarColumn(bar_width=20),
+                *bar,
                 TextColumn("{task.percentage:>3.0f}%  {task.fields[news]}"),
                 TimeRemainingColumn(compact=True),
                 TextColumn("left"),
@@ -50,7 +52,7 @@ class Report:
         if self.writer is not None:
             for name, value in {**scalars, "charts/SPS": steps_per_second}.items():
                 self.writer.add_scalar(name, value, num_steps)
-        news = f"{num_steps:,} steps  {steps_per_second:,.0f} a second"
+        news = f"{num_steps:,} steps  {steps_per_second:,.0f}/s"
         for name in ("episodic_return", "score"):
             if f"charts/{name}" in scalars:
                 news += f"  {name.removeprefix('episodic_')} {scalars[f'charts/{name}']:.2f}"

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from rich.console import Console
 
 import pufferlib
+from cleanrl_demo.plot import plot, read
 from cleanrl_demo.policy import Distribution, Policy
 from cleanrl_demo.ppo import Config, Episode, Episodes, Rollout, evaluate, summary, train
 from cleanrl_demo.report import Report
@@ -23,6 +24,10 @@ GAMMA, LAMBDA = 0.9, 0.8
 
 
 # ------------------------------------------------------------------------------------ experience and advantages
+
+
+def value_of(agent_id, t):
+    return math.sin(7 * agent_id + 3 * t)
 
 
 class Life:
@@ -76,15 +81,15 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 masks=np.array([t > 0 for _, t in whom]) & (rng.random(num_rows) < 0.8),
             )
             rollout.receive(batch, rows)
-            rollout.values[rows] = torch.from_numpy(rng.normal(size=num_rows).astype(np.float32))
-            for row, (agent_id, _) in enumerate(whom):
+            for row, (agent_id, t) in enumerate(whom):
                 life = lives[agent_id]
-                life.values.append(float(rollout.values[rows][row]))
+                life.values.append(value_of(agent_id, t))
                 life.rewards.append(float(batch.rewards[row]))
                 life.terminations.append(bool(batch.terminations[row]))
                 life.truncations.append(bool(batch.truncations[row]))
                 life.masks.append(bool(batch.masks[row]))
-        advantages = rollout.advantages(GAMMA, LAMBDA)
+        values = np.array([value_of(*row) for row in rollout.observations.tolist()], np.float32)
+        advantages = rollout.advantages(values, GAMMA, LAMBDA)
         for row in rollout.real.nonzero()[0]:
             agent_id, t = (int(number) for number in rollout.observations[row])
             assert (agent_id, t) not in used
@@ -123,9 +128,8 @@ def test_a_truncation_is_worth_its_final_observation_and_a_termination_nothing(b
         for rows in rollout.batches[1:]:
             batch = vec.recv()
             rollout.receive(batch, rows)
-            rollout.values[rows] = 10 + rollout.observations[rows, 0]
             vec.send(np.zeros(2, np.int64))
-    advantages = rollout.advantages(GAMMA, 0.0)
+    advantages = rollout.advantages(10 + rollout.observations[:, 0].numpy(), GAMMA, 0.0)
     seen = {
         (float(rollout.observations[row, 0]), *flags, round(float(advantages[row]), 3))
         for row, *flags in zip(
@@ -160,7 +164,7 @@ def test_distribution_agrees_with_torchs_own():
     torch.testing.assert_close(distribution.entropy(), entropy)
     best, centre = distribution.mode()
     assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
-    assert centre is means
+    assert centre.tolist() == means.tolist()
 
 
 def test_samples_have_the_distribution_they_are_drawn_from():
@@ -280,6 +284,44 @@ def test_learns_every_kind_of_action(action_space, bar):
     assert result.score >= bar
 
 
+class Bits(pufferlib.PufferEnv):
+    """Three agents of unequal lives; each sees a bit, and is paid for answering it while it lives."""
+
+    num_agents = 3
+    single_observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.draw()
+
+    def draw(self):
+        self.bits = self.np_random.integers(0, 2, 3)
+        self.observations[:, 0] = 2 * self.bits - 1
+        self.observations[:, 1] = [-1, 0, 1]
+
+    def step(self, actions):
+        self.rewards[:] = actions == self.bits
+        living = self.alive.copy()
+        self.terminations[:] = living & (self.np_random.random(3) < 0.3)
+        self.draw()
+        return [{"score": float(right)} if lives else {} for right, lives in zip(self.rewards, living, strict=True)]
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_learns_from_agents_that_die(backend):
+    config = Config(backend=backend, total_steps=10_000, learning_rate=2.5e-3, eval_episodes=100, runs=None)
+    result = train(config, Bits)
+    assert result.score >= 0.95
+    assert config.total_steps <= result.num_steps < config.total_steps + 32 * 32 * 3  # absent agents do not count
+
+
+def test_evaluates_continuous_actions_by_sampling():
+    config = Config(backend="serial", num_envs=4, total_steps=200, eval_episodes=5, runs=None)
+    result = train(config, lambda: Echo(spaces.Box(-4, 4, (2,), np.float32)))
+    assert len(result.episodes) == 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_solves_squared(backend):
@@ -290,6 +332,12 @@ def test_solves_squared(backend):
     assert 60_000 <= result.num_steps < 61_100
 
 
+@pytest.mark.slow
+def test_learns_minigrid():
+    config = Config(env="MiniGrid-Empty-8x8-v0", backend="multiprocessing", eval_episodes=100, runs=None)
+    assert train(config).mean_return >= 0.9
+
+
 def test_a_seed_repeats_a_run():
     config = Config(backend="serial", num_envs=4, total_steps=2_000, eval_episodes=20, runs=None)
     first, again, other = train(config), train(config), train(Config(**{**vars(config), "seed": 2}))
@@ -297,6 +345,14 @@ def test_a_seed_repeats_a_run():
     for one, two in zip(first.policy.parameters(), again.policy.parameters(), strict=True):
         assert torch.equal(one, two)
     assert first.episodes != other.episodes
+
+
+def test_the_smallest_rollout_trains():
+    """Its first batch has no outcome yet, and all others one."""
+    config = Config(backend="serial", num_envs=1, rollout_length=1, total_steps=10, eval_episodes=1, runs=None)
+    result = train(config)
+    assert result.num_steps == 10
+    assert all(weights.isfinite().all() for weights in result.policy.parameters())
 
 
 def test_training_leaves_torch_as_it_was():
@@ -363,6 +419,16 @@ def test_a_run_is_written_down_and_summed_up(tmp_path, capsys):
     told = summary(config, result)
     assert f"score {result.score:.3f}, mean return {result.mean_return:.3f} over 20 fresh episodes" in told
     assert "puffer train" in told
+
+
+def test_curves(tmp_path):
+    config = Config(backend="serial", num_envs=4, total_steps=1_000, eval_episodes=4, runs=str(tmp_path))
+    folders = [train(config).run_folder, train(Config(**{**vars(config), "seed": 2})).run_folder]
+    plot(folders, tmp_path / "new" / "curves.png")
+    assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    steps, returns = read(folders[0], "charts/episodic_return")
+    assert len(steps) == len(returns) > 1
+    assert np.all(np.diff(steps) > 0)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
