@@ -1,0 +1,45 @@
+"""The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
+
+``pack`` has the rows of nested spaces, ``lanes`` what lies between ``send`` and ``recv``: shared slots, mailboxes,
+waiting, and the workers' inner loop. Where they were not built, or the platform lacks futexes, everything runs without
+them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+__all__ = ["available", "lanes", "pack", "reason"]
+
+MODULES = ("pack", "lanes")
+
+available = False  # all of it, or none: half a compiled path is a third path to test
+reason = ""  # in words, why it is not available
+pack: Any = None
+lanes: Any = None
+
+
+def _load() -> str:
+    """Import the compiled modules; return why they are not used, "" if they are."""
+    global pack, lanes
+    wish = os.environ.get("PUFFERLIB_NATIVE", "")
+    if wish == "0":
+        return "PUFFERLIB_NATIVE=0 leaves it out"
+    if not sys.platform.startswith("linux"):
+        why = f"{sys.platform} has no futexes"
+    else:
+        try:
+            pack, lanes = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
+            return ""
+        except ImportError as error:
+            why = f"it was not built, or for another Python ({error}); pip install again, with a C compiler at hand"
+    if wish == "1":
+        raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {why}")
+    return why
+
+
+reason = _load()
+available = not reason
