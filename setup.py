@@ -5,15 +5,16 @@ Where there is no C compiler, no Cython or no Linux, the package installs withou
 """
 
 import sys
+from glob import glob
 
 from setuptools import Extension, setup
 
-MODULES = ("pack", "lanes")
+FOLDER = "pufferlib/_native"
 FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
 
 
 def extensions() -> list[Extension]:
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux") or sys.implementation.name != "cpython":
         return []
     try:
         from Cython.Build import cythonize
@@ -21,14 +22,15 @@ def extensions() -> list[Extension]:
         return []
     found = [
         Extension(
-            f"pufferlib._native.{name}",
-            [f"pufferlib/_native/{name}.pyx"],
-            include_dirs=["pufferlib/_native"],
-            depends=["pufferlib/_native/arrays.h", "pufferlib/_native/ring.h"],
+            source.removesuffix(".pyx").replace("/", "."),
+            [source],
+            include_dirs=[FOLDER],
+            depends=sorted(glob(f"{FOLDER}/*.h") + glob(f"{FOLDER}/*.pxd")),
+            libraries=["m"],
             extra_compile_args=FLAGS,
             optional=True,
         )
-        for name in MODULES
+        for source in sorted(glob(f"{FOLDER}/*.pyx"))
     ]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
     return cythonize(found, compiler_directives=directives, build_dir="build/cython")

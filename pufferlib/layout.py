@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from pufferlib import _native
 from pufferlib.errors import SpaceError
 from pufferlib.leaves import (
     Array,
@@ -24,8 +25,20 @@ from pufferlib.leaves import (
     registry,
     walk,
 )
-from pufferlib.pack import Views, Writer, compile_writer, describe
-from pufferlib.unpack import ActionPart, Cut, compile_unpack, nest, read, require, sampled, slices, whole_number
+from pufferlib.pack import Place, Views, Writer, compile_writer, describe, packing_plan
+from pufferlib.unpack import (
+    ActionPart,
+    Cut,
+    compile_unpack,
+    lone_plan,
+    nest,
+    read,
+    require,
+    sampled,
+    slices,
+    unpacking_plan,
+    whole_number,
+)
 
 __all__ = ["ActionLayout", "Layout", "Leaf", "action_layout", "observation_layout"]
 
@@ -186,6 +199,7 @@ class Layout(_Base):
     pack_into: Callable[[Any, Views], None]
     # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. The hot one: who packs
     # into the same rows again and again makes their views once. Raises SpaceError; the row's content is then undefined.
+    packer: Any  # the compiled twin of pack_into, a ``_native.pack.Packer``; None where there is no compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
         super().__init__(space, False, bounds)
@@ -214,9 +228,13 @@ class Layout(_Base):
             )
             for leaf in self.leaves
         ]
-        self._writable = [(leaf.shape, leaf.dtype, leaf.offset) for leaf in self.leaves]
-        self._writable += [((stop - start,), np.dtype(np.uint8), start) for start, stop in clears]
-        self.pack_into = compile_writer(Writer(self._tree, self._warned), len(clears))
+        places = [Place(leaf.shape, leaf.dtype, leaf.offset) for leaf in self.leaves]
+        self._writable = places + [Place((stop - start,), np.dtype(np.uint8), start) for start, stop in clears]
+        careful = Writer(self._tree, self._warned)
+        self.pack_into = compile_writer(careful, len(clears))
+        self.packer = None
+        if _native.available:
+            self.packer = _native.pack.Packer(packing_plan(careful, places), self.shape, self.dtype, gaps)
 
     def _make_flat_space(self) -> Space[Any]:
         dtypes = {leaf.dtype for leaf in self.leaves}
@@ -246,7 +264,8 @@ class Layout(_Base):
 
     def pack(self, sample: Any, row: Array) -> None:
         """Write a sample into a row, all of its bytes: ``pack_into(sample, views(row))``. Raises SpaceError."""
-        self.pack_into(sample, self.views(row))
+        if self.packer is None or not self.packer.pack(sample, row):
+            self.pack_into(sample, self.views(row))
 
     def flatten(self, sample: Any) -> Any:
         """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
@@ -293,14 +312,19 @@ class ActionLayout(_Base):
     """
 
     components: tuple[Space[Any], ...]  # the flat spaces that need an array each: one, or MultiDiscrete and Box
+    unpacker: Any  # the compiled twin of unpack, a ``_native.pack.Unpacker``; None where there is no compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
         super().__init__(space, True, bounds)
+        self.unpacker = None
         if self.is_leaf:
             (own,) = self._stored
             self.leaves = (Leaf(own.leaf.path, own.leaf.dtype, own.shape, 0),)
             self.components = (space,)
             self.flat_space = space
+            if _native.available:
+                none, nil = np.zeros(0, np.int64), np.zeros(0, np.float32)
+                self.unpacker = _native.pack.Unpacker(lone_plan(own.leaf), none, nil, nil, False, False, None)
             return
         self._parts = [ActionPart(stored) for stored in self._stored]
         ends = {False: 0, True: 0}
@@ -314,12 +338,18 @@ class ActionLayout(_Base):
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: unbounded
             self._low, self._high = (self._joined([getattr(p, b) for p in self._parts], True) for b in ("low", "high"))
         self._start, last = (self._joined([getattr(p, b) for p in self._parts], False) for b in ("low", "high"))
-        self._unpack = compile_unpack(self._tree, self._parts)
+        self._unpack = compile_unpack(self._tree, self._parts, self._start, self._low, self._high)
         discrete = spaces.MultiDiscrete(last - self._start + 1)
         box = spaces.Box(self._low, self._high, dtype=np.float32)
         kinds = {part.is_box for part in self._parts}
-        self.components = (discrete, box) if len(kinds) == 2 else (box,) if kinds == {True} else (discrete,)
+        has_choices, has_reals = kinds != {True}, True in kinds
+        self.components = (discrete,) * has_choices + (box,) * has_reals
         self.flat_space = spaces.Tuple(self.components) if len(self.components) == 2 else self.components[0]
+        if _native.available:
+            unpacking = unpacking_plan(self._tree, self._parts)
+            self.unpacker = _native.pack.Unpacker(
+                unpacking, self._start, self._low, self._high, has_choices, has_reals, self._unpack
+            )
 
     def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
         """Return one component of the values of all leaves, 1-D."""
@@ -341,15 +371,18 @@ class ActionLayout(_Base):
         Box values are cast to the leaf's dtype and clipped to its bounds, those of integer Boxes rounded first.
         Raises SpaceError for a row of another shape or kind and for NaN in an integer Box.
         """
+        action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
+        if action is not NotImplemented:
+            return action
         if isinstance(self._tree, Fixed):
             if isinstance(self._tree.space, spaces.Discrete):
                 return whole_number(row)
             return np.array(require(row, self._tree.shape, self._tree.dtype), dtype=self._tree.space.dtype)
         discrete, box = self._pair(row)
         if discrete is not None:
-            discrete = require(discrete, self._start.shape, self._start.dtype) + self._start
+            discrete = require(discrete, self._start.shape, self._start.dtype)
         if box is not None:
-            box = np.minimum(np.maximum(require(box, self._low.shape, self._low.dtype), self._low), self._high)
+            box = require(box, self._low.shape, self._low.dtype)
         return self._unpack(discrete, box)
 
     decode = unpack

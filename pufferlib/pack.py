@@ -6,7 +6,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -27,7 +27,7 @@ from pufferlib.leaves import (
     where,
 )
 
-__all__ = ["Views", "Writer", "compile_writer", "describe", "parts"]
+__all__ = ["Place", "Views", "Writer", "compile_writer", "describe", "packing_plan", "parts"]
 
 Views = Sequence[Array]
 
@@ -348,7 +348,7 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
             writes.append(f"write({constant(node)}, {name}, [{', '.join(views)}])")
             return
         writes.append(f"{views[0]}[...] = {name}")
-        if isinstance(node.space, spaces.Discrete) and node.dtype == np.int64:
+        if _is_int(node):
             ints.append(name)
         else:
             arrays.append((name, node))
@@ -373,3 +373,49 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
     exec(compile(source, f"<pack_into of {num_views} leaves>", "exec"), scope)
     pack_into: Callable[[Any, Views], None] = scope["pack_into"]
     return pack_into
+
+
+class Place(NamedTuple):
+    """Where a leaf lies in a row, in bytes from its start."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+
+def packing_plan(careful: Writer, places: Sequence[Place]) -> tuple[Any, ...]:
+    """Return what ``_native.pack.Packer`` is told of a tree, whose leaves have these places: nested tuples.
+
+    What varies in length and has elements that are more than one leaf each is written by the careful writer, into
+    arrays of its own that the packer copies.
+    """
+    remaining = iter(places)
+
+    def plan(node: Node) -> tuple[Any, ...]:
+        if isinstance(node, Record):
+            children = tuple([plan(child) for child in node.children])
+            return ("tuple", children) if node.keys is None else ("dict", node.keys, children)
+        its = [next(remaining) for _ in range(node.num_leaves)]
+        if isinstance(node, Fixed):
+            return _leaf_plan(node, its[0].offset)
+        if isinstance(node, Text):
+            data, length = its
+            return "text", data.offset, data.dtype.itemsize, data.shape[0], length.offset
+        if isinstance(node, Items) and isinstance(node.element, Fixed):
+            element, (data, length) = node.element, its
+            if node.stacked:
+                return "stack", data.offset, element.shape, element.dtype, node.max_length, length.offset
+            return "each", data.offset, _leaf_plan(element, 0), node.max_length, length.offset
+        arrays = [np.zeros(place.shape, place.dtype) for place in its]
+        return "python", lambda sample: careful.write(node, sample, arrays), arrays, [place.offset for place in its]
+
+    return plan(careful.tree)
+
+
+def _leaf_plan(leaf: Fixed, offset: int) -> tuple[Any, ...]:
+    return ("int", offset) if _is_int(leaf) else ("array", offset, leaf.shape, leaf.dtype)
+
+
+def _is_int(leaf: Fixed) -> bool:
+    """Whether samples of a leaf are integers, NumPy's or Python's, rather than arrays."""
+    return isinstance(leaf.space, spaces.Discrete) and leaf.dtype == np.int64

@@ -14,7 +14,19 @@ from pufferlib.errors import SpaceError
 from pufferlib.leaves import Array, Choice, Fixed, Graph, Items, Node, Path, Record, Stored, Text, where
 from pufferlib.pack import UTF32, describe, parts
 
-__all__ = ["ActionPart", "Cut", "compile_unpack", "nest", "read", "require", "sampled", "slices", "whole_number"]
+__all__ = [
+    "ActionPart",
+    "Cut",
+    "compile_unpack",
+    "lone_plan",
+    "nest",
+    "read",
+    "require",
+    "sampled",
+    "slices",
+    "unpacking_plan",
+    "whole_number",
+]
 
 Finish = Callable[[Fixed, Array], Any]
 
@@ -169,12 +181,16 @@ class ActionPart:
             return np.minimum(np.maximum(value.astype(self.leaf.dtype), self.low), self.high)
 
 
-def compile_unpack(tree: Node, action_parts: Sequence[ActionPart]) -> Callable[[Any, Any], Any]:
-    """Return unpack(discrete, box): the action that components hold, to which start was added and bounds applied.
+def compile_unpack(
+    tree: Node, action_parts: Sequence[ActionPart], start: Array, low: Array, high: Array
+) -> Callable[[Any, Any], Any]:
+    """Return unpack(discrete, box): the action that a row's components hold; None stands for one that rows have not.
 
-    Compiled like the writer, since it runs for every step too. What it returns may be views of the components.
+    start is added to the discrete component, (choices,) int64; the box component, (reals,) float32, is clipped to low
+    and high. Compiled like the writer, since it runs for every step too. Leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
+    scope.update(START=start, LOW=low, HIGH=high, minimum=np.minimum, maximum=np.maximum)
     remaining = iter(action_parts)
 
     def constant(value: Any) -> str:
@@ -205,11 +221,52 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart]) -> Callable[[
         return view if len(node.shape) == 1 else f"{view}.reshape({node.shape})"
 
     result = emit(tree)
-    lines = ["    ints = discrete.tolist()\n"] if "ints[" in result else []
-    source = "".join(["def unpack(discrete, box):\n", *lines, f"    return {result}\n"])
+    lines = ["def unpack(discrete, box):"]
+    if start.size:
+        lines.append("    discrete = discrete + START")
+    if low.size:
+        lines.append("    box = minimum(maximum(box, LOW), HIGH)")
+    if "ints[" in result:
+        lines.append("    ints = discrete.tolist()")
+    source = "\n".join([*lines, f"    return {result}", ""])
     exec(compile(source, f"<unpack of {len(action_parts)} leaves>", "exec"), scope)
     unpack: Callable[[Any, Any], Any] = scope["unpack"]
     return unpack
+
+
+def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any, ...]:
+    """Return what ``_native.pack.Unpacker`` is told of a tree: nested tuples."""
+    remaining = iter(action_parts)
+    plain = True
+
+    def plan(node: Node) -> tuple[Any, ...]:
+        nonlocal plain
+        if isinstance(node, Record):
+            children = tuple([plan(child) for child in node.children])
+            return ("tuple", children) if node.keys is None else ("dict", node.keys, children)
+        its = [next(remaining) for _ in range(node.num_leaves)]
+        part, start = its[0], its[0].where.start
+        dtype = np.dtype(node.space.dtype) if isinstance(node, Fixed) else None
+        if dtype is None or dtype == np.float16 or not dtype.isnative:
+            plain = False
+            return ("careful",)
+        if isinstance(node.space, spaces.Discrete):
+            return "number", start
+        kind = (
+            "choices" if not part.is_box else "wholes" if part.whole else "floats" if dtype == np.float32 else "doubles"
+        )
+        return kind, start, part.shape, dtype, part.low, part.high
+
+    planned = plan(tree)
+    return planned if plain else ("careful",)
+
+
+def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
+    """Return the same of a space that is one leaf."""
+    dtype = np.dtype(leaf.space.dtype)
+    if not isinstance(leaf.space, spaces.Discrete):
+        return "lone", 0, leaf.shape, dtype, None, None
+    return ("lone int64",) if dtype == np.int64 else ("lone item", 0, (), dtype, None, None)
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -34,7 +34,7 @@ def _load() -> str:
         try:
             pack, lanes = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
             return ""
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the latter two if only one of them was built anew
             why = f"it was not built, or for another Python ({error}); pip install again, with a C compiler at hand"
     if wish == "1":
         raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {why}")

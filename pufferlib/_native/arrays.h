@@ -1,9 +1,8 @@
 /* NumPy arrays as C sees them, without NumPy's headers: building needs nothing but a C compiler and Cython.
  *
- * The first members of an array object have been the same since NumPy 1.0, and NumPy 2 has kept them. Nobody need take
- * that on trust: `puf_arrays_agree` compares them with what an array says of itself, and a module that finds them
- * otherwise refuses to load, so that the portable path runs instead. The type object, which `puf_is_array` compares
- * with, is numpy.ndarray itself: subclasses may mean something else by their memory and go the careful way.
+ * The first members of an array object have been the same since NumPy 1.0, and NumPy 2 has kept them; so has the place
+ * of a NumPy scalar's value. Nobody need take that on trust: pack.pyx compares what is read here with what arrays and
+ * scalars say of themselves when it is imported, and refuses to load where they differ, so that the portable path runs.
  */
 #ifndef PUF_ARRAYS_H
 #define PUF_ARRAYS_H
@@ -23,19 +22,25 @@ typedef struct {
 
 enum { PUF_C_CONTIGUOUS = 0x0001, PUF_ALIGNED = 0x0100, PUF_WRITEABLE = 0x0400 };
 
+/* The type is numpy.ndarray itself: subclasses may mean something else by their memory and go the careful way. */
 static inline int puf_is_array(PyObject *object, PyObject *ndarray) { return (PyObject *)Py_TYPE(object) == ndarray; }
 static inline char *puf_data(PyObject *array) { return ((puf_array *)array)->data; }
 static inline int puf_ndim(PyObject *array) { return ((puf_array *)array)->nd; }
 static inline Py_ssize_t puf_dim(PyObject *array, int axis) { return ((puf_array *)array)->dimensions[axis]; }
-static inline Py_ssize_t puf_stride(PyObject *array, int axis) { return ((puf_array *)array)->strides[axis]; }
-static inline PyObject *puf_descr(PyObject *array) { return ((puf_array *)array)->descr; } /* borrowed */
+static inline Py_ssize_t *puf_dims(PyObject *array) { return ((puf_array *)array)->dimensions; }
+static inline Py_ssize_t *puf_strides(PyObject *array) { return ((puf_array *)array)->strides; } /* in bytes */
+static inline PyObject *puf_base(PyObject *array) { return ((puf_array *)array)->base; }         /* borrowed */
+static inline PyObject *puf_descr(PyObject *array) { return ((puf_array *)array)->descr; }       /* borrowed */
 static inline int puf_flags(PyObject *array) { return ((puf_array *)array)->flags; }
 
-/* Whether an array's memory is one plain C block: the only case that is copied without asking NumPy. */
+/* Whether an array's memory is one plain C block, which needs no more than its address and size. */
 static inline int puf_is_plain(PyObject *array)
 {
     int wanted = PUF_C_CONTIGUOUS | PUF_ALIGNED;
-    return (((puf_array *)array)->flags & wanted) == wanted;
+    return (puf_flags(array) & wanted) == wanted;
 }
+
+/* The value of a NumPy scalar of a number type, which follows the object's head. */
+static inline char *puf_scalar(PyObject *scalar) { return (char *)scalar + sizeof(PyObject); }
 
 #endif

@@ -43,8 +43,25 @@ def observation_writer(
 ) -> Callable[[Any, Array], None]:
     """Return write(observation, row) for an agent of this layout; row: a view of one row of row_space.
 
-    Rows should be few and the same ones each time, as their leaves' views are kept: a view costs more than a store.
     Raises SpaceError if the agent's flat observation does not fit.
+    """
+    write_by_views = _view_writer(layout, row_space, num_agents)
+    if layout.packer is None:
+        return write_by_views
+    same = (layout.shape, layout.dtype) == (row_space.shape, row_space.dtype)
+    pack = layout.packer.pack if same else layout.packer.pack_padded
+
+    def write(observation: Any, row: Array) -> None:
+        if not pack(observation, row):
+            write_by_views(observation, row)
+
+    return write
+
+
+def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
+    """Return the same in plain Python.
+
+    Rows should be few and the same ones each time, as their leaves' views are kept: a view costs more than a store.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):

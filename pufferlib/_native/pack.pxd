@@ -1,0 +1,53 @@
+"""What other compiled modules may use of pack.pyx, where each field is explained."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+cdef struct Node:
+    int kind
+    PyObject *key
+    Node *children
+    Py_ssize_t count, offset, nbytes, itemsize, length_offset
+    int ndim
+    Py_ssize_t *dims
+    PyObject *dtype
+    PyObject *scalar
+    PyObject *write
+    bint busy
+    char *data
+
+cdef struct Part:
+    int kind
+    PyObject *key
+    Part *children
+    Py_ssize_t count, start, itemsize
+    PyObject *shape
+    PyObject *dtype
+    double *low
+    double *high
+
+cdef class Packer:
+    cdef Node root, row
+    cdef Node *padding
+    cdef Py_ssize_t num_gaps
+    cdef readonly Py_ssize_t nbytes  # of a row
+    cdef list kept
+
+    # Write all bytes of a row and return 1; or return 0 and leave the row undefined, because something about the sample
+    # is unusual and Layout.pack_into has to take or refuse it. Raises what the sample's own code raises, other than
+    # because the sample is a bad one.
+    cdef int pack_at(self, object sample, char *row) except -1
+
+cdef class Unpacker:
+    cdef Part root
+    cdef bint has_choices, has_reals
+    cdef Py_ssize_t num_choices, num_reals
+    cdef int64_t *start
+    cdef float *low
+    cdef float *high
+    cdef object careful
+    cdef list kept
+
+    # Return the action, owned, that a row's components hold; NULL stands for one that rows have not. Of a space that is
+    # one leaf: whichever is not NULL, in the space's own dtype. Raises SpaceError for NaN in a Box of integers.
+    cdef object unpack_at(self, const char *discrete, const char *box)

@@ -1,0 +1,29 @@
+from typing import Any
+
+import numpy as np
+
+class Packer:
+    @property
+    def nbytes(self) -> int: ...
+    def __init__(
+        self,
+        plan: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        gaps: list[tuple[int, int]],
+    ) -> None: ...
+    def pack(self, sample: Any, row: np.ndarray[Any, Any]) -> bool: ...
+    def pack_padded(self, sample: Any, row: np.ndarray[Any, Any]) -> bool: ...
+
+class Unpacker:
+    def __init__(
+        self,
+        plan: tuple[Any, ...],
+        start: np.ndarray[Any, Any],
+        low: np.ndarray[Any, Any],
+        high: np.ndarray[Any, Any],
+        has_choices: bool,
+        has_reals: bool,
+        careful: Any,
+    ) -> None: ...
+    def unpack(self, row: Any) -> Any: ...

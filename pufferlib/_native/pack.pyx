@@ -1,0 +1,622 @@
+"""Nested samples to the bytes of a row, and rows of actions to nested actions: the compiled twins of two writers.
+
+``Packer`` does what ``compile_writer`` of pufferlib/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
+pufferlib/unpack.py does: the same bytes, a tenth of the time. Both take the plain case only, without ever calling into
+a sample's own code. Whatever is out of the ordinary (another dtype, a subclass, a key too many) they leave to the
+Python twin, which takes it or says what is wrong with it.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.math cimport isnan, rintf
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+import collections
+import math
+import sys
+
+import numpy
+
+__all__ = ["Packer", "Unpacker"]
+
+cdef extern from "arrays.h":
+    enum: PUF_C_CONTIGUOUS, PUF_WRITEABLE
+    bint puf_is_array(object, object ndarray)
+    char *puf_data(object)
+    int puf_ndim(object)
+    Py_ssize_t *puf_dims(object)
+    Py_ssize_t *puf_strides(object)
+    PyObject *puf_base(object)
+    PyObject *puf_descr(object)
+    int puf_flags(object)
+    bint puf_is_plain(object)
+    char *puf_scalar(object)
+
+cdef extern from "Python.h":
+    Py_UCS4 *PyUnicode_AsUCS4(object, Py_UCS4 *, Py_ssize_t, int) except NULL
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    int PyUnicode_KIND(object)
+    void *PyUnicode_DATA(object)
+
+cdef object NDARRAY = numpy.ndarray
+cdef object EMPTY = numpy.empty
+cdef object INT64 = numpy.dtype(numpy.int64)
+cdef object UINT8 = numpy.dtype(numpy.uint8)
+cdef object FLOAT32 = numpy.dtype(numpy.float32)
+cdef object INT64_SCALAR = numpy.int64
+cdef object INT32_SCALAR = numpy.int32
+cdef object ORDERED = collections.OrderedDict
+
+# What the Python twin takes as a sign that a sample is unusual.
+UNUSUAL = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+
+
+def _compare_arrays():
+    """Compare what arrays.h reads with what arrays and scalars say of themselves. Raises ImportError if they differ."""
+    base = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
+    frozen = numpy.zeros(3, numpy.int16)
+    frozen.flags.writeable = False
+    arrays = [base, base[:, ::2, 1:], base.T, base[0, 0, 0, ...], numpy.zeros((0, 5), bool), frozen, base.view(">i4")]
+    cdef Py_ssize_t i
+    for array in arrays:
+        # Pointers are compared before they are followed.
+        agree = <size_t>puf_data(array) == array.__array_interface__["data"][0] and puf_ndim(array) == array.ndim
+        agree = agree and puf_descr(array) == <PyObject *>array.dtype and puf_flags(array) == array.flags.num
+        agree = agree and puf_base(array) == (NULL if array.base is None else <PyObject *>array.base)
+        if agree:
+            agree = [puf_dims(array)[i] for i in range(array.ndim)] == list(array.shape)
+            agree = agree and [puf_strides(array)[i] for i in range(array.ndim)] == list(array.strides)
+        if not agree:
+            raise ImportError(f"arrays of numpy {numpy.__version__} lie in memory otherwise than arrays.h says")
+    for char in "?bBhHiIlLefd":
+        scalar = numpy.dtype(char).type(1)
+        ones = scalar.tobytes()
+        if type(scalar).__basicsize__ < <Py_ssize_t>sizeof(PyObject) + len(ones) or memcmp(
+            puf_scalar(scalar), <char *>ones, len(ones)
+        ):
+            raise ImportError(f"scalars of numpy {numpy.__version__} lie in memory otherwise than arrays.h says")
+
+
+_compare_arrays()
+
+
+# ---------------------------------------------------------------------------------------------------- pack
+
+cdef enum:
+    ARRAY  # dims, dtype, scalar, nbytes, offset
+    INT  # a Discrete of int64: offset
+    DICT  # count, children, each with its key
+    TUPLE  # count, children
+    TEXT  # offset, nbytes of a character (1 or 4), count of them at most, length_offset
+    STACK  # as ARRAY with one dimension more, which is what varies, nbytes of an element, count at most, length_offset
+    EACH  # one child, of which there are count at most; offset, nbytes of an element, length_offset
+    PYTHON  # write(sample) fills count children: each has data, nbytes and offset
+
+
+cdef inline bint is_like(object array, Node *node, int first):
+    """Whether it is an ndarray of the node's dtype and dimensions, of which those before first may be any."""
+    cdef int i
+    if not puf_is_array(array, NDARRAY) or puf_ndim(array) != node.ndim:
+        return False
+    cdef Py_ssize_t *dims = puf_dims(array)
+    for i in range(first, node.ndim):
+        if dims[i] != node.dims[i]:
+            return False
+    return puf_descr(array) == node.dtype or is_equal(puf_descr(array), node.dtype)
+
+
+cdef bint is_equal(PyObject *dtype, PyObject *expected):
+    """Whether two dtype objects, such as one that was unpickled, mean the same."""
+    return PyObject_RichCompareBool(<object>dtype, <object>expected, Py_EQ) == 1
+
+
+cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except -1:
+    """Copy an array that ``is_like`` a node."""
+    cdef char *source = puf_data(array)
+    cdef char *low = source
+    cdef char *high = source + node.itemsize
+    cdef Py_ssize_t extent
+    cdef int i
+    if puf_flags(array) & PUF_C_CONTIGUOUS:
+        memmove(target, source, nbytes)
+        return 1
+    for i in range(node.ndim):
+        extent = puf_strides(array)[i] * (puf_dims(array)[i] - 1)
+        low += min(extent, 0)
+        high += max(extent, 0)
+    if low < target + nbytes and target < high:  # a view of the row itself; NumPy knows in which order to copy it
+        return 0
+    copy_strided(target, source, puf_dims(array), puf_strides(array), node.ndim, node.itemsize)
+    return 1
+
+
+cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims, const Py_ssize_t *strides, int ndim,
+                        Py_ssize_t itemsize) noexcept nogil:
+    """Copy elements in C order; return the end of what was written."""
+    cdef Py_ssize_t i
+    if ndim > 1:
+        for i in range(dims[0]):
+            target = copy_strided(target, source + i * strides[0], dims + 1, strides + 1, ndim - 1, itemsize)
+    elif strides[0] == itemsize:
+        memcpy(target, source, dims[0] * itemsize)
+        target += dims[0] * itemsize
+    elif itemsize == 1:
+        for i in range(dims[0]):
+            target[i] = source[i * strides[0]]
+        target += dims[0]
+    elif itemsize == 4:
+        for i in range(dims[0]):
+            memcpy(target + 4 * i, source + i * strides[0], 4)
+        target += 4 * dims[0]
+    else:
+        for i in range(dims[0]):
+            memcpy(target, source + i * strides[0], itemsize)
+            target += itemsize
+    return target
+
+
+cdef int fill(Node *node, object sample, char *row) except -1:
+    """Write one node of a sample; return 0 if it is unusual."""
+    cdef PyObject *found
+    cdef Py_ssize_t i, count
+    if node.kind == ARRAY:
+        if is_like(sample, node, 0):
+            return copy(sample, node, node.nbytes, row + node.offset)
+        if <PyObject *>Py_TYPE(sample) == node.scalar:
+            memcpy(row + node.offset, puf_scalar(sample), node.itemsize)
+            return 1
+        return 0
+    if node.kind == INT:
+        return fill_int(sample, row + node.offset)
+    if node.kind == DICT:
+        if (type(sample) is not dict and type(sample) is not ORDERED) or PyDict_Size(sample) != node.count:
+            return 0
+        for i in range(node.count):
+            found = PyDict_GetItemWithError(sample, <object>node.children[i].key)
+            if found == NULL:
+                return 0
+            part = <object>found  # owned: to compare other keys may run code that changes the dict
+            if not fill(&node.children[i], part, row):
+                return 0
+        return 1
+    if node.kind == TEXT:
+        return fill_text(node, sample, row)
+    if node.kind == STACK:
+        if not is_like(sample, node, 1) or puf_dims(sample)[0] > node.count:
+            return 0
+        count = puf_dims(sample)[0]
+        return copy(sample, node, count * node.nbytes, row + node.offset) and finish(node, count, row)
+    if node.kind == PYTHON:
+        return fill_by_python(node, sample, row)
+    if type(sample) is list:
+        sample = tuple(sample)  # which nobody can shorten meanwhile
+    if type(sample) is not tuple:
+        return 0
+    count = PyTuple_GET_SIZE(sample)
+    if node.kind == TUPLE:
+        if count != node.count:
+            return 0
+        for i in range(count):
+            if not fill(&node.children[i], <object>PyTuple_GET_ITEM(sample, i), row):
+                return 0
+        return 1
+    if count > node.count:
+        return 0
+    for i in range(count):
+        if not fill(node.children, <object>PyTuple_GET_ITEM(sample, i), row + node.offset + i * node.nbytes):
+            return 0
+    return finish(node, count, row)
+
+
+cdef inline int fill_int(object sample, char *target) except -1:
+    cdef int64_t value
+    cdef int overflow
+    if type(sample) is INT64_SCALAR:
+        value = (<int64_t *>puf_scalar(sample))[0]
+    elif type(sample) is int:
+        value = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        if overflow:
+            return 0
+    elif type(sample) is INT32_SCALAR:
+        value = (<int32_t *>puf_scalar(sample))[0]
+    else:
+        return 0
+    memcpy(target, &value, 8)
+    return 1
+
+
+cdef inline int finish(Node *node, int64_t count, char *row):
+    """Clear the room behind the elements of something that varies in length, and store their number."""
+    memset(row + node.offset + count * node.nbytes, 0, (node.count - count) * node.nbytes)
+    memcpy(row + node.length_offset, &count, 8)
+    return 1
+
+
+cdef int fill_text(Node *node, object sample, char *row) except -1:
+    cdef Py_ssize_t size
+    if type(sample) is not str:
+        return 0
+    size = PyUnicode_GET_LENGTH(sample)
+    if size > node.count:
+        return 0
+    if node.nbytes == 4:
+        if size:
+            PyUnicode_AsUCS4(sample, <Py_UCS4 *>(row + node.offset), size, 0)
+    elif PyUnicode_KIND(sample) == 1:
+        memcpy(row + node.offset, PyUnicode_DATA(sample), size)
+    else:
+        return 0
+    return finish(node, size, row)
+
+
+cdef int fill_by_python(Node *node, object sample, char *row) except -1:
+    """Let Python write into arrays of the node's own, and copy them."""
+    cdef Py_ssize_t i
+    if node.busy:  # the sample's own code, or another thread, packs here too; the arrays are taken
+        return 0
+    node.busy = True
+    try:
+        (<object>node.write)(sample)
+        for i in range(node.count):
+            memcpy(row + node.children[i].offset, node.children[i].data, node.children[i].nbytes)
+    finally:
+        node.busy = False
+    return 1
+
+
+@cython.no_gc_clear  # nodes point to what is kept
+cdef class Packer:
+    """Writes samples into rows. Made by ``Layout``, from what ``packing_plan`` says of its tree.
+
+    shape, dtype: of a row. gaps: (start, stop) in bytes of what is padding. One thread at a time: the one with the GIL.
+    """
+
+    def __cinit__(self, plan, tuple shape, dtype, gaps):
+        self.kept = []
+        build(&self.root, plan, self.kept)
+        build(&self.row, ("array", 0, shape, dtype), self.kept)
+        self.nbytes = self.row.nbytes
+        self.num_gaps = len(gaps)
+        self.padding = <Node *>allocate(self.num_gaps, sizeof(Node))
+        for i, (start, stop) in enumerate(gaps):
+            self.padding[i].offset, self.padding[i].nbytes = start, stop - start
+
+    def __dealloc__(self):
+        free_node(&self.root)
+        free_node(&self.row)
+        PyMem_Free(self.padding)
+
+    cdef int pack_at(self, object sample, char *row) except -1:
+        cdef Py_ssize_t i
+        for i in range(self.num_gaps):
+            memset(row + self.padding[i].offset, 0, self.padding[i].nbytes)
+        try:
+            return fill(&self.root, sample, row)
+        except UNUSUAL:
+            return 0
+
+    def pack(self, sample, row):
+        """Write a sample into a row of the layout's shape and dtype; return False where the careful way is needed."""
+        if not is_like(row, &self.row, 0) or not is_open(row):
+            return False
+        return self.pack_at(sample, puf_data(row)) == 1
+
+    def pack_padded(self, sample, row):
+        """Do the same in a 1-D row that may be longer, of the layout's dtype or of uint8; zeros follow the sample."""
+        cdef Py_ssize_t nbytes
+        if not puf_is_array(row, NDARRAY) or puf_ndim(row) != 1 or not is_open(row):
+            return False
+        nbytes = puf_dims(row)[0]
+        if puf_descr(row) == self.row.dtype:
+            nbytes *= self.row.itemsize
+        elif puf_descr(row) != <PyObject *>UINT8:
+            return False
+        if nbytes < self.nbytes or not self.pack_at(sample, puf_data(row)):
+            return False
+        memset(puf_data(row) + self.nbytes, 0, nbytes - self.nbytes)
+        return True
+
+
+cdef inline bint is_open(object row):
+    """Whether a row can be written as one block."""
+    cdef int wanted = PUF_C_CONTIGUOUS | PUF_WRITEABLE
+    return puf_flags(row) & wanted == wanted
+
+
+cdef int build(Node *node, tuple plan, list kept) except -1:
+    """Make a node of its plan; what it points to is kept in a list."""
+    what = plan[0]
+    if what == "int":
+        node.kind = INT
+        node.offset, node.nbytes = plan[1], 8
+    elif what == "array":
+        node.kind = ARRAY
+        _, node.offset, shape, dtype = plan
+        build_array(node, shape, dtype, kept)
+    elif what == "dict":
+        node.kind = DICT
+        build_children(node, plan[2], kept)
+        for i, key in enumerate(plan[1]):
+            # One object with the literal in a program, so that finding it is comparing addresses.
+            node.children[i].key = keep(sys.intern(key) if type(key) is str else key, kept)
+    elif what == "tuple":
+        node.kind = TUPLE
+        build_children(node, plan[1], kept)
+    elif what == "text":
+        node.kind = TEXT
+        _, node.offset, node.nbytes, node.count, node.length_offset = plan
+    elif what == "stack":
+        node.kind = STACK
+        _, node.offset, shape, dtype, node.count, node.length_offset = plan
+        build_array(node, (1, *shape), dtype, kept)
+    elif what == "each":
+        node.kind = EACH
+        build_children(node, (plan[2],), kept)
+        _, node.offset, _, node.count, node.length_offset = plan
+        node.nbytes = node.children.nbytes
+    else:
+        node.kind = PYTHON
+        _, write, arrays, offsets = plan
+        node.write = keep(write, kept)
+        node.count = len(arrays)
+        node.children = <Node *>allocate(node.count, sizeof(Node))
+        for i, (array, offset) in enumerate(zip(arrays, offsets)):
+            keep(array, kept)
+            node.children[i].offset, node.children[i].nbytes = offset, array.nbytes
+            node.children[i].data = puf_data(array)
+    return 0
+
+
+cdef int build_children(Node *node, tuple plans, list kept) except -1:
+    node.count = len(plans)
+    node.children = <Node *>allocate(node.count, sizeof(Node))
+    for i, plan in enumerate(plans):
+        build(&node.children[i], plan, kept)
+    return 0
+
+
+cdef int build_array(Node *node, tuple shape, dtype, list kept) except -1:
+    """Say which arrays a node takes."""
+    node.dims = <Py_ssize_t *>allocate(len(shape), sizeof(Py_ssize_t))
+    node.ndim = len(shape)
+    node.nbytes = node.itemsize = dtype.itemsize
+    for i, size in enumerate(shape):
+        node.dims[i] = size
+        node.nbytes *= size
+    node.dtype = keep(dtype, kept)
+    node.scalar = NULL if shape else keep(dtype.type, kept)
+    return 0
+
+
+cdef PyObject *keep(thing, list kept):
+    """Return a pointer to something that lives as long as the list."""
+    kept.append(thing)
+    return <PyObject *>thing
+
+
+cdef void *allocate(Py_ssize_t count, size_t size) except NULL:
+    """Return zeroed memory for at least one of them."""
+    cdef void *memory = PyMem_Calloc(max(count, 1), size)
+    if memory == NULL:
+        raise MemoryError
+    return memory
+
+
+cdef void free_node(Node *node) noexcept:
+    cdef Py_ssize_t i
+    if node.children != NULL:
+        for i in range(1 if node.kind == EACH else node.count):
+            free_node(&node.children[i])
+        PyMem_Free(node.children)
+    PyMem_Free(node.dims)
+
+
+# -------------------------------------------------------------------------------------------------- unpack
+
+cdef enum:
+    NUMBER  # a Discrete: the element at start, as a Python int
+    CHOICES  # count elements of the discrete component from start, as an array of shape and dtype
+    FLOATS  # count elements of the box component likewise, clipped
+    DOUBLES  # and clipped to low and high as well, which float32 may not hold exactly
+    WHOLES  # and rounded
+    MAPPING  # count, children, each with its key
+    SEQUENCE  # count, children
+    LONE  # a space that is one leaf: count bytes, given as they are
+    LONE_INT64, LONE_ITEM  # if it is a Discrete: a Python int
+    CAREFUL  # what only the Python twin can read
+
+cdef dict KINDS = {
+    "number": NUMBER, "choices": CHOICES, "floats": FLOATS, "doubles": DOUBLES, "wholes": WHOLES, "dict": MAPPING,
+    "tuple": SEQUENCE, "lone": LONE, "lone int64": LONE_INT64, "lone item": LONE_ITEM, "careful": CAREFUL,
+}
+
+
+class _NotANumber(Exception):
+    """A Box of integers is given NaN."""
+
+
+@cython.no_gc_clear  # parts point to what is kept
+cdef class Unpacker:
+    """Reads actions from rows. Made by ``ActionLayout``, from what ``unpacking_plan`` says of its tree.
+
+    start: int64, (choices,), what is added to the discrete component. low, high: float32, (reals,), what the box
+    component is clipped to. has_choices, has_reals: whether rows have these components. careful(discrete, box): the
+    Python twin, which takes None for the one that rows have not.
+    """
+
+    def __cinit__(self, plan, start, low, high, bint has_choices, bint has_reals, careful):
+        self.kept = [start, low, high]
+        self.start = <int64_t *>puf_data(start)
+        self.low, self.high = <float *>puf_data(low), <float *>puf_data(high)
+        self.num_choices, self.num_reals = len(start), len(low)
+        self.has_choices, self.has_reals = has_choices, has_reals
+        self.careful = careful
+        build_part(&self.root, plan, self.kept)
+
+    def __dealloc__(self):
+        free_part(&self.root)
+
+    cdef object unpack_at(self, const char *discrete, const char *box):
+        if self.root.kind == LONE_INT64:
+            return (<const int64_t *>(box if discrete == NULL else discrete))[0]
+        if self.root.kind == LONE or self.root.kind == LONE_ITEM:
+            action = EMPTY(<object>self.root.shape, <object>self.root.dtype)
+            memcpy(puf_data(action), box if discrete == NULL else discrete, self.root.count)
+            return action.item() if self.root.kind == LONE_ITEM else action
+        if self.root.kind != CAREFUL:
+            try:
+                return read(self, &self.root, <const int64_t *>discrete, <const float *>box)
+            except _NotANumber:
+                pass  # the Python twin knows what to say
+        return self.careful(
+            block(discrete, self.num_choices, INT64) if self.has_choices else None,
+            block(box, self.num_reals, FLOAT32) if self.has_reals else None,
+        )
+
+    def unpack(self, row):
+        """Return the action in a flat row (an array or a pair of them); NotImplemented where the careful way is needed.
+
+        Of a space that is one leaf that is always so: whatever NumPy can make an array of may be a row of it.
+        """
+        cdef const char *discrete = NULL
+        cdef const char *box = NULL
+        if not self.has_choices and not self.has_reals:
+            return NotImplemented
+        if self.has_choices and self.has_reals:
+            if type(row) is not tuple or PyTuple_GET_SIZE(row) != 2:
+                return NotImplemented
+            discrete = data_of(<object>PyTuple_GET_ITEM(row, 0), self.num_choices, INT64)
+            box = data_of(<object>PyTuple_GET_ITEM(row, 1), self.num_reals, FLOAT32)
+        elif self.has_choices:
+            discrete = data_of(row, self.num_choices, INT64)
+        else:
+            box = data_of(row, self.num_reals, FLOAT32)
+        if (self.has_choices and discrete == NULL) or (self.has_reals and box == NULL):
+            return NotImplemented
+        return self.unpack_at(discrete, box)
+
+
+cdef inline const char *data_of(object component, Py_ssize_t size, object dtype):
+    """Return where a component's elements lie, NULL if they are not plain ones."""
+    if not puf_is_array(component, NDARRAY) or puf_ndim(component) != 1 or puf_dims(component)[0] != size:
+        return NULL
+    if puf_descr(component) != <PyObject *>dtype or not puf_is_plain(component):
+        return NULL
+    return puf_data(component)
+
+
+cdef object block(const char *data, Py_ssize_t size, object dtype):
+    """Return a copy of a component as an array."""
+    array = EMPTY(size, dtype)
+    memcpy(puf_data(array), data, size * dtype.itemsize)
+    return array
+
+
+cdef object read(Unpacker its, Part *part, const int64_t *discrete, const float *box):
+    """Return one part of an action."""
+    cdef Py_ssize_t i
+    if part.kind == NUMBER:
+        return sum_of(discrete[part.start], its.start[part.start])
+    if part.kind == MAPPING:
+        action = {}
+        for i in range(part.count):
+            action[<object>part.children[i].key] = read(its, &part.children[i], discrete, box)
+        return action
+    if part.kind == SEQUENCE:
+        return tuple([read(its, &part.children[i], discrete, box) for i in range(part.count)])
+    array = EMPTY(<object>part.shape, <object>part.dtype)
+    if part.kind == CHOICES:
+        read_choices(part, discrete + part.start, its.start + part.start, puf_data(array))
+    else:
+        read_reals(part, box + part.start, its.low + part.start, its.high + part.start, puf_data(array))
+    return array
+
+
+cdef void read_choices(Part *part, const int64_t *values, const int64_t *start, char *target) noexcept:
+    cdef Py_ssize_t i
+    for i in range(part.count):
+        store(target + i * part.itemsize, part.itemsize, sum_of(values[i], start[i]))
+
+
+cdef int read_reals(Part *part, const float *values, const float *low, const float *high, char *target) except -1:
+    cdef Py_ssize_t i
+    cdef float value
+    cdef double wide
+    for i in range(part.count):
+        # What equals its bound becomes the bound, and NaN remains, as with NumPy's maximum and minimum.
+        value = low[i] if values[i] <= low[i] else values[i]
+        value = high[i] if value >= high[i] else value
+        if part.kind == FLOATS:
+            (<float *>target)[i] = value
+        elif part.kind == DOUBLES:
+            wide = part.low[i] if value <= part.low[i] else <double>value
+            (<double *>target)[i] = part.high[i] if wide >= part.high[i] else wide
+        elif isnan(value):
+            raise _NotANumber
+        else:
+            store(target + i * part.itemsize, part.itemsize, <int64_t>rintf(value))
+    return 0
+
+
+cdef inline int64_t sum_of(int64_t value, int64_t start) noexcept:
+    """Add, and wrap around as NumPy does."""
+    return <int64_t>(<uint64_t>value + <uint64_t>start)
+
+
+cdef inline void store(char *target, Py_ssize_t itemsize, int64_t value) noexcept:
+    """Store an integer in so many bytes, cut to them as by a cast."""
+    cdef int32_t four = <int32_t>value
+    cdef int16_t two = <int16_t>value
+    if itemsize == 8:
+        memcpy(target, &value, 8)
+    elif itemsize == 4:
+        memcpy(target, &four, 4)
+    elif itemsize == 2:
+        memcpy(target, &two, 2)
+    else:
+        target[0] = <char>value
+
+
+cdef int build_part(Part *part, tuple plan, list kept) except -1:
+    """Make a part of its plan; what it points to is kept in a list."""
+    part.kind = KINDS[plan[0]]
+    if part.kind == MAPPING:
+        build_parts(part, plan[2], kept)
+        for i, key in enumerate(plan[1]):
+            part.children[i].key = keep(key, kept)
+    elif part.kind == SEQUENCE:
+        build_parts(part, plan[1], kept)
+    elif part.kind == NUMBER:
+        part.start = plan[1]
+    elif part.kind != CAREFUL and part.kind != LONE_INT64:
+        _, part.start, shape, dtype, low, high = plan
+        part.shape, part.dtype, part.itemsize = keep(shape, kept), keep(dtype, kept), dtype.itemsize
+        part.count = math.prod(shape) * (1 if part.kind != LONE and part.kind != LONE_ITEM else part.itemsize)
+        if part.kind == DOUBLES:
+            part.low, part.high = doubles(low, kept), doubles(high, kept)
+    return 0
+
+
+cdef int build_parts(Part *part, tuple plans, list kept) except -1:
+    part.count = len(plans)
+    part.children = <Part *>allocate(part.count, sizeof(Part))
+    for i, plan in enumerate(plans):
+        build_part(&part.children[i], plan, kept)
+    return 0
+
+
+cdef double *doubles(array, list kept) except NULL:
+    return <double *>puf_data(<object>keep(numpy.ascontiguousarray(array, numpy.float64), kept))
+
+
+cdef void free_part(Part *part) noexcept:
+    cdef Py_ssize_t i
+    if part.children != NULL:
+        for i in range(part.count):
+            free_part(&part.children[i])
+        PyMem_Free(part.children)
