@@ -1,4 +1,4 @@
-"""Telemetry, the writing side: where the time of a VecEnv goes, noted for less than a hundredth of it.
+"""Telemetry: where the time of a VecEnv goes, noted for about a hundredth of it. ``stats`` reads what is noted here.
 
 Arrays that workers and the parent write to, each cell by one writer only, so that none needs a lock. They only ever
 grow (but for the maxima): whoever reads them keeps what they were at the beginning of a period, and subtracts.
@@ -15,8 +15,10 @@ grow (but for the maxima): whoever reads them keeps what they were at the beginn
 ``block_times``: int64 (num_blocks, 2): monotonic ns of the [DEPARTED] first departure for, or claim of, a block, and of
     its [COMPLETED] completion. Of the compiled path only; num_blocks is 0 elsewhere.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
-    [THOUGHT] seconds from recv's return to the next call of it (the learner, and send), [FILL_NUM, FILL_SUM, FILL_MAX]
-    how many blocks, and their seconds from departure to completion.
+    [SEND] seconds inside send and async_reset (which on the serial backend step and reset), [THOUGHT] seconds from
+    recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] how
+    many blocks, and their seconds from departure to completion. What comes before the first recv of a period and
+    after the last one does not count.
 
 **Which steps are timed.** A step is timed, and with k = floor(100 · cost / duration), at most 1,000, a random number
 of 0 to 2k of the next steps are not, where cost is what timing one step costs: so a hundredth of the time goes into
@@ -29,17 +31,22 @@ timed, with weight 1.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["NUM_BUCKETS", "Stopwatch", "bucket_of", "parent_times", "shared_arrays"]
+__all__ = ["NUM_BUCKETS", "Recorded", "Recording", "Stopwatch", "bucket_edges", "bucket_of", "shared_arrays"]
 
 STEP, RESET = 0, 1
 WEIGHT, SUM, SQUARES, MAX = 0, 1, 2, 3
 BUSY, WAITED = 0, 1
 DEPARTED, COMPLETED = 0, 1
-NUM_RECV, RECV, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX = range(6)
+NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX = range(7)
 
 NUM_BUCKETS = 128
 MOST_LEFT_OUT = 1000
@@ -61,16 +68,17 @@ def shared_arrays(
     }
 
 
-def parent_times() -> Array:
-    """Return the parent's own array, all zero."""
-    return np.zeros(8)
-
-
 def bucket_of(ns: int) -> int:
     """Return the bucket of the histogram for a duration."""
     ns = max(1, ns)
     octave = ns.bit_length() - 1
     return min(4 * octave + ((ns << 2 >> octave) & 3), NUM_BUCKETS - 1)
+
+
+def bucket_edges() -> Array:
+    """Return the lower edges of the histogram's buckets, and the upper one of the last, in seconds: (129,)."""
+    octave, quarter = np.divmod(np.arange(NUM_BUCKETS + 1), 4)
+    return np.asarray(2.0**octave * (1 + quarter / 4) * 1e-9)
 
 
 class Stopwatch:
@@ -128,3 +136,89 @@ class Stopwatch:
         times[place + SQUARES] += total * seconds
         if seconds > times[place + MAX]:
             times[place + MAX] = seconds
+
+
+class Recorded(NamedTuple):
+    """What was noted in a period; the arrays are those of this module, copied, without what was there before it.
+
+    worker_cpu_s, worker_queued_s: (num_workers,), seconds that each worker's main thread had a core, and that it waited
+        for one; NaN where that is not known. parent_cpu_s: CPU seconds of the thread that asks.
+    """
+
+    times: Array
+    histogram: Array
+    worker_times: Array
+    parent_times: Array
+    worker_cpu_s: Array
+    worker_queued_s: Array
+    parent_cpu_s: float
+
+
+class Recording:
+    """The parent's side: all arrays, and what they were when the period began.
+
+    arrays: those of ``shared_arrays``, by name. pids: returns the process of each worker, 0 where it has none of its
+    own. ``parent_times`` is there to be written to.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:
+        self.arrays = arrays
+        self.parent_times: Array = np.zeros(8)
+        self._pids = pids
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a new period."""
+        self._before = self._now()
+        self._cpu_before = {pid: cpu_times(pid) for pid in self._pids() if pid}
+        self.parent_times[FILL_MAX] = 0.0
+
+    def take(self) -> Recorded:
+        """Return what was noted since the period began."""
+        now, before = self._now(), self._before
+        times = now.times - before.times
+        # Maxima only ever grow. One that has not is of an earlier period, and the histogram tells about this one.
+        histogram = now.histogram - before.histogram
+        grown = now.times[..., MAX] > before.times[..., MAX]
+        top = bucket_edges()[np.where(histogram.any(1), NUM_BUCKETS - np.argmax(histogram[:, ::-1] > 0, 1), 0)]
+        known = np.where(histogram.any(1), np.minimum(top, now.times[:, STEP, MAX]), 0.0)
+        times[:, STEP, MAX] = np.where(grown[:, STEP], now.times[:, STEP, MAX], known)
+        resets = times[:, RESET, WEIGHT]
+        most = np.minimum(now.times[:, RESET, MAX], np.sqrt(np.maximum(times[:, RESET, SQUARES], 0)))
+        times[:, RESET, MAX] = np.where(grown[:, RESET], now.times[:, RESET, MAX], np.where(resets > 0, most, 0.0))
+        parent_times = now.parent_times - before.parent_times
+        parent_times[FILL_MAX] = now.parent_times[FILL_MAX]
+        cpu = []
+        for pid in self._pids():
+            new, old = cpu_times(pid) if pid else (math.nan, math.nan), self._cpu_before.get(pid, (0.0, 0.0))
+            cpu.append((new[0] - old[0], new[1] - old[1]))
+        worker_cpu, worker_queued = np.array(cpu, np.float64).reshape(-1, 2).T
+        return Recorded(
+            times,
+            histogram,
+            now.worker_times - before.worker_times,
+            parent_times,
+            worker_cpu,
+            worker_queued,
+            now.parent_cpu_s - before.parent_cpu_s,
+        )
+
+    def _now(self) -> Recorded:
+        arrays, none = self.arrays, np.zeros(0)
+        return Recorded(
+            arrays["times"].copy(),
+            arrays["histogram"].copy(),
+            arrays["worker_times"].copy(),
+            self.parent_times.copy(),
+            none,
+            none,
+            time.thread_time(),
+        )
+
+
+def cpu_times(pid: int) -> tuple[float, float]:
+    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if not known."""
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or this is not Linux
+        had, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+        return int(had) * 1e-9, int(waited) * 1e-9
+    return math.nan, math.nan

@@ -1,0 +1,478 @@
+"""Telemetry: what is noted is true and cheap, what is read from it too, and what it foretells comes true."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pufferlib
+from pufferlib.errors import CallError, MissingExtra
+from pufferlib.vectorization.foresight import Arrangement, Load, steps_per_s
+from pufferlib.vectorization.stats import Stats, seconds_text
+from pufferlib.vectorization.telemetry import (
+    BUSY,
+    FILL_MAX,
+    FILL_NUM,
+    FILL_SUM,
+    MAX,
+    NUM_BUCKETS,
+    NUM_RECV,
+    PORTABLE_COST_S,
+    RECV,
+    RESET,
+    SEND,
+    SQUARES,
+    STEP,
+    SUM,
+    THOUGHT,
+    WAITED,
+    WEIGHT,
+    Recording,
+    Stopwatch,
+    bucket_edges,
+    bucket_of,
+    shared_arrays,
+)
+
+
+def arrays(num_envs: int, num_workers: int = 1) -> dict[str, Any]:
+    return {name: np.zeros(*what) for name, what in shared_arrays(num_envs, num_workers).items()}
+
+
+def timed(durations: Any, cost_s: float = PORTABLE_COST_S) -> tuple[dict[str, Any], int]:
+    """What a stopwatch notes of these steps, (num_envs, num_steps) seconds, and how many it has timed."""
+    noted, samples = arrays(len(durations)), 0
+    stopwatch = Stopwatch(noted["times"], noted["histogram"], cost_s)
+    for env_id, row in enumerate(durations.tolist()):
+        for seconds in row:
+            if stopwatch.due(env_id):
+                stopwatch.record(env_id, seconds)
+                samples += 1
+    return noted, samples
+
+
+# ------------------------------------------------------------------------------------------------ noting
+
+
+@given(st.integers(1, 1 << 40))
+def test_a_duration_lies_between_the_edges_of_its_bucket(ns: int) -> None:
+    bucket, edges = bucket_of(ns), bucket_edges() * 1e9
+    assert edges[bucket] <= ns * (1 + 1e-12)
+    assert ns < edges[bucket + 1] * (1 + 1e-12) or bucket == NUM_BUCKETS - 1
+
+
+def test_buckets_are_a_quarter_of_an_octave() -> None:
+    edges = bucket_edges()
+    assert edges.shape == (NUM_BUCKETS + 1,)
+    assert edges[0] == 1e-9 and np.all(np.diff(edges) > 0)
+    np.testing.assert_allclose(edges[4:] / edges[:-4], 2)
+    assert bucket_of(0) == 0
+
+
+def test_steps_that_are_long_are_all_timed() -> None:
+    durations = np.random.default_rng(0).uniform(101 * PORTABLE_COST_S, 1, (3, 200))
+    noted, samples = timed(durations)
+    assert samples == durations.size
+    times = noted["times"][:, STEP]
+    np.testing.assert_allclose(times[:, WEIGHT], 200)
+    np.testing.assert_allclose(times[:, SUM], durations.sum(1))
+    np.testing.assert_allclose(times[:, SQUARES], (durations**2).sum(1))
+    np.testing.assert_array_equal(times[:, MAX], durations.max(1))
+    assert noted["histogram"].sum(1).tolist() == [200, 200, 200]
+    assert not noted["times"][:, RESET].any()
+
+
+@pytest.mark.parametrize("mean_s", [0.2e-6, 1e-6, 10e-6, 100e-6])
+def test_timing_takes_about_a_hundredth_of_the_time(mean_s: float) -> None:
+    durations = np.random.default_rng(0).exponential(mean_s, (1, 100_000))
+    _, samples = timed(durations)
+    assert samples * PORTABLE_COST_S < 0.015 * durations.sum()
+    assert samples > 80
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator, shape: np.where(generator.random(shape) < 0.1, 1e-3, 1e-6),  # one in ten slow
+        lambda generator, shape: np.where(np.arange(shape[1]) % 10 == 0, 1e-4, 2e-6) * np.ones(shape),  # every tenth
+        lambda generator, shape: generator.exponential(5e-6, shape),
+    ],
+)
+def test_fast_steps_do_not_outweigh_slow_ones(draw: Callable[..., Any]) -> None:
+    durations = draw(np.random.default_rng(1), (4, 100_000))
+    noted, samples = timed(durations)
+    times = noted["times"][:, STEP].sum(0)
+    assert samples < durations.size / 5
+    assert times[WEIGHT] == pytest.approx(durations.size, rel=0.05)
+    assert times[SUM] / times[WEIGHT] == pytest.approx(durations.mean(), rel=0.15)
+    std = math.sqrt(times[SQUARES] / times[WEIGHT] - (times[SUM] / times[WEIGHT]) ** 2)
+    assert std == pytest.approx(durations.std(), rel=0.1)
+
+
+def test_resets_are_all_timed_apart_from_steps() -> None:
+    noted = arrays(2)
+    stopwatch = Stopwatch(noted["times"], noted["histogram"])
+    stopwatch.record_reset(1, 0.5)
+    stopwatch.record_reset(1, 0.25)
+    assert noted["times"][1, RESET].tolist() == [2, 0.75, 0.3125, 0.5]
+    assert not noted["times"][:, STEP].any() and not noted["histogram"].any()
+
+
+def test_a_period_begins_where_the_last_one_ended() -> None:
+    noted = arrays(1)
+    stopwatch = Stopwatch(noted["times"], noted["histogram"])
+    recording = Recording(noted, lambda: [os.getpid()])
+    for seconds in (0.1, 0.4, 0.2):
+        stopwatch.record(0, seconds)
+        stopwatch.record_reset(0, 2 * seconds)
+    recording.parent_times[FILL_MAX] = 7.0
+    recording.parent_times[NUM_RECV] = 3
+    assert recording.take().times[0, :, MAX].tolist() == [0.4, 0.8]
+    recording.begin()
+    stopwatch.record(0, 0.3)
+    stopwatch.record_reset(0, 0.6)
+    recording.parent_times[NUM_RECV] = 5
+    taken = recording.take()
+    assert taken.times[0, STEP, :MAX].tolist() == pytest.approx([1, 0.3, 0.09])
+    assert 0.3 <= taken.times[0, STEP, MAX] <= 0.3 * 1.25  # an earlier period's was longer: the bucket tells
+    assert taken.times[0, RESET, MAX] == pytest.approx(0.6)
+    assert taken.histogram.sum() == 1
+    assert (taken.parent_times[NUM_RECV], taken.parent_times[FILL_MAX]) == (2, 0)
+    stopwatch.record(0, 0.5)
+    assert recording.take().times[0, STEP, MAX] == 0.5
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not tell")
+def test_cpu_time_is_told_from_sleep() -> None:
+    recording = Recording(arrays(1, 2), lambda: [os.getpid(), 0])
+    start = time.thread_time()
+    while time.thread_time() < start + 0.05:
+        pass
+    time.sleep(0.05)
+    taken = recording.take()
+    assert taken.worker_cpu_s[0] == pytest.approx(0.05, abs=0.02)
+    assert taken.parent_cpu_s == pytest.approx(0.05, abs=0.02)
+    assert math.isnan(taken.worker_cpu_s[1])
+
+
+# ----------------------------------------------------------------------------------------------- reading
+
+
+def stats_of(
+    durations: Any,
+    *,
+    steps_per_s: float,
+    cpu: float = 0.0,
+    thinks: float = 0.0,
+    plan: tuple[str, int, int, int] | None = None,
+    cores: int = 2,
+    resets: tuple[float, ...] = (),
+) -> Stats:
+    """Stats as if these steps, (num_envs, num_steps) seconds, had been played at this speed."""
+    noted, _ = timed(np.asarray(durations), cost_s=1e-12)
+    num_envs = len(durations)
+    backend, num_envs, num_workers, batch_size = plan or ("multiprocessing", num_envs, num_envs, num_envs)
+    noted["worker_times"] = np.zeros((num_workers, 8))
+    recording = Recording(
+        noted | {key: np.zeros_like(value) for key, value in noted.items()}, lambda: [0] * num_workers
+    )
+    recording.arrays = noted
+    stopwatch = Stopwatch(noted["times"], noted["histogram"])
+    for seconds in resets:
+        stopwatch.record_reset(0, seconds)
+    taken = recording.take()
+    num_batches = np.size(durations) // batch_size
+    period = num_batches * batch_size / steps_per_s
+    busy = np.sum(durations) / num_workers
+    taken.worker_times[:, BUSY], taken.worker_times[:, WAITED] = busy, max(0.0, period - busy)
+    taken.parent_times[[NUM_RECV, RECV, SEND, THOUGHT]] = (
+        num_batches,
+        (0.9 - 0.9 * thinks) * period,
+        (0.1 - 0.1 * thinks) * period,
+        thinks * period,
+    )
+    taken.parent_times[[FILL_NUM, FILL_SUM, FILL_MAX]] = num_batches, num_batches * 0.25, 0.5
+    taken = taken._replace(
+        worker_cpu_s=np.full(num_workers, cpu * busy + 30e-6 * num_batches),
+        worker_queued_s=np.zeros(num_workers),
+        parent_cpu_s=thinks * period + (cpu * busy if backend == "serial" else 0.0),
+    )
+    return Stats.of(
+        taken, backend=backend, num_envs=num_envs, num_workers=num_workers, batch_size=batch_size, cores=cores
+    )
+
+
+def harmonic(count: int) -> float:
+    return sum(1 / number for number in range(1, count + 1))
+
+
+def test_figures_are_those_of_the_steps() -> None:
+    generator = np.random.default_rng(0)
+    durations = generator.lognormal(-5, 0.5, (6, 2000)) * np.array([1, 1, 1, 1, 2, 3])[:, None]
+    stats = stats_of(durations, steps_per_s=100.0, thinks=0.25, cpu=0.5, resets=(0.5, 1.5))
+    assert stats.step.num == durations.size
+    assert stats.step.mean_s == pytest.approx(durations.mean())
+    assert stats.step.std_s == pytest.approx(durations.std())
+    assert stats.step.max_s == pytest.approx(durations.max())
+    for share, own, each in (
+        (50, stats.step.p50_s, stats.env_step.p50_s),
+        (99, stats.step.p99_s, stats.env_step.p99_s),
+    ):
+        assert own == pytest.approx(np.percentile(durations, share), rel=0.1)
+        np.testing.assert_allclose(each, np.percentile(durations, share, axis=1), rtol=0.2)
+    np.testing.assert_allclose(stats.env_step.mean_s, durations.mean(1))
+    np.testing.assert_allclose(stats.env_step.std_s, durations.std(1))
+    assert stats.spread == pytest.approx(durations.std() / durations.mean())
+    assert stats.spread_between == pytest.approx(durations.mean(1).std() / durations.mean())
+    assert stats.spread**2 == pytest.approx(stats.spread_within**2 + stats.spread_between**2)
+    assert (stats.reset.num, stats.reset.mean_s, stats.reset.max_s) == (2, 1.0, 1.5)
+    assert math.isnan(stats.env_reset.mean_s[1]) and stats.env_reset.mean_s[0] == 1.0
+    assert stats.steps_per_s == pytest.approx(100)
+    assert (stats.waits, stats.thinks) == pytest.approx((0.75, 0.25))
+    assert stats.cpu == pytest.approx(0.5, abs=0.01) and stats.queued == 0
+    assert (stats.fill_mean_s, stats.fill_max_s) == (0.25, 0.5)
+    with pytest.raises(AttributeError):
+        stats.spread = 0.0  # type: ignore[misc]
+
+
+def test_nothing_measured_is_no_error() -> None:
+    noted = arrays(3, 2)
+    taken = Recording(noted, lambda: [0, 0]).take()
+    stats = Stats.of(taken, backend="pool", num_envs=3, num_workers=2, batch_size=2, cores=2)
+    assert stats.verdict == "nothing to judge yet: play some batches first"
+    assert "–" in str(stats)
+    with pytest.raises(CallError, match="nothing was measured in this period"):
+        stats.forecast("pool", 6, 2, 2)
+
+
+def test_the_table_reads() -> None:
+    stats = stats_of(np.full((4, 100), 2e-3), steps_per_s=1500.0, thinks=0.1)
+    shown = str(stats)
+    assert shown.startswith(
+        "multiprocessing: 4 environments, 4 workers, batches of 4, 2 cores\n100 batches in 267 ms: "
+    )
+    assert "1,500 steps/s" in shown
+    assert "step         2.00 ms" in shown
+    assert shown.endswith(stats.verdict)
+    assert max(map(len, shown.splitlines()[:-1])) <= 80
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5e-8, "25 ns"), (1e-6, "1.00 µs"), (0.0305, "30.5 ms"), (0.9996, "1.00 s"), (99.0, "99.0 s"), (math.nan, "–")],
+)
+def test_durations_have_three_digits(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
+
+
+def test_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = np.random.default_rng(0).exponential(1e-3, (8, 100))
+    stats = stats_of(durations, steps_per_s=2000.0)
+    assert stats.plot(tmp_path / "stats.png") == tmp_path / "stats.png"
+    assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtra, match="pip install matplotlib"):
+        stats.plot(tmp_path / "other.png")
+
+
+# --------------------------------------------------------------------------------------------- foretelling
+
+
+def load_of(durations: Any, **kwargs: Any) -> Load:
+    noted, _ = timed(np.asarray(durations), cost_s=1e-12)
+    return Load(noted["histogram"], np.mean(durations, 1), np.std(durations, 1), **kwargs)
+
+
+EXPONENTIAL = np.random.default_rng(0).exponential(0.01, (32, 1000))
+
+
+@pytest.mark.parametrize("num_envs", [2, 8, 32])
+def test_a_synchronous_batch_waits_for_its_slowest(num_envs: int) -> None:
+    reached = steps_per_s(load_of(EXPONENTIAL, cpu=0.0), Arrangement(num_envs, num_envs, num_envs, cores=2))
+    assert reached == pytest.approx(num_envs / (0.01 * harmonic(num_envs)), rel=0.05)
+
+
+def test_a_pool_reaches_what_is_in_flight() -> None:
+    load = load_of(EXPONENTIAL, cpu=0.0)
+    assert 0.75 < steps_per_s(load, Arrangement(32, 32, 8, cores=2)) / (32 / 0.01) < 0.95
+    assert steps_per_s(load, Arrangement(32, 32, 1, cores=2)) == pytest.approx(32 / 0.01, rel=0.05)
+    in_order = steps_per_s(load, Arrangement(32, 32, 8, cores=2, first_finished=False))
+    assert in_order < 0.7 * steps_per_s(load, Arrangement(32, 32, 8, cores=2))
+
+
+@pytest.mark.parametrize("num_workers", [2, 4, 32])
+def test_steps_that_need_cores_are_bound_by_them(num_workers: int) -> None:
+    load = load_of(EXPONENTIAL, cpu=1.0)
+    assert steps_per_s(load, Arrangement(32, num_workers, 8, cores=2)) == pytest.approx(2 / 0.01, rel=0.08)
+    assert steps_per_s(load, Arrangement(32, 1, 8, cores=2)) == pytest.approx(1 / 0.01, rel=0.05)
+    half = load_of(EXPONENTIAL, cpu=0.5)
+    assert steps_per_s(half, Arrangement(32, 32, 8, cores=2)) == pytest.approx(4 / 0.01, rel=0.1)
+
+
+@pytest.mark.parametrize(("think_s", "expected"), [(0.0, 400), (0.02, 4 / 0.03), (0.001, 4 / 0.011)])
+def test_a_synchronous_learner_thinks_while_nothing_steps(think_s: float, expected: float) -> None:
+    plan = Arrangement(4, 4, 4, cores=4, think_s=think_s)
+    assert steps_per_s(load_of(np.full((4, 100), 0.01)), plan) == pytest.approx(expected, rel=0.03)
+
+
+def test_a_pool_steps_while_the_learner_thinks() -> None:
+    load = load_of(np.full((8, 100), 0.01), cpu=0.0)
+    both = steps_per_s(load, Arrangement(8, 8, 4, cores=2, think_s=0.01))
+    assert both == pytest.approx(4 / 0.01, rel=0.1)  # alone it would be 4 / 0.02
+    assert steps_per_s(load, Arrangement(8, 8, 4, cores=2, overhead_s=0.05)) == pytest.approx(4 / 0.05, rel=0.05)
+
+
+def test_an_environment_that_is_always_slow_stays_slow() -> None:
+    durations = np.full((8, 100), 0.01)
+    durations[0] = 0.1
+    load = load_of(durations, cpu=0.0)
+    assert steps_per_s(load, Arrangement(8, 8, 8, cores=2)) == pytest.approx(8 / 0.1, rel=0.05)
+    assert steps_per_s(load, Arrangement(8, 8, 1, cores=2)) == pytest.approx(7 / 0.01 + 1 / 0.1, rel=0.05)
+
+
+def test_resets_count() -> None:
+    load = load_of(np.full((1, 100), 0.01), reset_share=0.1, reset_s=0.11)
+    assert load.row_s == pytest.approx(0.02)
+    assert steps_per_s(load, Arrangement(1, 1, 1, cores=1)) == pytest.approx(50, rel=0.1)
+
+
+def test_foretelling_takes_no_time() -> None:
+    stats = stats_of(EXPONENTIAL, steps_per_s=700.0)
+    start = time.process_time()
+    assert stats.forecasts
+    assert time.process_time() - start < 1.0  # 0.1 s on a machine at rest
+
+
+def test_forecasts_fit_what_was_measured() -> None:
+    """What a batch costs beside its steps is found again, so that the plan at hand is forecast as measured."""
+    sync = 32 / (0.01 * harmonic(32))
+    for reached in (0.5 * sync, 0.9 * sync, 1.05 * sync):
+        stats = stats_of(EXPONENTIAL, steps_per_s=reached)
+        assert stats.forecast("multiprocessing", 32, 32, 32).gain == pytest.approx(1, rel=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+
+
+def test_environment_bound() -> None:
+    sync = 32 / (0.01 * harmonic(32))
+    stats = stats_of(EXPONENTIAL, steps_per_s=0.95 * sync)
+    assert stats.verdict.startswith(
+        "environment-bound, 100 % spread: a pool of 4× the batch on 128 workers would raise"
+    )
+    pools = {plan.num_envs: plan.gain for plan in stats.forecasts if plan.backend == "pool"}
+    assert list(pools) == [48, 64, 80, 96, 128]
+    assert pools[48] < pools[64] < pools[80] < pools[96] < pools[128]
+
+
+def test_environment_bound_with_few_cores() -> None:
+    durations = np.random.default_rng(0).lognormal(-7, 0.75, (8, 1000))
+    bound = 2 / durations.mean()
+    stats = stats_of(durations, steps_per_s=0.7 * bound, cpu=1.0, plan=("multiprocessing", 8, 2, 8))
+    assert "% spread: a pool of" in stats.verdict and "workers" not in stats.verdict
+    assert max(plan.gain for plan in stats.forecasts) < 1.45
+    stats = stats_of(durations, steps_per_s=0.99 * bound, cpu=1.0, plan=("pool", 8, 2, 2))
+    assert stats.verdict == (
+        "environment-bound: steps take 99 % of the time of 2 cores; only faster environments or more cores would raise "
+        "throughput"
+    )
+
+
+def test_environment_bound_for_want_of_workers() -> None:
+    durations = np.full((8, 100), 0.01)
+    stats = stats_of(durations, steps_per_s=195.0, cpu=0.0, plan=("multiprocessing", 8, 2, 8))
+    assert "0 % spread: 8 workers rather than 2 would raise throughput about 3.7×, a pool of" in stats.verdict
+
+
+def test_learner_bound() -> None:
+    stats = stats_of(np.full((8, 100), 0.001), steps_per_s=900.0, thinks=0.88)
+    assert stats.verdict == (
+        "learner-bound: it thinks 88 % of the time; environments that cost nothing would raise throughput 1.14× at most"
+    )
+
+
+def test_overhead_bound() -> None:
+    stats = stats_of(np.full((8, 2000), 1e-6), steps_per_s=20_000.0, cpu=1.0, plan=("multiprocessing", 8, 2, 8))
+    assert stats.verdict.startswith("overhead-bound: a step takes 1.00 µs, and a batch of 8 39")
+    assert "µs beside its steps: serial is right, about" in stats.verdict
+
+
+def test_serial_is_right() -> None:
+    stats = stats_of(np.full((8, 2000), 0.3e-6), steps_per_s=500_000.0, cpu=1.0, plan=("serial", 8, 1, 8))
+    assert stats.verdict.startswith("overhead-bound: a step takes 300 ns, on 2 cores: serial is right")
+    assert stats.busy.tolist() == pytest.approx([0.15], rel=0.1)
+    one_core = stats_of(np.full((8, 200), 0.01), steps_per_s=100.0, cpu=1.0, plan=("serial", 8, 1, 8), cores=1)
+    assert one_core.verdict.startswith("environment-bound: a step takes 10.0 ms, on 1 core: serial is right")
+    assert "2 workers rather than 1 would raise throughput about 2×" in replace(one_core, cores=2).verdict
+
+
+# --------------------------------------------------------------------------------------- with real workers
+
+
+class Sleeper(gymnasium.Env[Any, Any]):
+    """Steps that sleep, exponentially distributed."""
+
+    observation_space = Box(-1, 1, (8,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, mean_s: float = 0.01, env_index: int = 0) -> None:
+        self.generator = np.random.default_rng(env_index)
+        self.mean_s = mean_s
+        self.observation = np.zeros(8, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return self.observation, {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.generator.exponential(self.mean_s))
+        self.tick += 1
+        return self.observation, 0.0, False, self.tick == 50, {}
+
+
+def played(backend: str, num_envs: int, batch_size: int, num_steps: int, num_workers: int | None = None) -> Stats:
+    kwargs = dict(num_envs=num_envs, num_workers=num_workers or num_envs, batch_size=batch_size)
+    with pufferlib.make(Sleeper, backend=backend, seed=0, **kwargs) as vec:
+        vec.async_reset()
+        actions = np.zeros(batch_size, np.int64)
+        for batch in range(2 + num_steps // batch_size):
+            vec.recv()
+            if batch == 2:
+                vec.stats(reset=True)
+            vec.send(actions)
+        vec.recv()
+        return vec.stats()
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_stats_of_a_vec_env(backend: str) -> None:
+    stats = played(backend, 4, 2 if backend == "pool" else 4, 100, num_workers=2)
+    assert (stats.backend, stats.num_envs) == (backend, 4)
+    assert stats.step.mean_s == pytest.approx(0.01, rel=0.5)
+    assert 80 < stats.step.num < 130 and stats.reset.num <= 8
+    assert 0.6 < stats.spread < 1.6
+    assert stats.thinks < 0.2
+    assert stats.busy.shape == (1 if backend == "serial" else 2,) and stats.busy.min() > 0.3
+    assert stats.steps_per_s == pytest.approx(stats.num_batches * stats.batch_size / stats.seconds)
+    assert not stats.cpu > 0.5
+
+
+@pytest.mark.slow
+def test_what_is_foretold_comes_true() -> None:
+    sync = played("multiprocessing", 8, 8, 1200)
+    for num_envs in (16, 24):
+        foretold = sync.forecast("pool", num_envs, num_envs, 8).gain
+        reached = played("pool", num_envs, 8, 3000).steps_per_s / sync.steps_per_s
+        assert foretold == pytest.approx(reached, rel=0.25)
