@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from pufferlib.errors import SpaceError
 
+SMALLEST_IMAGE = 36  # pixels, high and wide, that the convolutions need
+
 
 class Policy(nn.Module):
     """An actor and a critic, of two tanh layers each; images pass three convolutions first.
@@ -27,8 +29,17 @@ class Policy(nn.Module):
     They share nothing: where returns are large, the critic's gradients would drown the actor's.
     """
 
-    def __init__(self, layout: Any, action_space: gymnasium.Space, hidden_size: int) -> None:
-        """layout: a VecEnv's ``observation_layout``. action_space: its ``single_action_space``."""
+    def __init__(
+        self,
+        layout: Any,
+        action_space: gymnasium.Space,
+        hidden_size: int,
+        channels: tuple[int, int, int] = (32, 64, 64),
+    ) -> None:
+        """layout: a VecEnv's ``observation_layout``. action_space: its ``single_action_space``.
+
+        channels: of the convolutions, where observations are images.
+        """
         super().__init__()
         self.action_space = action_space
         parts = action_space.spaces if isinstance(action_space, Tuple) else (action_space,)
@@ -36,28 +47,33 @@ class Policy(nn.Module):
         self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
         if not self.nvec and not self.num_aims:
             raise SpaceError(f"no policy for {action_space}; Discrete, MultiDiscrete, MultiBinary and Box have one")
-        self.actor = network(layout, hidden_size, sum(self.nvec) + self.num_aims, gain=0.01)
-        self.critic = network(layout, hidden_size, 1, gain=1.0)
+        self.read = Frames(layout) if is_image(layout) else Leaves(layout)
+        self.actor = network(self.read.shape, channels, hidden_size, sum(self.nvec) + self.num_aims, gain=0.01)
+        self.critic = network(self.read.shape, channels, hidden_size, 1, gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(self.num_aims))
 
     def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distribution of actions and the values, (rows,) float32, of flat observations."""
-        return self.distribution(observations), self.values(observations)
+        features = self.read(observations)
+        return self._distribution(features), self.critic(features).squeeze(1)
 
     def distribution(self, observations: Tensor) -> Distribution:
         """Return the distribution of actions: all that is needed to play."""
-        *logits, means = self.actor(observations).split([*self.nvec, self.num_aims], dim=1)
-        return Distribution(logits, means, self.log_std)
+        return self._distribution(self.read(observations))
 
     def values(self, observations: Tensor) -> Tensor:
         """Return the discounted returns that the critic expects, (rows,) float32."""
-        return self.critic(observations).squeeze(1)
+        return self.critic(self.read(observations)).squeeze(1)
 
     def actions(self, choices: Tensor, aims: Tensor) -> Any:
         """Return the flat actions that ``send`` takes: an array, or a pair of them for a Tuple."""
         if isinstance(self.action_space, Tuple):
             return tuple(_flat_actions(part, choices, aims) for part in self.action_space)
         return _flat_actions(self.action_space, choices, aims)
+
+    def _distribution(self, features: Tensor) -> Distribution:
+        *logits, means = self.actor(features).split([*self.nvec, self.num_aims], dim=1)
+        return Distribution(logits, means, self.log_std)
 
 
 class Distribution:
@@ -73,6 +89,8 @@ class Distribution:
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         clocks = [torch.empty_like(part).exponential_(generator=generator) for part in self.log_probs]
         chosen = [(part - clock.log()).argmax(1) for part, clock in zip(self.log_probs, clocks, strict=True)]
+        if not self.means.shape[1]:
+            return self._stacked(chosen), self.means
         noise = torch.empty_like(self.means).normal_(generator=generator)
         return self._stacked(chosen), self.means + self.log_std.exp() * noise
 
@@ -93,7 +111,9 @@ class Distribution:
 
     def entropy(self) -> Tensor:
         """Return the entropy of whole actions, (rows,): the sum over their parts."""
-        total = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(len(self.means))
+        total = self.means.new_zeros(len(self.means))
+        if self.means.shape[1]:
+            total = total + (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum()
         for part in self.log_probs:
             total = total - (part.exp() * part).sum(1)
         return total
@@ -102,49 +122,43 @@ class Distribution:
         return torch.stack(chosen, 1) if chosen else self.means.new_empty((len(self.means), 0), dtype=torch.int64)
 
 
-class Pixels(nn.Module):
-    """Images, (rows, height, width, channels) uint8, as (rows, size) float32: the network of Mnih et al., 2015."""
+class Frames:
+    """Images, uint8 with their channels last or first, as (rows, channels, height, width) float32 from 0 to 1."""
 
-    def __init__(self, shape: tuple[int, int, int]) -> None:
-        super().__init__()
-        self.convolutions = nn.Sequential(
-            orthogonal(nn.Conv2d(shape[2], 32, 8, stride=4)),
-            nn.ReLU(),
-            orthogonal(nn.Conv2d(32, 64, 4, stride=2)),
-            nn.ReLU(),
-            orthogonal(nn.Conv2d(64, 64, 3)),
-            nn.ReLU(),
-            nn.Flatten(),
-        )
-        with torch.no_grad():
-            self.size = self(torch.zeros((1, *shape), dtype=torch.uint8)).shape[1]
+    def __init__(self, layout: Any) -> None:
+        self.channels_last = min(layout.shape[:2]) >= SMALLEST_IMAGE
+        height, width, channels = layout.shape if self.channels_last else (*layout.shape[1:], layout.shape[0])
+        self.shape = (channels, height, width)
 
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.convolutions(observations.permute(0, 3, 1, 2).float() / 255)
+    def __call__(self, observations: Tensor) -> Tensor:
+        return (observations.permute(0, 3, 1, 2) if self.channels_last else observations).float() / 255
 
 
-class Leaves(nn.Module):
+class Leaves:
     """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers."""
 
     def __init__(self, layout: Any) -> None:
-        super().__init__()
         self.layout = layout
         self.leaves = [(leaf.path, _reader(_space_at(layout.space, leaf.path))) for leaf in layout.leaves]
         row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
-        self.size = self(row).shape[1]
+        self.shape = tuple(self(row).shape[1:])
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def __call__(self, observations: Tensor) -> Tensor:
         nested = self.layout.unflatten(observations)
         rows = len(observations)
         return torch.cat([read(reduce(getitem, path, nested).reshape(rows, -1)) for path, read in self.leaves], 1)
 
 
-def network(layout: Any, hidden_size: int, num_outputs: int, gain: float) -> nn.Sequential:
-    """Return a network from flat observations to ``num_outputs``, whose last weights have this gain."""
-    encoder = Pixels(layout.shape) if is_image(layout) else Leaves(layout)
+def network(
+    shape: tuple[int, ...], channels: tuple[int, int, int], hidden_size: int, num_outputs: int, gain: float
+) -> nn.Sequential:
+    """Return a network from features of this shape to ``num_outputs``, whose last weights have this gain."""
+    encoder = convolutions(shape[0], channels) if len(shape) == 3 else nn.Identity()
+    with torch.no_grad():
+        size = encoder(torch.zeros((1, *shape))).shape[1]
     return nn.Sequential(
         encoder,
-        orthogonal(nn.Linear(encoder.size, hidden_size)),
+        orthogonal(nn.Linear(size, hidden_size)),
         nn.Tanh(),
         orthogonal(nn.Linear(hidden_size, hidden_size)),
         nn.Tanh(),
@@ -152,9 +166,25 @@ def network(layout: Any, hidden_size: int, num_outputs: int, gain: float) -> nn.
     )
 
 
+def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
+    """Return what makes (rows, size) of images: the layers of Mnih et al., 2015."""
+    first, second, third = channels
+    return nn.Sequential(
+        orthogonal(nn.Conv2d(num_channels, first, 8, stride=4)),
+        nn.ReLU(),
+        orthogonal(nn.Conv2d(first, second, 4, stride=2)),
+        nn.ReLU(),
+        orthogonal(nn.Conv2d(second, third, 3)),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
 def is_image(layout: Any) -> bool:
     """Whether rows are images, large enough for the convolutions."""
-    return bool(layout.is_leaf and layout.dtype == np.uint8 and len(layout.shape) == 3 and min(layout.shape[:2]) >= 36)
+    if not layout.is_leaf or layout.dtype != np.uint8 or len(layout.shape) != 3:
+        return False
+    return min(layout.shape[:2]) >= SMALLEST_IMAGE or min(layout.shape[1:]) >= SMALLEST_IMAGE
 
 
 def num_options(space: gymnasium.Space | None) -> list[int]:

@@ -70,6 +70,8 @@ class Config:
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     hidden_size: int = 64
+    channels: tuple[int, int, int] = (32, 64, 64)
+    """of the convolutions that images pass"""
     torch_threads: int = 1
     """more only help large networks"""
     eval_episodes: int = 1000
@@ -126,12 +128,13 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
         ) as vec:
             with torch.random.fork_rng(devices=()):
                 torch.manual_seed(config.seed)  # initial weights come from torch's global generator
-                policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size)
+                policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size, config.channels)
+                optimizer = torch.optim.Adam([as_one(policy)], config.learning_rate, eps=1e-5)
             name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
             run_folder = None if config.runs is None else new_run_folder(config, name)
             with Report(name, config.total_steps, run_folder) as report:
                 start_s = time.perf_counter()
-                num_steps = learn(vec, policy, config, report)
+                num_steps = learn(vec, policy, optimizer, config, report)
                 seconds = time.perf_counter() - start_s
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             episodes = evaluate(vec, policy, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
@@ -140,10 +143,27 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     return Result(policy, num_steps, seconds, episodes, run_folder)
 
 
-def learn(vec: pufferlib.VecEnv, policy: Policy, config: Config, report: Report) -> int:
+def as_one(policy: nn.Module) -> torch.Tensor:
+    """Move all weights into one vector and their gradients into another, and return the first.
+
+    The policy keeps views of both. Gradients are clipped and applied by a few operations on one long vector rather
+    than as many on each of a dozen small tensors, which took a quarter of the time of an update.
+    """
+    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
+    weights.grad = torch.zeros_like(weights)
+    nn.utils.vector_to_parameters(weights, policy.parameters())
+    begin = 0
+    for part in policy.parameters():
+        part.grad = weights.grad[begin : begin + part.numel()].view_as(part)
+        begin += part.numel()
+    return weights
+
+
+def learn(
+    vec: pufferlib.VecEnv, policy: Policy, optimizer: torch.optim.Optimizer, config: Config, report: Report
+) -> int:
     """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
     generator = torch.Generator().manual_seed(config.seed)
-    optimizer = torch.optim.Adam(policy.parameters(), config.learning_rate, eps=1e-5)
     batch_size = vec.agents_per_batch // vec.agents_per_env
     rollout = Rollout(vec, policy, max(1, config.rollout_length * vec.num_envs // batch_size))
     finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
@@ -180,27 +200,32 @@ def update(
     advantages = torch.from_numpy(rollout.advantages(old_values.numpy(), config.gamma, config.gae_lambda))
     returns = advantages + old_values
     real = torch.from_numpy(rollout.real.nonzero()[0])
-    for _ in range(config.num_epochs):
+    (weights,) = optimizer.param_groups[0]["params"]
+    for epoch in range(config.num_epochs):
         losses = []
-        for rows in real[torch.randperm(len(real), generator=generator)].chunk(config.num_minibatches):
+        shuffled = real[torch.randperm(len(real), generator=generator)]
+        columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
+        chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
+        for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
+            choices, aims, old_log_probs, gains, aimed_values = minibatch
             distribution, values = policy(rollout.observations[rows])
-            log_ratios = distribution.log_prob(rollout.choices[rows], rollout.aims[rows]) - rollout.log_probs[rows]
+            log_ratios = distribution.log_prob(choices, aims) - old_log_probs
             ratios = log_ratios.exp()
-            weights = advantages[rows]
-            weights = (weights - weights.mean()) / weights.std(correction=0).clamp(min=config.advantage_floor)
+            gains = (gains - gains.mean()) / gains.std(correction=0).clamp(min=config.advantage_floor)
             bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-            policy_loss = -torch.min(ratios * weights, bounded * weights).mean()
-            value_loss = 0.5 * (values - returns[rows]).square().mean()
+            policy_loss = -torch.min(ratios * gains, bounded * gains).mean()
+            value_loss = 0.5 * nn.functional.mse_loss(values, aimed_values)
             entropy = distribution.entropy().mean()
             loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy
-            optimizer.zero_grad()
+            weights.grad.zero_()
             loss.backward()
-            nn.utils.clip_grad_norm_(policy.parameters(), config.max_grad_norm)
+            weights.grad.mul_((config.max_grad_norm / (weights.grad.norm() + 1e-6)).clamp(max=1))
             optimizer.step()
-            with torch.no_grad():
-                approx_kl = (ratios - 1 - log_ratios).mean()
-                clipfrac = (ratios != bounded).float().mean()
-            losses.append(torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]).detach())
+            if epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    approx_kl = (ratios - 1 - log_ratios).mean()
+                    clipfrac = (ratios != bounded).float().mean()
+                    losses.append(torch.stack([policy_loss, value_loss, entropy, approx_kl, clipfrac]))
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
     means = torch.stack(losses).mean(0).tolist()
     unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)

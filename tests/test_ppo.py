@@ -16,7 +16,7 @@ from rich.console import Console
 import pufferlib
 from cleanrl_demo.plot import plot, read
 from cleanrl_demo.policy import Distribution, Policy
-from cleanrl_demo.ppo import Config, Episode, Episodes, Rollout, evaluate, summary, train
+from cleanrl_demo.ppo import Config, Episode, Episodes, Rollout, as_one, evaluate, summary, train
 from cleanrl_demo.report import Report
 from pufferlib.layout import observation_layout
 
@@ -220,19 +220,42 @@ def test_features_of_nested_observations():
         "pair": (np.array([0, 1]), np.array([1], np.int8)),
     }
     rows = torch.from_numpy(np.stack([layout.flatten(sample), np.zeros(layout.shape, layout.dtype)]))
-    encoder = Policy(layout, spaces.Discrete(2), 4).actor[0]
+    read = Policy(layout, spaces.Discrete(2), 4).read
     present = {"kind": [0, 1, 0], "near": [0.5, -1], "far": [1], "pair": [1, 0, 0, 1, math.log(2)]}
     absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
-    for row, expected in zip(encoder(rows).tolist(), (present, absent), strict=True):
+    for row, expected in zip(read(rows).tolist(), (present, absent), strict=True):
         assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
 
 
-def test_images_pass_convolutions():
-    layout = observation_layout(spaces.Box(0, 255, (84, 84, 4), np.uint8))
-    policy = Policy(layout, spaces.Discrete(2), 4)
-    assert policy.actor[0].size == 64 * 7 * 7
-    _, values = policy(torch.zeros((3, 84, 84, 4), dtype=torch.uint8))
+@pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84)])
+def test_images_pass_convolutions(shape):
+    policy = Policy(observation_layout(spaces.Box(0, 255, shape, np.uint8)), spaces.Discrete(2), 4, (8, 16, 32))
+    assert policy.actor[1].in_features == 32 * 7 * 7
+    frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    images = frames if shape[0] == 4 else frames.permute(0, 2, 3, 1)
+    assert torch.equal(policy.read(images), frames / 255)
+    _, values = policy(images)
     assert values.shape == (3,)
+
+
+def test_weights_as_one_vector_learn_as_they_would_apart():
+    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
+    layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
+    apart = Policy(layout, space, 8)
+    together = Policy(layout, space, 8)
+    together.load_state_dict(apart.state_dict())
+    one = as_one(together)
+    for policy, weights in ((apart, list(apart.parameters())), (together, [one])):
+        optimizer = torch.optim.Adam(weights, 0.1)
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            distribution, values = policy(rows)
+            choices, aims = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
+            (values.square().mean() - distribution.log_prob(choices, aims).mean()).backward()
+            optimizer.step()
+    for one, other in zip(apart.parameters(), together.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert not torch.equal(apart.log_std, torch.zeros(2))
 
 
 # ------------------------------------------------------------------------------------------------------ training
