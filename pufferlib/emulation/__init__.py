@@ -13,6 +13,7 @@ import gymnasium
 from pufferlib.emulation.gymnasium_env import EmulatedEnv, GymnasiumRows
 from pufferlib.emulation.native import NativeEnv, native_rows
 from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
 
@@ -55,6 +56,11 @@ def wrap(
     if _wrapped(env, given):
         return env
     kind = _kind(env)
+    if kind == "vectorized":
+        raise SpaceError(
+            f"{type(env).__name__} holds {env.num_envs} environments, and vectorized environments cannot be wrapped as "
+            "one; pass what makes it to pufferlib.make, where each of its copies becomes a row"
+        )
     _require_concerned(kind, env, given)
     if kind == "native":
         return NativeEnv(env) if env.num_agents == 1 else _pettingzoo_env().NativeParallelEnv(env)
@@ -78,8 +84,8 @@ def emulate(
 ) -> RowEnv:
     """Return env, of any kind that ``wrap`` takes and with the same arguments, as a fixed number of rows.
 
-    A wrapped environment is emulated as it was wrapped. Raises as ``wrap``, and PlanError where the number of rows is
-    unknown.
+    A wrapped environment is emulated as it was wrapped. A vector environment (Gymnasium's, ALE's, EnvPool's) is taken
+    as well: each of its copies is a row. Raises as ``wrap``, and PlanError where the number of rows is unknown.
     """
     given = _given(locals())
     if _wrapped(env, given):
@@ -90,6 +96,8 @@ def emulate(
         return native_rows(env, check=check)
     if kind == "gymnasium":
         return GymnasiumRows(env, **given)
+    if kind == "vectorized":
+        return VectorRows(env, **given)
     from pufferlib.emulation.pettingzoo_rows import PettingZooRows
 
     return PettingZooRows(env, **given)
@@ -111,21 +119,20 @@ def _wrapped(env: Any, given: dict[str, Any]) -> bool:
     return True
 
 
-def _kind(env: Any) -> Literal["native", "gymnasium", "pettingzoo"]:
+def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
-    # Gymnasium 0.29 has more than one VectorEnv, and one is a gymnasium.Env.
-    vectorized = "single_observation_space" in getattr(env, "__dict__", ())
-    if isinstance(env, gymnasium.Env) and not vectorized:
+    if is_vectorized(env):  # before gymnasium.Env, which EnvPool's and Gymnasium 0.29's are as well
+        return "vectorized"
+    if isinstance(env, gymnasium.Env):
         return "gymnasium"
     space = getattr(env, "observation_space", None)
     steps = callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
-    if not isinstance(env, type) and steps and space is not None and not vectorized:
+    if not isinstance(env, type) and steps and space is not None:
         return "pettingzoo" if callable(space) else "gymnasium"
-    hint = "pass the environment, not what makes it" if callable(env) else "vectorized environments cannot be wrapped"
     raise SpaceError(
         f"expected a Gymnasium or PettingZoo environment or a PufferEnv, got {env!r}"
-        + (f"; {hint}" if callable(env) or vectorized else "")
+        + ("; pass the environment, not what makes it" if callable(env) else "")
     )
 
 
@@ -136,6 +143,9 @@ def _require_concerned(kind: str, env: Any, given: dict[str, Any]) -> None:
     elif kind == "gymnasium":
         foreign = set(given) & set(_MULTI_AGENT)
         reason = "has one agent, whose spaces are known"
+    elif kind == "vectorized":
+        foreign = set(given) & {*_MULTI_AGENT, "action_mask"}
+        reason = "is vectorized, with a row for each of its copies"
     else:
         return
     if foreign:
