@@ -215,7 +215,7 @@ class VectorRows(RowEnv):
             return
         finals: dict[int, Any] = {}
         if self.autoreset_mode == "same_step":
-            lasts = {place: _picked(infos.get("final_info") or {}, place) or {} for place in places}
+            lasts = {place: _picked(infos.get("final_info", {}), place) for place in places}
             found = next((infos[name] for name in FINAL_OBS if name in infos), None)
             if found is not None:
                 finals = {place: self.observation_layout.flatten(_picked(found, place)) for place in places}
