@@ -1,0 +1,182 @@
+"""The environments of the benchmarks: plain Gymnasium ones that cost what they are told, and real ones.
+
+Each library steps the same class, so this file imports Gymnasium and NumPy only, in any version from 0.29 and 1.23 on;
+the packages of real environments are imported where one is made.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain, cycle, repeat
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+__all__ = [
+    "REAL_ENVS",
+    "PlainEnv",
+    "breakout",
+    "cartpole",
+    "knights_archers_zombies",
+    "minigrid",
+    "observation_space",
+    "simple_tag",
+]
+
+NUM_DELAYS = 4096  # drawn beforehand and taken in turn: drawing one costs as much as a trivial step
+
+
+def observation_space(kind: str) -> spaces.Space[Any]:
+    """Return the space of "small", "large" or "nested" observations: 32 bytes, 28 kB, 12 leaves of about 1 kB."""
+    if kind == "small":
+        return spaces.Box(-1, 1, (8,), np.float32)
+    if kind == "large":
+        return spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    if kind != "nested":
+        raise ValueError(f"observation={kind!r} is not 'small', 'large' or 'nested'")
+    box = lambda *shape: spaces.Box(-1, 1, shape, np.float32)  # noqa: E731
+    return spaces.Dict(
+        {
+            "body": spaces.Dict(
+                {
+                    "position": box(3),
+                    "velocity": box(3),
+                    "joints": box(17, 3),
+                    "stance": spaces.Discrete(5),
+                    "tool": spaces.Discrete(24),
+                }
+            ),
+            "entities": spaces.Tuple((box(10, 10), spaces.Discrete(11))),
+            "goal": spaces.Dict({"place": box(6), "item": spaces.Discrete(199)}),
+            "lidar": box(64),
+            "phase": spaces.Discrete(20),
+            "view": spaces.Box(0, 255, (5, 5, 5), np.uint8),
+        }
+    )
+
+
+class PlainEnv(gymnasium.Env[Any, Any]):
+    """An environment that does nothing, for as long as it is told: two observations take turns.
+
+    observation: "small", float32 (8,); "large", uint8 (4, 84, 84); "nested", a Dict of 12 leaves.
+    mean_s: seconds that a step takes on average; 0: none, and ``step`` is as light as Python has it.
+    spread: the standard deviation of a step's time, as a share of the mean; 0: none, 1: an exponential distribution,
+        between: a gamma distribution.
+    kind: "busy" uses the CPU for that time, however often it is interrupted; "sleep" leaves it to others.
+    episode_length: steps until an episode terminates. It does not truncate, as PufferLib 0.7 would never reset then.
+    """
+
+    metadata = {"render_modes": []}
+
+    def __init__(
+        self,
+        observation: str = "small",
+        mean_s: float = 0.0,
+        spread: float = 0.0,
+        kind: str = "busy",
+        episode_length: int = 200,
+    ) -> None:
+        if kind not in ("busy", "sleep"):
+            raise ValueError(f"kind={kind!r} is not 'busy' or 'sleep'")
+        self.observation_space = observation_space(observation)
+        self.action_space = spaces.Discrete(4)
+        self._episode_length = episode_length
+        self._mean_s, self._spread = mean_s, spread
+        self._outcomes: Any = None  # what steps return in turn: an observation, and whether the episode is over
+        if mean_s > 0:
+            self.step = self._busy_step if kind == "busy" else self._sleepy_step  # type: ignore[method-assign]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None or self._outcomes is None:
+            self.observation_space.seed(int(self.np_random.integers(2**31)))
+            self._observations = cycle([self.observation_space.sample() for _ in range(2)])
+            self._delays = cycle(self._draw_delays())
+        ends = chain(repeat(False, self._episode_length - 1), (True,))
+        self._outcomes = zip(self._observations, ends, strict=False)
+        return deepcopy(next(self._observations)), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Advance at next to no cost: no branch, no arithmetic, 90 ns."""
+        observation, terminated = next(self._outcomes)
+        return observation, 1.0, terminated, False, {}
+
+    def _busy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        clock = time.thread_time
+        until = clock() + next(self._delays)
+        while clock() < until:
+            pass
+        observation, terminated = next(self._outcomes)
+        return observation, 1.0, terminated, False, {}
+
+    def _sleepy_step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(next(self._delays))
+        observation, terminated = next(self._outcomes)
+        return observation, 1.0, terminated, False, {}
+
+    def _draw_delays(self) -> list[float]:
+        if not self._spread:
+            return [self._mean_s]
+        shape = self._spread**-2  # of a gamma distribution; 1 makes it exponential
+        return [float(delay) for delay in self.np_random.gamma(shape, self._mean_s / shape, NUM_DELAYS)]
+
+
+# ------------------------------------------------------------------------------------------------- real ones
+
+
+def cartpole() -> gymnasium.Env[Any, Any]:
+    """Return CartPole-v1, without the passive checker: its time is not what is compared."""
+    return gymnasium.make("CartPole-v1", disable_env_checker=True)
+
+
+def breakout() -> gymnasium.Env[Any, Any]:
+    """Return ALE's Breakout as DQN saw it, by Gymnasium's own wrappers: uint8 (4, 84, 84), 4 frames a step."""
+    import ale_py
+
+    if hasattr(gymnasium, "register_envs"):  # from Gymnasium 1.0 on; before, ALE registers itself when imported
+        gymnasium.register_envs(ale_py)
+    wrappers = gymnasium.wrappers
+    env = gymnasium.make("ALE/Breakout-v5", frameskip=1, disable_env_checker=True)
+    env = wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
+    if hasattr(wrappers, "FrameStackObservation"):
+        return wrappers.FrameStackObservation(env, 4)
+    return wrappers.TransformObservation(wrappers.FrameStack(env, 4), np.asarray)
+
+
+def minigrid() -> gymnasium.Env[Any, Any]:
+    """Return an empty MiniGrid room, images only: the text of the mission is beyond most libraries."""
+    import minigrid.wrappers
+
+    env = gymnasium.make("MiniGrid-Empty-8x8-v0", disable_env_checker=True)
+    return minigrid.wrappers.ImgObsWrapper(env)
+
+
+def simple_tag() -> Any:
+    """Return MPE's simple_tag, a ParallelEnv of 3 chasers and 1 runner whose observations differ in length."""
+    try:
+        from mpe2 import simple_tag_v3
+    except ImportError:  # where Gymnasium is older than mpe2 allows
+        from pettingzoo.mpe import simple_tag_v3
+
+    return simple_tag_v3.parallel_env(max_cycles=100)
+
+
+def knights_archers_zombies() -> Any:
+    """Return PettingZoo's knights_archers_zombies, a ParallelEnv of 4 players who die one by one."""
+    module = "pettingzoo.butterfly.knights_archers_zombies_v"
+    newest = next(version for version in (11, 10) if find_spec(f"{module}{version}"))
+    return import_module(f"{module}{newest}").parallel_env()
+
+
+REAL_ENVS = {
+    "cartpole": cartpole,
+    "breakout": breakout,
+    "minigrid": minigrid,
+    "simple_tag": simple_tag,
+    "knights_archers_zombies": knights_archers_zombies,
+}

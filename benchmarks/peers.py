@@ -1,0 +1,296 @@
+"""Run this project and other libraries side by side, taking turns, each in a virtual environment of its own.
+
+    python -m benchmarks.peers --short            what must be shown, within 15 minutes
+    python -m benchmarks.peers                    all, with the grid of delays, within 2 hours
+    python -m benchmarks.peers --only 'trivial-*' --list
+
+Writes benchmarks/results/NAME.json as each workload is done; benchmarks/report.py makes tables and plots of them.
+
+Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
+order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
+So what else the machine does meets all of them, and ratios are taken within a repeat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import datetime
+import fnmatch
+import functools
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import Any, TextIO
+
+from benchmarks.processes import send_signal
+from benchmarks.venvs import NotInstalled, python_of
+from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
+from pufferlib.bench import machine, overload
+
+__all__ = ["measure", "result_of"]
+
+RESULTS = Path(__file__).parent / "results"
+PEERS = Path(__file__).parent / "peers"
+
+REPEATS = 7
+START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
+LATE_S = 60.0  # what a turn may take beyond its window
+STARTS_AT_ONCE = 2
+
+
+class Failed(Exception):
+    """A participant did not do what it was asked; holds a status of a result and the reason."""
+
+
+class Child:
+    """One participant's process, stopped but for its turns."""
+
+    def __init__(self, workload: Workload, name: str, log: TextIO) -> None:
+        library = LIBRARIES[Participant.of(name).library]
+        python = _python(library.venv)
+        self._folder = tempfile.TemporaryDirectory()  # PufferLib 3.0 leaves a link where it is imported
+        variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self._process = subprocess.Popen(
+            [python, PEERS / "child.py", library.file, json.dumps(workload.task(name))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=self._folder.name,
+            env={**variables, **library.variables},
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        self._buffer = b""
+
+    def wait_until_ready(self) -> dict[str, Any]:
+        """Return what it says of itself, and stop it."""
+        about = self._answer(START_S)["ready"]
+        self._signal(signal.SIGSTOP)
+        return about  # type: ignore[no-any-return]
+
+    def turn(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Let it go on, have a command carried out, and stop it again."""
+        self._signal(signal.SIGCONT)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Failed("failed", "its process ended between two turns") from None
+        answer = self._answer(command["seconds"] + LATE_S)
+        self._signal(signal.SIGSTOP)
+        return answer
+
+    def close(self) -> None:
+        """End it: by asking, then by killing all its processes."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._signal(signal.SIGCONT)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+    def _signal(self, number: signal.Signals) -> None:
+        send_signal(self._process.pid, number)
+
+    def _answer(self, timeout: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        deadline = monotonic() + timeout
+        while b"\n" not in self._buffer:
+            if not select.select([self._process.stdout], [], [], max(0.0, deadline - monotonic()))[0]:
+                raise Failed("failed", f"no answer within {timeout:.0f} s")
+            got = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not got:
+                raise Failed("failed", f"its process ended, with code {self._process.wait()}")
+            self._buffer += got
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise Failed("failed", answer["failed"])
+        if "not_handled" in answer:
+            raise Failed("not handled", answer["not_handled"])
+        return answer
+
+
+@functools.cache  # once a run, whatever happens to the working tree meanwhile
+def _found(venv: str) -> tuple[Path | None, str]:
+    try:
+        return python_of(venv), ""
+    except NotInstalled as error:
+        return None, str(error)
+
+
+def _python(venv: str) -> Path:
+    python, reason = _found(venv)
+    if python is None:
+        raise Failed("not installed", reason)
+    return python
+
+
+def _die_with_parent() -> None:
+    """In a child: have the kernel kill it when the thread that started it ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def measure(
+    workload: Workload,
+    participants: Sequence[str],
+    *,
+    repeats: int,
+    window_s: float,
+    warm_up_s: float,
+    log: TextIO,
+    say: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
+    """Return what each participant did: status, versions, and one dict a turn; what fails does not stop the others."""
+    entries: list[dict[str, Any]] = [{"name": name, "status": "ran", "turns": []} for name in participants]
+    children: dict[str, Child] = {}
+
+    def attempt(entry: dict[str, Any], act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Failed as error:
+            entry["status"], entry["reason"] = error.args
+            say(f"    {entry['name']}: {entry['status']}: {entry['reason'][:160]}")
+            child = children.pop(entry["name"], None)
+            if child is not None:
+                child.close()
+
+    def launch(entry: dict[str, Any]) -> None:
+        children[entry["name"]] = Child(workload, entry["name"], log)
+
+    def get_ready(entry: dict[str, Any]) -> None:
+        if entry["name"] in children:
+            begun = monotonic()
+            entry.update(children[entry["name"]].wait_until_ready())
+            entry["start_s"] = round(monotonic() - begun, 2)
+
+    def play(entry: dict[str, Any]) -> None:
+        if entry["name"] in children:
+            command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
+            if workload.kind == "wait":
+                command["think_s"] = workload.think_s
+            entry["turns"].append(children[entry["name"]].turn(command))
+
+    try:
+        for first in range(0, len(entries), STARTS_AT_ONCE):
+            for act in (launch, get_ready):
+                for entry in entries[first : first + STARTS_AT_ONCE]:
+                    attempt(entry, lambda act=act, entry=entry: act(entry))  # type: ignore[misc]
+        for repeat in range(repeats):
+            for shift in range(len(entries)):
+                entry = entries[(repeat + shift) % len(entries)]
+                attempt(entry, lambda entry=entry: play(entry))  # type: ignore[misc]
+    finally:
+        for child in children.values():
+            child.close()
+    return entries
+
+
+def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dict[str, Any]:
+    """Run a workload, and return all that its file holds."""
+    load, begun = os.getloadavg()[0], monotonic()
+    window_s = workload.window_s / 2 if short else workload.window_s
+    warm_up_s = 0.05 if short else 0.1
+    names = [name for name in workload.participants if not short or workload.needed(name)]
+    started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    entries = measure(workload, names, repeats=repeats, window_s=window_s, warm_up_s=warm_up_s, log=log)
+    return {
+        "workload": {key: value for key, value in asdict(workload).items() if key not in ("targets", "short")},
+        "form": "short" if short else "full",
+        "repeats": repeats,
+        "window_s": window_s,
+        "machine": machine(),
+        "version": _version(),
+        "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
+        "date": started,
+        "load": [load, os.getloadavg()[0]],
+        "took_s": round(monotonic() - begun, 1),
+        "participants": entries,
+    }
+
+
+def _version() -> str:
+    """Return the commit that is measured, with a + where the working tree differs from it."""
+    git = ["git", "-C", str(RESULTS.parent)]
+    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run([*git, "status", "--porcelain", "--", "../pufferlib", "../setup.py"], capture_output=True)
+    return commit + "+" * bool(changed.stdout)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end this process as Ctrl-C does, so that it leaves no stopped processes behind."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="workloads, or patterns such as 'grid-sleep-*'")
+    parser.add_argument("--short", action="store_true", help="only what must be shown, with shorter turns")
+    parser.add_argument("--resume", action="store_true", help="leave out what this version has a result of already")
+    parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"turns of each participant ({REPEATS})")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results go")
+    options = parser.parse_args()
+    chosen = [
+        workload
+        for workload in WORKLOADS.values()
+        if (workload.short or not options.short)
+        and (not options.only or any(fnmatch.fnmatch(workload.name, pattern) for pattern in options.only))
+    ]
+    if not chosen:
+        parser.error(f"no workload is called {' or '.join(options.only)}; --list names all")
+    if options.list:
+        for workload in chosen:
+            print(f"{workload.name:28} {workload.title}; {len(workload.participants)} participants")
+        return
+    print(machine())
+    if overload():
+        print(overload())
+    options.results.mkdir(parents=True, exist_ok=True)
+    with _terminable(), open(options.results / "peers.log", "w") as log:
+        for number, workload in enumerate(chosen, 1):
+            path = options.results / f"{workload.name}.json"
+            if options.resume and _is_done(path, options.short):
+                continue
+            print(f"{number}/{len(chosen)} {workload.name}: {workload.title}", flush=True)
+            print(f"==== {workload.name}", file=log, flush=True)
+            result = result_of(workload, options.short, options.repeats, log)
+            text = json.dumps(result, indent=1)
+            path.write_text(text + "\n")
+            print(f"    {result['took_s']:.0f} s", flush=True)
+
+
+def _is_done(path: Path, short: bool) -> bool:
+    if not path.exists():
+        return False
+    result = json.loads(path.read_text())
+    return bool(result["version"] == _version() and (result["form"] == "full" or short))
+
+
+if __name__ == "__main__":
+    main()

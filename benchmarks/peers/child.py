@@ -1,0 +1,142 @@
+"""One library in one arrangement: a process that makes it, and plays when it is told to.
+
+    python child.py FILE TASK          the file of a library, without .py, and a Task as JSON
+
+Reads commands and writes answers, JSON, one a line. Run by benchmarks/peers.py in the library's virtual environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+import traceback
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+from player import NotHandled, Player, Task
+from processes import cpu_s, descendants
+
+PACKAGES = (
+    *("ale-py", "envpool", "gymnasium", "minigrid", "mpe2", "numpy", "pettingzoo", "pufferlib"),
+    *("stable-baselines3", "supersuit", "tianshou", "torch", "torchrl"),
+)
+
+
+def main() -> None:
+    file, task = sys.argv[1], Task(**json.loads(sys.argv[2]))
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what libraries print goes elsewhere
+    try:
+        module = importlib.import_module(file)
+        player = module.start(task)
+        about = {"versions": versions(), **(module.about() if hasattr(module, "about") else {})}
+    except NotHandled as error:
+        print(json.dumps({"not_handled": str(error)}), file=answers)
+        return
+    except Exception as error:
+        traceback.print_exc()
+        print(json.dumps({"failed": f"{type(error).__name__}: {error}"[:400]}), file=answers)
+        return
+    print(json.dumps({"ready": about}), file=answers)
+    for line in sys.stdin:
+        command = json.loads(line)
+        kind = command.pop("kind")
+        try:
+            answer = {"play": play, "wait": wait, "idle": idle}[kind](player, **command)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"failed": f"{type(error).__name__}: {error}"[:400]}
+        print(json.dumps(answer), file=answers)
+    player.close()
+
+
+def play(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
+    """Play as fast as possible; return how many steps came in how many seconds."""
+    recv, send, _ = player
+    for period in (warm_up_s, seconds):
+        steps = 0
+        start = now = perf_counter()
+        deadline = start + period
+        while now < deadline:
+            steps += recv()
+            send()
+            now = perf_counter()
+    return {"steps": steps, "seconds": now - start}
+
+
+def wait(player: Player, seconds: float, warm_up_s: float, think_s: float) -> dict[str, Any]:
+    """Play with a learner that computes for think_s between a batch and its actions; return how long ``recv`` took."""
+    recv, send, _ = player
+    for period in (warm_up_s, seconds):
+        steps, waits, sends = 0, [], []
+        start = now = perf_counter()
+        deadline = start + period
+        while now < deadline:
+            before = perf_counter()
+            steps += recv()
+            received = perf_counter()
+            thought = received + think_s
+            while (now := perf_counter()) < thought:
+                pass
+            send()
+            waits.append(received - before)
+            sends.append(perf_counter() - now)
+    waits.sort()
+    return {
+        "steps": steps,
+        "seconds": now - start,
+        "wait_us": 1e6 * median(waits),
+        "wait_p99_us": 1e6 * waits[int(0.99 * len(waits))],
+        "send_us": 1e6 * median(sends),
+    }
+
+
+def idle(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
+    """Play, do nothing for some seconds with a batch in hand, and play on.
+
+    Returns the share of a CPU that this process and the others used meanwhile, and how long the batch after the pause
+    took, and batches usually do, from ``send`` to ``recv``'s return.
+    """
+    recv, send, _ = player
+    usual = []
+    recv()
+    deadline = perf_counter() + max(warm_up_s, 0.2)
+    while (start := perf_counter()) < deadline:
+        send()
+        recv()
+        usual.append(perf_counter() - start)
+    pids = descendants(os.getpid())
+    before = [cpu_s(pid) for pid in (os.getpid(), *pids)]
+    sleep(seconds)
+    used = [now - then for now, then in zip([cpu_s(pid) for pid in (os.getpid(), *pids)], before, strict=True)]
+    start = perf_counter()
+    send()
+    recv()
+    first = perf_counter() - start
+    send()
+    return {
+        "parent_cpu": used[0] / seconds,
+        "workers_cpu": sum(used[1:]) / seconds,
+        "first_us": 1e6 * first,
+        "usual_us": 1e6 * median(usual),
+        "num_processes": len(pids),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what matters here and is installed here."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

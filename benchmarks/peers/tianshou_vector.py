@@ -1,0 +1,32 @@
+"""Tianshou's vector environments, with ``wait_num`` where a batch holds some of them.
+
+They do not reset by themselves: that is done here as its collectors do it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from player import Player, Task
+from tianshou.env import DummyVectorEnv, ShmemVectorEnv, SubprocVectorEnv
+
+
+def start(task: Task) -> Player:
+    kind = task.choose(dummy=DummyVectorEnv, subproc=SubprocVectorEnv, shmem=ShmemVectorEnv)
+    task.need(own_processes=kind is not DummyVectorEnv)
+    pool = task.batch_size < task.num_envs
+    vec = kind([task.env_creator] * task.num_envs, **({"wait_num": task.batch_size} if pool else {}))
+    vec.seed(0)
+    vec.reset()
+    actions = np.array([space.sample() for space in vec.action_space])
+    ready = np.arange(task.num_envs)  # environments that wait for an action
+
+    def recv() -> int:
+        nonlocal ready
+        _, _, terminated, truncated, infos = vec.step(actions[ready], ready)
+        ready = np.array([info["env_id"] for info in infos])
+        over = ready[np.logical_or(terminated, truncated)]
+        if len(over):
+            vec.reset(over)
+        return len(ready)
+
+    return Player(recv, lambda: None, vec.close)

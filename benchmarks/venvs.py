@@ -1,0 +1,201 @@
+"""A virtual environment for each library that is compared, with everything pinned.
+
+    python -m benchmarks.venvs [NAME …]          make those that are missing, by default all
+
+They lie in benchmarks/.venvs. What could not be installed leaves its reason there, and is tried again when it is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["VENVS", "NotInstalled", "Venv", "python_of"]
+
+ROOT = Path(__file__).parent.parent
+FOLDER = Path(__file__).parent / ".venvs"
+TIMEOUT_S = 1200
+
+GYMNASIUM = ("gymnasium==1.4.0", "numpy==2.4.6", "cloudpickle==3.1.2")
+ATARI = ("ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
+GAMES = (*GYMNASIUM, *ATARI, "minigrid==3.2.0")
+AGENTS = ("pettingzoo[butterfly]==1.27.0", "mpe2==1.1.1")
+TORCH = ("torch==2.13.0",)  # first and alone: a CPU build need not come from where the rest does
+OLD_GAMES = (  # the last that go with Gymnasium 0.29
+    *("gymnasium==0.29.1", "ale-py==0.12.1", "pettingzoo[butterfly,mpe]==1.24.3", "psutil==7.2.2"),
+    *("cloudpickle==3.1.2",),
+)
+OLD_MINIGRID = ("--no-deps", "minigrid==2.5.0")  # it asks for a newer pygame than pettingzoo's, but only to render
+
+
+class NotInstalled(Exception):
+    """A virtual environment could not be made; says why."""
+
+
+@dataclass(frozen=True)
+class Venv:
+    """installs: arguments of one ``pip install`` after the other; finish: what is done with its python at the end."""
+
+    installs: Sequence[Sequence[str]]
+    finish: Callable[[Path], None] | None = None
+
+    def described(self) -> dict[str, str]:
+        """Return what it is to be, to be compared with what was made."""
+        text = json.dumps([list(arguments) for arguments in self.installs])
+        return {"installs": text, "tree": _tree() if self.finish is _install_ours else ""}
+
+
+def python_of(name: str, again: bool = False) -> Path:
+    """Return the python of a virtual environment, which is made if there is none as it is described now.
+
+    again: try also where it could not be made before. Raises NotInstalled.
+    """
+    venv, folder = VENVS[name], FOLDER / name
+    python, note = folder / "bin" / "python", folder / "made.json"
+    wanted = venv.described()
+    made = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
+    if made["wanted"] == wanted and not (made["failed"] and again):
+        if made["failed"]:
+            raise NotInstalled(made["failed"])
+        return python
+    print(f"making {folder}", flush=True)
+    installed, failed = made["installed"], ""
+    try:
+        if installed != wanted["installs"]:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (FOLDER / ".gitignore").write_text("*\n")
+            installed = ""
+            _run([_python311(), "-m", "venv", folder])
+            for arguments in venv.installs:
+                _run([python, "-m", "pip", "install", "--quiet", *arguments])
+            installed = wanted["installs"]
+        if venv.finish is not None:
+            venv.finish(python)
+    except NotInstalled as error:
+        failed = str(error)
+    note.write_text(json.dumps({"wanted": wanted, "installed": installed, "failed": failed}))
+    if failed:
+        raise NotInstalled(failed)
+    return python
+
+
+def _run(command: Sequence[str | Path]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise NotInstalled(f"{' '.join(map(str, command[1:]))[:200]}: not done within {TIMEOUT_S} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "Error" in line or "error:" in line]
+        reason = " ".join((lines or done.stderr.splitlines())[-2:]).strip()
+        raise NotInstalled(f"pip {' '.join(map(str, command[3:]))[:200]}: {reason[:400]}")
+
+
+def _python311() -> str:
+    """Return the Python that all are measured with."""
+    found = shutil.which("python3.11")
+    if found is None:
+        raise NotInstalled("there is no python3.11 on the PATH")
+    return found
+
+
+# ------------------------------------------------------------------------------------- what needs more than pip
+
+
+def _tree() -> str:
+    """Return a fingerprint of what our wheel is built from."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.as_posix().encode() + (ROOT / path).read_bytes())
+    return digest.hexdigest()
+
+
+def _sources() -> list[Path]:
+    paths = [Path(name) for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE")]
+    for package in ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo"):
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.is_file() and path.suffix not in (".so", ".pyc"):
+                paths.append(path.relative_to(ROOT))
+    return paths
+
+
+def _install_ours(python: Path) -> None:
+    """Build this tree's wheel, from a copy, since setuptools builds beside its source, and install it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        for path in _sources():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / path, source / path)
+        options = ["--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
+        _run([python, "-m", "pip", "install", *options, source])
+
+
+def _copy_pufferlib_30(python: Path) -> None:
+    """Put the Python files of PufferLib 3.0.0's source distribution where they can be imported.
+
+    Its setup.py fetches C libraries from elsewhere before it says what it needs, so pip ends with an error wherever
+    that is not to be had; by then pip has unpacked the files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--quiet", "--no-deps", "--no-clean", "--no-build-isolation", "--no-binary", ":all:"]
+        command = [python, "-m", "pip", "download", *options, "--dest", folder, "pufferlib==3.0.0"]
+        subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env={**os.environ, "TMPDIR": folder})
+        found = [path.parent for path in Path(folder).rglob("pufferlib/vector.py")]
+        if not found:
+            raise NotInstalled("pip could not fetch the source distribution of pufferlib 3.0.0")
+        (site,) = (python.parent.parent / "lib").glob("python*/site-packages")
+        shutil.copytree(found[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions"))
+
+
+VENVS = {
+    "ours": Venv(
+        ((*GAMES, *AGENTS), ("setuptools==84.2.1", "wheel==0.48.0", "Cython==3.3.1", "threadpoolctl==3.8.0")),
+        _install_ours,
+    ),
+    "gymnasium": Venv((GAMES,)),
+    "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", *GAMES))),
+    "tianshou": Venv((TORCH, ("tianshou==2.0.1", *GAMES))),
+    "torchrl": Venv((TORCH, ("torchrl==0.14.1", *GAMES))),
+    "pufferlib-0.7": Venv(
+        (
+            ("numpy==1.23.3", "setuptools==65.5.0", "wheel==0.48.0", "Cython==3.3.1"),
+            ("--no-build-isolation", "gym==0.23.1", "pufferlib==0.7.3"),
+            ("numpy==1.23.3", "opencv-python==3.4.17.63", "filelock==3.20.0", *OLD_GAMES),
+            OLD_MINIGRID,
+        )
+    ),
+    "pufferlib-3.0": Venv(
+        (
+            ("numpy==1.26.4", "setuptools==65.5.0", "wheel==0.48.0"),
+            ("--no-build-isolation", "gym==0.23.1"),
+            ("numpy==1.26.4", "opencv-python-headless==4.11.0.86", *OLD_GAMES),
+            OLD_MINIGRID,
+        ),
+        _copy_pufferlib_30,
+    ),
+    "envpool": Venv((("envpool==1.2.5",),)),
+    "supersuit": Venv((("supersuit==3.11.0", *GYMNASIUM, *AGENTS),)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(VENVS))
+    names = parser.parse_args().names
+    for name in names or VENVS:
+        try:
+            print(f"{name}: {python_of(name, again=name in names)}", flush=True)
+        except NotInstalled as error:
+            print(f"{name}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

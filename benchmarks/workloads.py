@@ -1,0 +1,417 @@
+"""What is compared: workloads, who takes part, and what must be reached.
+
+A participant is written ``library arrangement@w2b8``: two processes, batches of eight environments. Without w a library
+has one process an environment, without b a batch holds all environments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+
+__all__ = ["LIBRARIES", "WORKLOADS", "Library", "Participant", "Target", "Workload"]
+
+NUM_CORES = 2  # what the targets speak of
+
+
+class Library(NamedTuple):
+    """venv: the virtual environment it runs in; file: of benchmarks/peers; variables: of its environment."""
+
+    title: str
+    venv: str
+    file: str
+    variables: Mapping[str, str] = {}
+
+
+LIBRARIES = {
+    "ours": Library("pufferlib (this project)", "ours", "ours"),
+    "ours-portable": Library("this project, nothing compiled", "ours", "ours", {"PUFFERLIB_NATIVE": "0"}),
+    "bare": Library("a bare Python loop", "gymnasium", "bare"),
+    "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector"),
+    "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines"),
+    "tianshou": Library("Tianshou", "tianshou", "tianshou_vector"),
+    "torchrl": Library("TorchRL", "torchrl", "torchrl_vector"),
+    "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07"),
+    "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30"),
+    "envpool": Library("EnvPool", "envpool", "envpool_native"),
+    "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector"),
+    "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector"),
+}
+
+
+class Participant(NamedTuple):
+    """One library in one arrangement. num_workers, batch_size: None where it was not said."""
+
+    library: str
+    arrangement: str
+    num_workers: int | None
+    batch_size: int | None
+
+    @classmethod
+    def of(cls, name: str) -> Participant:
+        found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
+        if found is None or found[1] not in LIBRARIES:
+            raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
+        return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """What must be reached, as a ratio of steps per second or as another figure.
+
+    of: our participant, or several, of which the one with the best median counts. over: the participants compared
+    with, each of them: the least ratio is the one that counts. rate: a limit in steps per second to compare with.
+    at_least: the ratio; None: ahead, by the sign test. figure, at_most: instead of steps per second, a figure that a
+    turn gives, and how much it may be.
+    """
+
+    text: str
+    of: str | tuple[str, ...]
+    over: tuple[str, ...] = ()
+    rate: float | None = None
+    at_least: float | None = None
+    figure: str = ""
+    at_most: float = 0.0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
+    "idle", with a pause. window_s: how long a turn lasts. short: whether the short form has it."""
+
+    name: str
+    title: str
+    participants: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
+    env: str = "plain"
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    num_envs: int = 32
+    kind: str = "play"
+    think_s: float = 0.0
+    window_s: float = 0.3
+    short: bool = True
+    cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
+
+    def needed(self, name: str) -> bool:
+        """Tell whether a participant belongs into the short form: ours, the floor, and whom targets speak of."""
+        named = [participant for target in self.targets for participant in target.over]
+        return name in named or Participant.of(name).library in ("ours", "ours-portable", "bare", "ale")
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Return the fields of the Task that a participant is given; see peers/player.py."""
+        participant = Participant.of(name)
+        return {
+            "arrangement": participant.arrangement,
+            "env": self.env,
+            "env_kwargs": dict(self.env_kwargs),
+            "num_envs": self.num_envs,
+            "num_workers": participant.num_workers or self.num_envs,
+            "batch_size": participant.batch_size or self.num_envs,
+        }
+
+
+# ------------------------------------------------------------------------------------------ what must be shown
+
+GYM_ASYNC, GYM_SYNC = "gymnasium async", "gymnasium sync"
+SERIAL_PEERS = (GYM_SYNC, "sb3 dummy", "tianshou dummy", "pufferlib-0.7 serial", "pufferlib-3.0 serial")
+PROCESS_PEERS = (
+    *(GYM_ASYNC, "sb3 subproc", "tianshou subproc", "tianshou shmem", "torchrl parallel"),
+    *("pufferlib-0.7 processes", "pufferlib-3.0 processes"),
+)
+SHARING_PEERS = ("pufferlib-0.7 processes@w2", "pufferlib-3.0 processes@w2", "pufferlib-3.0 processes@w1")
+POOL_PEERS = (
+    *("tianshou subproc@b8", "tianshou shmem@b8", "torchrl pool@b8", "pufferlib-0.7 processes@b8"),
+    *("pufferlib-0.7 processes@w4b8", "pufferlib-3.0 processes@w4b8", "pufferlib-3.0 processes@b8"),
+)
+
+
+def _trivial() -> Iterator[Workload]:
+    yield Workload(
+        "trivial-sync",
+        "trivial env, 32/2/32, synchronous",
+        ("ours processes@w2", "ours-portable processes@w2", "bare loop", *PROCESS_PEERS, *SHARING_PEERS),
+        (
+            Target("80× Gymnasium AsyncVectorEnv", "ours processes@w2", (GYM_ASYNC,), at_least=80),
+            Target("8× PufferLib 0.7 on 2 workers", "ours processes@w2", ("pufferlib-0.7 processes@w2",), at_least=8),
+            Target("1.2× the bare loop", "ours processes@w2", ("bare loop",), at_least=1.2),
+            Target("portable: 12× AsyncVectorEnv", "ours-portable processes@w2", (GYM_ASYNC,), at_least=12),
+            Target("portable: ahead of PufferLib 0.7", "ours-portable processes@w2", ("pufferlib-0.7 processes@w2",)),
+            Target("ahead of every peer", "ours processes@w2", (*PROCESS_PEERS, *SHARING_PEERS)),
+        ),
+    )
+    yield Workload(
+        "trivial-pool",
+        "trivial env, pool 32/4/8",
+        ("ours pool@w4b8", "ours-portable pool@w4b8", "bare loop", *POOL_PEERS),
+        (
+            Target("10× the best peer pool", "ours pool@w4b8", POOL_PEERS, at_least=10),
+            Target("0.6× the bare loop", "ours pool@w4b8", ("bare loop",), at_least=0.6),
+        ),
+    )
+    yield Workload(
+        "trivial-process-per-env",
+        "trivial env, one process an env, 32/32/32",
+        ("ours processes", "ours-portable processes", *PROCESS_PEERS),
+        (Target("10× every peer in the same arrangement", "ours processes", PROCESS_PEERS, at_least=10),),
+    )
+    for num_envs in (32, 8):
+        over_sync, text = (1.4, "1.4× Gymnasium SyncVectorEnv") if num_envs == 32 else (1.3, "1.3× SyncVectorEnv")
+        targets = [Target(text, "ours serial", (GYM_SYNC,), at_least=over_sync)]
+        if num_envs == 32:
+            over = ("pufferlib-3.0 serial",)
+            targets.append(Target("1.6× PufferLib 3.0's Serial", "ours serial", over, at_least=1.6))
+            targets.append(Target("0.5× the bare loop", "ours serial", ("bare loop",), at_least=0.5))
+        yield Workload(
+            f"trivial-serial-{num_envs}",
+            f"trivial env, Serial, {num_envs} envs",
+            ("ours serial", "ours-portable serial", "bare loop", *SERIAL_PEERS),
+            tuple(targets),
+            num_envs=num_envs,
+        )
+
+
+def _learners() -> Iterator[Workload]:
+    for think_ms, at_most in ((0.2, 30), (1, 60)):
+        target = Target(f"median wait in recv ≤ {at_most} µs", "ours processes@w2", figure="wait_us", at_most=at_most)
+        yield Workload(
+            f"think-{think_ms}ms",
+            f"trivial env, 32/2/32, learner thinking {think_ms} ms",
+            ("ours processes@w2", "ours-portable processes@w2", GYM_ASYNC, "sb3 subproc", *SHARING_PEERS[:2]),
+            (target,),
+            kind="wait",
+            think_s=think_ms / 1e3,
+        )
+        yield Workload(
+            f"think-{think_ms}ms-pool",
+            f"trivial env, pool 32/4/8, learner thinking {think_ms} ms",
+            ("ours pool@w4b8", "ours-portable pool@w4b8", *POOL_PEERS[:2], *POOL_PEERS[4:6]),
+            kind="wait",
+            think_s=think_ms / 1e3,
+            short=False,
+        )
+    for name, ours in (("sync", "processes@w2"), ("pool", "pool@w4b8")):
+        yield Workload(
+            f"idle-{name}",
+            f"a pause of 1 s between batches, {'32/2/32' if name == 'sync' else '32/4/8'}",
+            (
+                *(f"ours {ours}", f"ours-portable {ours}"),
+                *(SHARING_PEERS[:2] if name == "sync" else POOL_PEERS[4:6]),
+                *((GYM_ASYNC,) if name == "sync" else ("tianshou shmem@b8",)),
+            ),
+            (
+                Target("< 1 % CPU in the parent", f"ours {ours}", figure="parent_cpu", at_most=0.01),
+                Target("< 1 % CPU in all workers", f"ours {ours}", figure="workers_cpu", at_most=0.01),
+                Target("first batch ≤ 100 µs a worker over the median", f"ours {ours}", figure="late_us", at_most=100),
+            ),
+            kind="idle",
+            window_s=1.0,
+        )
+
+
+def _large() -> Iterator[Workload]:
+    large = {"observation": "large"}
+    yield Workload(
+        "large-sync",
+        "84×84×4 observations, 32/2/32",
+        ("ours processes@w2", "ours-portable processes@w2", "bare loop", *PROCESS_PEERS, *SHARING_PEERS),
+        (
+            Target("30× AsyncVectorEnv with shared memory", "ours processes@w2", (GYM_ASYNC,), at_least=30),
+            Target("1.2× the bare loop", "ours processes@w2", ("bare loop",), at_least=1.2),
+        ),
+        env_kwargs=large,
+    )
+    yield Workload(
+        "large-pool",
+        "84×84×4 observations, pool 32/4/8",
+        ("ours pool@w4b8", "ours-portable pool@w4b8", "bare loop", GYM_ASYNC, *POOL_PEERS),
+        (
+            Target("25× AsyncVectorEnv with shared memory", "ours pool@w4b8", (GYM_ASYNC,), at_least=25),
+            Target("0.9× the bare loop", "ours pool@w4b8", ("bare loop",), at_least=0.9),
+        ),
+        env_kwargs=large,
+    )
+
+
+def _delays() -> Iterator[Workload]:
+    synchronous = (GYM_ASYNC, "sb3 subproc", "tianshou shmem", "pufferlib-0.7 processes")
+    pools = ("tianshou subproc@b8", "tianshou shmem@b8", "torchrl pool@b8", "pufferlib-0.7 processes@b8")
+    for mean_ms in (0.1, 1, 10):
+        targets = {
+            0.1: (Target("3× the best peer pool", "ours pool@b8", pools, at_least=3),),
+            1: (
+                Target("3.4× the best synchronous peer", "ours pool@b8", synchronous, at_least=3.4),
+                Target("1.15× the best peer pool", "ours pool@b8", pools, at_least=1.15),
+            ),
+            10: (Target("0.84 of in-flight / mean", "ours pool@b8", rate=32 / 10e-3, at_least=0.84),),
+        }[mean_ms]
+        yield Workload(
+            f"sleep-{mean_ms}ms",
+            f"envs that sleep {mean_ms} ms ± 100 %, 32/32/8",
+            ("ours pool@b8", "ours-portable pool@b8", *synchronous, *pools),
+            targets,
+            env_kwargs={"mean_s": mean_ms / 1e3, "spread": 1.0, "kind": "sleep"},
+            window_s=1.5 if mean_ms == 10 else 0.5,
+        )
+    ours = ("ours processes@w2", "ours pool@w2b8", "ours pool@w4b8")
+    peers = (GYM_ASYNC, "sb3 subproc", "tianshou shmem", *SHARING_PEERS, *POOL_PEERS[1:])
+    for mean_ms in (0.1, 1):
+        share = 0.92 if mean_ms == 0.1 else 0.95
+        limit = Target(f"{share} of cores / mean", ours, rate=NUM_CORES / mean_ms * 1e3, at_least=share)
+        against = (
+            Target("ahead of every peer", ours, peers)
+            if mean_ms == 0.1
+            else Target("no peer more than 2 % ahead", ours, peers, at_least=1 / 1.02)
+        )
+        yield Workload(
+            f"busy-{mean_ms}ms",
+            f"envs busy for {mean_ms} ms ± 100 %, 32 on {NUM_CORES} cores",
+            (*ours, "ours-portable pool@w4b8", *peers),
+            (limit, against),
+            env_kwargs={"mean_s": mean_ms / 1e3, "spread": 1.0, "kind": "busy"},
+            window_s=1.0,
+        )
+
+
+def _real() -> Iterator[Workload]:
+    peers = (*SERIAL_PEERS, GYM_ASYNC, "sb3 subproc", "tianshou shmem", *SHARING_PEERS)
+    yield Workload(
+        "cartpole",
+        "CartPole, 32 envs",
+        ("ours processes@w2", "ours serial", "ours-portable processes@w2", "bare loop", *peers, "envpool threads@w2"),
+        (Target("1.5× the best Python peer", "ours processes@w2", peers, at_least=1.5),),
+        env="cartpole",
+    )
+    yield Workload(
+        "minigrid",
+        "MiniGrid Empty 8×8, 32 envs",
+        ("ours processes@w2", "ours serial", "ours-portable processes@w2", "bare loop", *peers),
+        env="minigrid",
+        short=False,
+    )
+    over = ("supersuit processes@w2", "pufferlib-0.7 processes@w2")
+    for name, title in (("simple_tag", "mpe2 simple_tag"), ("knights_archers_zombies", "knights_archers_zombies")):
+        yield Workload(
+            name.replace("_", "-"),
+            f"{title}, 8 envs of 4 agents",
+            (
+                *("ours processes@w2", "ours serial", "ours-portable processes@w2", *over),
+                *("pufferlib-0.7 serial", "pufferlib-3.0 serial", "pufferlib-3.0 processes@w2"),
+            ),
+            (Target("1.3× SuperSuit and PufferLib 0.7", "ours processes@w2", over, at_least=1.3),)
+            if name == "simple_tag"
+            else (),
+            env=name,
+            num_envs=8,
+            window_s=0.5,
+            short=name == "simple_tag",
+        )
+    peers = (GYM_SYNC, GYM_ASYNC, "sb3 subproc", "tianshou shmem", "tianshou shmem@b8", *SHARING_PEERS)
+    ours = ("ours processes@w2", "ours pool@w4b8")
+    yield Workload(
+        "atari",
+        "Atari (ALE Breakout, preprocessed), 16 envs, all cores",
+        (*ours, "ours-portable processes@w2", "bare loop", *peers, "pufferlib-0.7 processes@w4b8"),
+        (Target("ahead of every Python vectorizer", ours, (*peers, "pufferlib-0.7 processes@w4b8")),),
+        env="breakout",
+        num_envs=16,
+        window_s=1.0,
+    )
+    yield Workload(
+        "atari-native",
+        "Atari in C++ (ALE's own vector environment), 16 envs",
+        ("ours ale@w2", "ale vector@w2", "envpool threads@w2"),
+        (Target("wrapped, within 5 % of it used bare", "ours ale@w2", ("ale vector@w2",), at_least=0.95),),
+        env="breakout",
+        num_envs=16,
+        window_s=1.0,
+    )
+
+
+def _nested() -> Iterator[Workload]:
+    nested = {"observation": "nested"}
+    packers = ("gymnasium flatten", "gymnasium concatenate", "pufferlib-0.7 flatten", "pufferlib-3.0 emulate")
+    yield Workload(
+        "nested-pack",
+        "12-leaf nested observation: packs a second",
+        ("ours pack", "ours-portable pack", *packers),
+        (
+            Target("under 2 µs", "ours pack", rate=1 / 2e-6, at_least=1),
+            Target("12× gymnasium.spaces.flatten", "ours pack", packers[:1], at_least=12),
+            Target("2× PufferLib 0.7's flatten-and-store", "ours pack", packers[2:3], at_least=2),
+        ),
+        env_kwargs=nested,
+        num_envs=1,
+        window_s=0.2,
+    )
+    yield Workload(
+        "nested-sync",
+        "12-leaf nested observation, 8 envs",
+        (
+            *(
+                "ours processes@w2",
+                "ours serial",
+                "ours-portable processes@w2",
+                GYM_SYNC,
+                GYM_ASYNC,
+                "torchrl parallel",
+            ),
+            *("pufferlib-0.7 serial", "pufferlib-3.0 serial", *SHARING_PEERS[:2]),
+        ),
+        env_kwargs=nested,
+        num_envs=8,
+        short=False,
+    )
+
+
+def _telemetry() -> Iterator[Workload]:
+    """Telemetry is always on: what it costs is measured against an environment's time with it left out."""
+    for mean_us, share in ((0, 0.9), (10, 0.98)):
+        yield Workload(
+            f"telemetry-{mean_us}us",
+            f"telemetry on against off, {f'steps of {mean_us} µs' if mean_us else 'trivial env'}, 32/2/32",
+            ("ours processes@w2", "ours unwatched@w2"),
+            (Target(f"costs under {1 - share:.0%}", "ours processes@w2", ("ours unwatched@w2",), at_least=share),),
+            env_kwargs={"mean_s": mean_us / 1e6} if mean_us else {},
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- the grid
+
+
+def _grid() -> Iterator[Workload]:
+    """Delays of the PufferLib 0.5 study, for 1 to 64 environments, pools of twice and four times the batch."""
+    cells = [("busy", 0.0, 0)]
+    cells += product(("busy", "sleep"), (0.1, 1, 10), (0, 25, 100))
+    for (kind, mean_ms, spread), num_envs in product(cells, (1, 4, 16, 64)):
+        processes = num_envs if kind == "sleep" else min(num_envs, NUM_CORES)
+        participants = [f"ours processes@w{processes}", "ours serial", GYM_SYNC, GYM_ASYNC, "sb3 subproc"]
+        participants += ["tianshou shmem", f"pufferlib-0.7 processes@w{processes}"]
+        for batch_size in (num_envs // 2, num_envs // 4):
+            if batch_size and num_envs % batch_size == 0 and num_envs > 1:
+                workers = max(processes, num_envs // batch_size)  # which PufferLib's pool needs
+                participants += [f"ours pool@w{workers}b{batch_size}", f"tianshou shmem@b{batch_size}"]
+                participants += [f"pufferlib-0.7 processes@w{workers}b{batch_size}"]
+        delay = f"{kind}-{mean_ms}ms-{spread}" if mean_ms else "none"
+        yield Workload(
+            f"grid-{delay}-n{num_envs}",
+            f"{f'{kind} {mean_ms} ms ± {spread} %' if mean_ms else 'no delay'}, {num_envs} envs",
+            tuple(dict.fromkeys(participants)),
+            env_kwargs={"mean_s": mean_ms / 1e3, "spread": spread / 100, "kind": kind},
+            num_envs=num_envs,
+            window_s=0.6 if mean_ms == 10 else 0.2,
+            short=False,
+            cell={"kind": kind, "mean_ms": mean_ms, "spread": spread, "num_envs": num_envs},
+        )
+
+
+def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
+    found = [workload for group in groups for workload in group]
+    names: Sequence[str] = [workload.name for workload in found]
+    assert len(set(names)) == len(names)
+    return dict(zip(names, found, strict=True))
+
+
+WORKLOADS = _all(_trivial(), _learners(), _large(), _delays(), _real(), _nested(), _telemetry(), _grid())
