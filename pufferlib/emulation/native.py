@@ -45,9 +45,9 @@ def validate(env: PufferEnv) -> None:
 
 def zero_outcome(env: PufferEnv) -> None:
     """Set rewards and flags to what PufferEnv promises before each call."""
-    env.rewards[...] = 0
-    env.terminations[...] = False
-    env.truncations[...] = False
+    env.rewards.fill(0)  # half the time of [...] = 0
+    env.terminations.fill(False)
+    env.truncations.fill(False)
 
 
 def validate_buffers(env: PufferEnv) -> None:
@@ -185,62 +185,81 @@ class NativeRow(_Native):
 
 
 class NativeRows(_Native):
-    """A PufferEnv of several agents, whose rows may be absent for a while."""
+    """A PufferEnv of several agents, whose rows may be absent for a while.
+
+    In most steps nobody comes or goes. A few counts tell, and then the environment's own arrays are
+    what is held: a step costs the same dozen calls of NumPy for four agents and for four thousand.
+    """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
         agents = self.num_agents
-        self._masks = np.zeros(agents, np.bool_)
-        self._rewards = np.zeros(agents, np.float64)
-        self._terminations = np.zeros(agents, np.bool_)
-        self._truncations = np.zeros(agents, np.bool_)
-        self._gone = np.zeros(agents, np.bool_)
+        self._masks: Any = False
+        self._rewards: Any = 0.0
+        self._terminations: Any = False
+        self._truncations: Any = False
+        self._gone: Array | None = None  # whose rows show nobody
         self._returns = np.zeros(agents, np.float64)
-        self._lengths = np.zeros(agents, np.int64)
+        self._births = np.zeros(agents, np.int64)  # the tick of each agent's first row
         self._starts_s = np.zeros(agents, np.float64)
-        self._sum, self._length = 0.0, 0
+        self._tick = 0
+        self._past = 0.0  # what agents were rewarded whose place another has now
 
     def _begin(self) -> None:
-        for held in (self._masks, self._rewards, self._terminations, self._truncations, self._returns, self._lengths):
-            held[...] = 0
-        np.logical_not(self.env.alive, out=self._gone)
+        self._masks, self._rewards, self._terminations, self._truncations = False, 0.0, False, False
+        self._gone = None if self.env.alive.all() else ~self.env.alive
+        self._returns[...] = 0.0
+        self._births[...] = 0
         self._starts_s[...] = self._start_s
-        self._sum, self._length = 0.0, 0
+        self._tick, self._past = 0, 0.0
 
     def step(self, actions: Any) -> bool:
-        env, masks = self.env, self._masks
-        np.copyto(masks, env.alive)
+        env = self.env
+        before = None if np.count_nonzero(env.alive) == self.num_agents else env.alive.copy()
         zero_outcome(env)
         infos = env.step(actions)
         if self._check_step:
             self._check()
             self._check_step = self._always
+        self._tick += 1
+        self.infos = told_apart(env, infos) if infos else []
+        if (
+            before is None
+            and not np.count_nonzero(env.terminations)
+            and not np.count_nonzero(env.truncations)
+            and np.count_nonzero(env.alive) == self.num_agents
+        ):
+            self._masks, self._rewards, self._terminations, self._truncations = True, env.rewards, False, False
+            self._gone = None
+            self._returns += env.rewards
+            return False
+        return self._come_and_go(np.ones(self.num_agents, np.bool_) if before is None else before)
+
+    def _come_and_go(self, masks: Array) -> bool:
+        """Hold the rows of a step in which agents are absent, end or appear. masks: whose actions counted."""
+        env = self.env
         alive = env.alive
         # Flags and rewards of agents whose action did not count say nothing about an agent: they are dropped.
-        np.logical_and(env.terminations, masks, out=self._terminations)
-        np.logical_and(env.truncations, masks, out=self._truncations)
-        ended = self._terminations | self._truncations
+        terminations, truncations = env.terminations & masks, env.truncations & masks
+        ended = terminations | truncations
         alive[env.terminations | env.truncations] = False
         vanished = masks & ~alive & ~ended  # gone without a flag: truncated
-        if vanished.any():
-            self._truncations |= vanished
-            ended |= vanished
-        self._rewards[...] = np.where(masks, env.rewards, 0.0)
+        truncations |= vanished
+        ended |= vanished
+        self._masks, self._terminations, self._truncations = masks, terminations, truncations
+        self._rewards = np.where(masks, env.rewards, 0.0)
         self._returns += self._rewards
-        self._lengths += masks
-        self._sum += float(self._rewards.sum())
-        self._length += 1
-        np.logical_not(alive | masks, out=self._gone)
+        self._gone = None if alive.all() else ~(alive | masks)
         over = not alive.any()
-        self.infos = told_apart(env, infos) if infos else []
         if ended.any():
             self._add_episodes(ended)
         if over and masks.any():
             self._add_end()
         spawned = alive & ~masks
         if spawned.any():
+            self._past += float(self._returns[spawned].sum())
             self._returns[spawned] = 0.0
-            self._lengths[spawned] = 0
+            self._births[spawned] = self._tick
             self._starts_s[spawned] = perf_counter()
         return over
 
@@ -250,7 +269,7 @@ class NativeRows(_Native):
             if place not in told:
                 told[place] = {}
                 self.infos.append((place, told[place]))
-            add_episode(told[place], self._returns[place], self._lengths[place], self._starts_s[place])
+            add_episode(told[place], self._returns[place], self._tick - self._births[place], self._starts_s[place])
 
     def _add_end(self) -> None:
         info = next((info for place, info in self.infos if place is None), None)
@@ -258,11 +277,11 @@ class NativeRows(_Native):
             info = {}
             self.infos.append((None, info))
         info["env"] = True
-        add_episode(info, self._sum, self._length, self._start_s)
+        add_episode(info, self._past + self._returns.sum(), self._tick, self._start_s)
 
     def write_observations(self, rows: Rows) -> None:
         rows.observations[...] = self.env.observations
-        if self._gone.any():
+        if self._gone is not None:
             rows.observations[self._gone] = 0
 
     def write_outcome(self, rows: Rows) -> None:
