@@ -39,6 +39,19 @@ class PufferEnv:
     made ``alive``; afterwards those that terminated or were truncated no longer are. The episode is over when no agent
     is alive. Who has agents that come and go writes ``alive`` too; rows of absent agents are zeroed for it.
 
+    An environment may step many copies of something itself, all of them with a few calls of NumPy: a row each. A copy
+    that ended in one step starts again in the next, in which its action does not count and its reward and flags say
+    nothing. ``reset`` starts all of them, and is called for it where all have ended in the same step:
+
+            def step(self, actions):
+                fresh = ~self.alive
+                self.left -= 1
+                self.left[fresh] = 10
+                self.alive[:] = True
+                self.observations[:, 0] = self.left / 10
+                self.rewards[:] = actions == 0
+                self.terminations[:] = self.left == 0
+
     ``reset`` and ``step`` return None, one dict (the environment's; with one agent, that agent's), or a sequence of
     ``num_agents`` dicts.
     """

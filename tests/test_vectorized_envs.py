@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+import re
+import subprocess
+import sys
 import warnings
 from copy import deepcopy
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -268,6 +273,57 @@ def test_infos_and_rows_are_owned() -> None:
     env.buffer += 100
     assert held.infos[0][1]["lives"].tolist() == [0] * 3
     assert held.observations[:, 2].tolist() == [0] * 3
+
+
+class NativeCopies(pufferlib.PufferEnv):
+    """The same copies, as a PufferEnv that steps all of them itself."""
+
+    single_observation_space = Copies.single_observation_space
+    single_action_space = Copies.single_action_space
+
+    def __init__(self, num: int) -> None:
+        self.num_agents = num
+        self.episodes, self.ticks = np.zeros((2, num), np.int64)
+
+    def see(self) -> None:
+        self.observations[:] = np.stack([np.arange(self.num_agents), self.episodes, self.ticks], 1)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed=seed)
+        self.episodes += 1
+        self.ticks[:] = 0
+        self.see()
+
+    def step(self, actions: Any) -> None:
+        fresh = ~self.alive
+        self.episodes += fresh
+        self.ticks = np.where(fresh, 0, self.ticks + 1)
+        self.alive[:] = True
+        self.rewards[:] = actions + self.ticks / 8
+        for copy, (episode, tick) in enumerate(zip(self.episodes, self.ticks, strict=True)):
+            flags = self.truncations if is_truncated(copy, episode) else self.terminations
+            flags[copy] = tick == length_of(copy, episode)
+        self.see()
+
+
+@pytest.mark.parametrize("num", [2, 3, 7])
+def test_a_pufferenv_may_step_its_copies_itself(num: int) -> None:
+    rows, oracle = emulate(NativeCopies(num)), Oracle(num, "next_step", "nothing")
+    held, (expected, infos) = reset(rows, 3), oracle.reset()
+    over, overs = False, 0
+    for tick in range(100):
+        assert rows_of(held) == expected
+        told = plain([(place, {"env": True, **info}) for place, info in held.infos if place is not None])
+        assert told == infos
+        actions = (np.arange(num) + tick) % 5
+        if over:
+            over, held = False, reset(rows)
+            overs += 1
+        else:
+            over, held = step(rows, actions)
+        expected, infos = oracle.step(actions.tolist())
+    assert min(oracle.episodes) > 10
+    assert overs or num > 3  # that all end together comes to pass
 
 
 class Recorded(gymnasium.Env[Any, Any]):
@@ -647,3 +703,18 @@ if importlib.util.find_spec("envpool") is not None:  # half a gigabyte, and not 
                 assert sorted(ends) == np.flatnonzero(over).tolist()
                 assert all(end["l"] == end["r"] == bare_infos["elapsed_step"][place] for place, end in ends.items())
         bare.close()
+
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "vector_envs.py"
+
+
+@pytest.mark.extras
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["gymnasium", *(["ale"] if ATARI else [])])
+def test_the_example_runs(library: str) -> None:
+    command = [sys.executable, EXAMPLE, "--library", library, "--copies", "3", "--num-envs", "2", "--steps", "60"]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parent.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 x 3 copies, rows of Box(")
+    assert re.search(r"^\d+ transitions in .* s, \d+ episodes", done.stdout, re.MULTILINE)
