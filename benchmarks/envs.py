@@ -20,6 +20,7 @@ from gymnasium import spaces
 __all__ = [
     "REAL_ENVS",
     "PlainEnv",
+    "atari_vector",
     "breakout",
     "cartpole",
     "knights_archers_zombies",
@@ -136,16 +137,23 @@ def cartpole() -> gymnasium.Env[Any, Any]:
 
 def breakout() -> gymnasium.Env[Any, Any]:
     """Return ALE's Breakout as DQN saw it, by Gymnasium's own wrappers: uint8 (4, 84, 84), 4 frames a step."""
-    import ale_py
+    from ale_py import registration
 
-    if hasattr(gymnasium, "register_envs"):  # from Gymnasium 1.0 on; before, ALE registers itself when imported
-        gymnasium.register_envs(ale_py)
+    if "ALE/Breakout-v5" not in gymnasium.registry:  # ALE does not notice Gymnasium 0.29, but works with it
+        registration.register_v5_envs()
     wrappers = gymnasium.wrappers
     env = gymnasium.make("ALE/Breakout-v5", frameskip=1, disable_env_checker=True)
     env = wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)
     if hasattr(wrappers, "FrameStackObservation"):
         return wrappers.FrameStackObservation(env, 4)
     return wrappers.TransformObservation(wrappers.FrameStack(env, 4), np.asarray)
+
+
+def atari_vector(num_envs: int, num_threads: int) -> Any:
+    """Return ALE's own vector environment of Breakout: preprocessing and copies in C++, in threads."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    return AtariVectorEnv("breakout", num_envs, num_threads=num_threads)
 
 
 def minigrid() -> gymnasium.Env[Any, Any]:

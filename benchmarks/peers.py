@@ -205,7 +205,7 @@ def measure(
 def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dict[str, Any]:
     """Run a workload, and return all that its file holds."""
     load, begun = os.getloadavg()[0], monotonic()
-    window_s = workload.window_s / 2 if short else workload.window_s
+    window_s = workload.window_s / 2 if short and workload.kind != "idle" else workload.window_s
     warm_up_s = 0.05 if short else 0.1
     names = [name for name in workload.participants if not short or workload.needed(name)]
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -98,8 +98,8 @@ def wait(player: Player, seconds: float, warm_up_s: float, think_s: float) -> di
 def idle(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
     """Play, do nothing for some seconds with a batch in hand, and play on.
 
-    Returns the share of a CPU that this process and the others used meanwhile, and how long the batch after the pause
-    took, and batches usually do, from ``send`` to ``recv``'s return.
+    Returns the share of a CPU that this process and the others used meanwhile; how long the batch after the pause took,
+    and batches usually do, from ``send`` to ``recv``'s return; and how much longer that is, for each other process.
     """
     recv, send, _ = player
     usual = []
@@ -123,6 +123,7 @@ def idle(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
         "workers_cpu": sum(used[1:]) / seconds,
         "first_us": 1e6 * first,
         "usual_us": 1e6 * median(usual),
+        "late_us": 1e6 * (first - median(usual)) / max(1, len(pids)),
         "num_processes": len(pids),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import envs
 from player import Player, Task
 
 import pufferlib
@@ -13,7 +15,10 @@ from pufferlib.layout import Layout
 def start(task: Task) -> Player:
     if task.arrangement == "pack":
         return _pack(task)
-    backend = task.choose(serial="serial", processes="multiprocessing", pool="pool")
+    if task.arrangement == "ale":  # a vector environment is one environment of as many rows
+        creator = functools.partial(envs.atari_vector, task.num_envs, task.num_workers)
+        return _play(pufferlib.make(creator, seed=0), task.num_envs)
+    backend = task.choose(serial="serial", processes="multiprocessing", pool="pool", unwatched="multiprocessing")
     vec = pufferlib.make(
         task.env_creator,
         backend=backend,
@@ -21,18 +26,22 @@ def start(task: Task) -> Player:
         num_workers=task.num_workers,
         batch_size=task.batch_size,
         seed=0,
+        backend_kwargs={"telemetry": False} if task.arrangement == "unwatched" else None,
     )
+    return _play(vec, task.batch_size)
+
+
+def _play(vec: pufferlib.VecEnv, steps: int) -> Player:
     vec.action_space.seed(0)
     actions = vec.action_space.sample()
-    batch_size = task.batch_size
-    vec.async_reset()
-    received, sent = vec.recv, vec.send
+    received, send = vec.recv, functools.partial(vec.send, actions)
 
     def recv() -> int:
         received()
-        return batch_size
+        return steps
 
-    return Player(recv, lambda: sent(actions), vec.close)
+    vec.async_reset()
+    return Player(recv, send, vec.close)
 
 
 def _pack(task: Task) -> Player:

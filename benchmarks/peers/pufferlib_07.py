@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+from padding import padded
 from player import NotHandled, Player, Task
 
 import pufferlib.emulation
@@ -17,11 +18,11 @@ def start(task: Task) -> Player:
     kind = task.choose(serial=pufferlib.vectorization.Serial, processes=pufferlib.vectorization.Multiprocessing)
     if task.num_envs % task.num_workers:
         raise NotHandled("workers have equal shares only")
-    wrapper = pufferlib.emulation.GymnasiumPufferEnv
+    wrapper, creator = pufferlib.emulation.GymnasiumPufferEnv, task.env_creator
     if task.multi_agent:
-        wrapper = pufferlib.emulation.PettingZooPufferEnv
+        wrapper, creator = pufferlib.emulation.PettingZooPufferEnv, functools.partial(padded, creator)
     vec = kind(
-        env_creator=functools.partial(wrapper, env_creator=task.env_creator),
+        env_creator=functools.partial(wrapper, env_creator=creator),
         num_envs=task.num_envs,
         envs_per_worker=task.num_envs // task.num_workers,
         envs_per_batch=task.batch_size,

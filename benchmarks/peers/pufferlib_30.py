@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+from padding import padded
 from player import NotHandled, Player, Task
 
 import pufferlib.emulation
@@ -17,14 +18,14 @@ def start(task: Task) -> Player:
     backend = task.choose(serial="Serial", processes="Multiprocessing")
     if task.num_envs % task.num_workers:
         raise NotHandled("workers have equal shares only")
-    wrapper = pufferlib.emulation.GymnasiumPufferEnv
+    wrapper, creator = pufferlib.emulation.GymnasiumPufferEnv, task.env_creator
     if task.multi_agent:
-        wrapper = pufferlib.emulation.PettingZooPufferEnv
+        wrapper, creator = pufferlib.emulation.PettingZooPufferEnv, functools.partial(padded, creator)
     plan = {}
     if backend == "Multiprocessing":  # overwork: it refuses more processes than cores without
         plan = dict(num_workers=task.num_workers, batch_size=task.batch_size, overwork=True)
     vec = pufferlib.vector.make(
-        functools.partial(wrapper, env_creator=task.env_creator), backend=backend, num_envs=task.num_envs, **plan
+        functools.partial(wrapper, env_creator=creator), backend=backend, num_envs=task.num_envs, **plan
     )
     vec.async_reset(seed=0)
     vec.action_space.seed(0)
@@ -46,7 +47,7 @@ def _pack(task: Task) -> Player:
 
     def recv() -> int:
         for _ in range(100):
-            pufferlib.emulation.emulate(rows[0], sample)
+            pufferlib.emulation.emulate(rows, sample)
         return 100
 
     return Player(recv, lambda: None, lambda: None)
