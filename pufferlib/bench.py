@@ -10,29 +10,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from pufferlib.backends import BACKENDS, make
 from pufferlib.errors import PlanError
-from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.playing import Player
 from pufferlib.vectorization.plan import Plan, available_cpus
+from pufferlib.vectorization.stats import Stats
 from pufferlib.version import __version__
 
 __all__ = ["Speed", "compare_backends", "machine", "overload", "verdict"]
 
 WARM_UP_S = 0.2
-NUM_DRAWS = 16  # batches of actions that are drawn beforehand, so that drawing is not what is measured
+PROFILE_TURNS = 4
 CLEARLY = 1.1  # times as fast: below, processes are not worth having
 
 
 @dataclass
 class Speed:
-    """What one backend reached. steps_per_s: of environments, not of agents; one an interleaved repeat."""
+    """What one backend reached. steps_per_s: of environments, not of agents; one an
+    interleaved repeat. stats: of one more turn, where they were asked for.
+    """
 
     backend: str
     num_envs: int
@@ -40,6 +41,7 @@ class Speed:
     batch_size: int
     agents_per_env: int
     steps_per_s: list[float] = field(default_factory=list)
+    stats: Stats | None = None
 
     def ratios(self, base: Speed) -> list[float]:
         """Return how many times as fast as base it was, repeat by repeat."""
@@ -58,6 +60,7 @@ def compare_backends(
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
+    profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
     """Return the speed of each backend, sending random actions that masks allow, and doing nothing else.
@@ -66,6 +69,7 @@ def compare_backends(
 
     num_envs: by default four for each CPU, at least 8; num_workers as ``pufferlib.make`` has it; batch_size: of the
         pool, by default half of the environments; the others return all.
+    profile: whether each backend then has one more turn, four times as long, for the ``stats`` of its Speed.
     after: called with the number of the repeat and the backend, after each turn.
 
     Raises what ``pufferlib.make`` and environments raise.
@@ -89,74 +93,22 @@ def compare_backends(
                 env_kwargs=env_kwargs,
                 wrap_kwargs=wrap_kwargs,
             )
-            runs.append(_Run(stack.enter_context(vec), 1 if backend == "serial" else plan.num_workers))
-            runs[-1].turn(WARM_UP_S)
+            player = Player(stack.enter_context(vec))
+            num_workers_used = 1 if backend == "serial" else plan.num_workers
+            speed = Speed(backend, num_envs, num_workers_used, player.batch_size, vec.agents_per_env)
+            runs.append((player, speed))
+            player.turn(WARM_UP_S)
         for repeat in range(repeats):
             for shift in range(len(runs)):
-                run = runs[(repeat + shift) % len(runs)]
-                run.speed.steps_per_s.append(run.turn(seconds))
+                player, speed = runs[(repeat + shift) % len(runs)]
+                speed.steps_per_s.append(player.turn(seconds))
                 if after is not None:
-                    after(repeat, run.speed.backend)
-    return [run.speed for run in runs]
-
-
-class _Run:
-    """One backend's environments, and what they have reached."""
-
-    def __init__(self, vec: VecEnv, num_workers: int) -> None:
-        self._vec, self._actor = vec, _Actor(vec)
-        self._batch_size = vec.agents_per_batch // vec.agents_per_env
-        self._waiting: list[Batch] = []  # received and not answered
-        vec.async_reset()
-        self.speed = Speed(vec.backend, vec.num_envs, num_workers, self._batch_size, vec.agents_per_env)
-
-    def turn(self, seconds: float) -> float:
-        """Play for about these seconds, then until no batch is under way; return environment steps per second."""
-        vec, batch_size = self._vec, self._batch_size
-        start_s = perf_counter()
-        deadline = start_s + seconds
-        for batch in self._waiting:
-            vec.send(self._actor.actions(batch.observations), env_ids=batch.env_ids.tolist())
-        self._waiting = []
-        steps, coming = 0, vec.num_envs
-        while coming >= batch_size:  # what went on in the background would slow the others' turns
-            batch = vec.recv()
-            steps += batch_size
-            if perf_counter() < deadline:
-                vec.send(self._actor.actions(batch.observations))
-            else:
-                self._waiting.append(batch._replace(observations=batch.observations.copy()))
-                coming -= batch_size
-        return steps / (perf_counter() - start_s)
-
-
-class _Actor:
-    """Actions for whole batches: drawn beforehand, or on the spot where there are masks."""
-
-    def __init__(self, vec: VecEnv) -> None:
-        vec.action_space.seed(0)
-        self._drawn = [vec.action_space.sample() for _ in range(NUM_DRAWS)]
-        self._turn = 0
-        space = vec.observation_layout.space
-        masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        self._masks = vec.observation_layout.unflatten if masked else None
-        self._space = vec.single_action_space
-        self._generator = np.random.default_rng(0)
-        if masked and not isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete)):
-            self._masks = None
-
-    def actions(self, observations: Any) -> Any:
-        """Return actions for the rows of a batch."""
-        if self._masks is None:
-            self._turn = (self._turn + 1) % NUM_DRAWS
-            return self._drawn[self._turn]
-        mask = self._masks(observations)["action_mask"].reshape(len(observations), -1)
-        scores = self._generator.random(mask.shape) * mask
-        if isinstance(self._space, spaces.Discrete):
-            return scores.argmax(1) + self._space.start
-        assert isinstance(self._space, spaces.MultiDiscrete)
-        parts = np.split(scores, np.cumsum(self._space.nvec.ravel())[:-1], axis=1)
-        return np.stack([part.argmax(1) for part in parts], 1).reshape(len(observations), *self._space.shape)
+                    after(repeat, speed.backend)
+        for player, speed in runs if profile else ():
+            player.vec.stats(reset=True)
+            player.turn(PROFILE_TURNS * seconds)
+            speed.stats = player.vec.stats()
+    return [speed for _, speed in runs]
 
 
 def verdict(speeds: Sequence[Speed]) -> str:

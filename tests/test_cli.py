@@ -78,8 +78,8 @@ def puffer(*words: str) -> tuple[int, str, str]:
 def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
-    for command in ("puffer envs", "puffer check ENV", "puffer bench ENV", "puffer train ENV"):
-        assert command in shown
+    for command in ("envs", "check ENV", "bench ENV", "autotune ENV", "train ENV", "doctor"):
+        assert f"\n  puffer {command} " in shown
     assert shown.endswith("Start with: puffer train ocean/squared\n")
     assert max(map(len, shown.splitlines())) <= 80
     assert main(["--help"]) == 0
@@ -91,7 +91,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["envs", "check", "bench", "train"])
+@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -103,12 +103,20 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
     ("words", "status", "says"),
     [
         (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
-        (["fly"], 2, "there are envs, check, bench, train"),
+        (["fly"], 2, "there are envs, check, bench, autotune, train, doctor"),
         (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
         (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
         (["check", "ocean/sqared"], 1, "did you mean ocean/squared?"),
         (["train", "ocean/sqared"], 1, "did you mean ocean/squared?"),
         (["bench", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["autotune", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["autotune"], 2, "puffer autotune needs an environment: `puffer autotune ocean/squared`"),
+        (["autotune", "a_game:Game", "--max-memory", "lots"], 1, "max_memory='lots' is no amount of memory"),
+        (
+            ["autotune", "a_game:Game", "--num-envs", "2", "--batch-size", "3"],
+            1,
+            "batch_size=3 is more than num_envs=2",
+        ),
         (["check", "a_game:game"], 1, "did you mean Game?"),
         (["check", "no_game:game"], 1, "there is no module no_game on the module search path"),
         (["check", "a_broken_game:Game"], 1, "No module named 'not_there' (a_broken_game.py, line 1); --debug shows"),
@@ -241,6 +249,67 @@ def test_bench_obeys_action_masks() -> None:
 def test_verdict(serial: list[float], pool: list[float], says: str) -> None:
     speeds = [Speed("serial", 8, 1, 8, 1, serial), Speed("pool", 8, 2, 4, 1, pool)]
     assert says in verdict(speeds)
+
+
+def test_bench_with_a_profile(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["bench", "a_game:Game", "--num-envs", "4", "--seconds", "0.02", "--repeats", "1", "--profile"]
+    assert main([*words, "--backends", "serial", "pool"]) == 0
+    shown = capsys.readouterr().out
+    for backend in ("serial", "pool"):
+        assert re.search(rf"^{backend}: 4 environments, \d+ workers?, batches of", shown, re.M)
+        assert f"\ndrawn in bench-a-game-Game-{backend}.png\n" in shown
+        assert (folder / f"bench-a-game-Game-{backend}.png").stat().st_size > 10_000
+    assert shown.count("-bound") + shown.count("balanced") == 2
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main([*words, "--backends", "serial"]) == 0
+    assert capsys.readouterr().out.endswith("a plot needs matplotlib: pip install matplotlib\n")
+
+
+@pytest.mark.slow
+def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--budget", "4", "--batch-size", "4", "--env-kwargs", "length=7", "--save", "plan.toml"]
+    assert main(["autotune", "a_game:Game", *words]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^serial 4/1/4 +[\d.]+k? +[\d.]+k?–[\d.]+k? +[\d.]+ s +\d+ MiB", shown, re.M), shown
+    assert "Medians and ranges. Not tried: " in shown
+    assert "\nserial is right: a step takes " in shown
+    assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in shown
+    assert pufferlib.load_plan(folder / "plan.toml") == {"backend": "serial", "num_envs": 4, "batch_size": 4}
+    assert main(["autotune", "a_game:Broken"]) == 1
+    err = capsys.readouterr().err
+    assert err == "puffer: the environment cannot be tried: KeyError: 'sword'; `puffer check` says more\n"
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)  # it runs where nothing else does
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    names = [line.split("  ")[0] for line in shown.splitlines()]
+    assert names == [
+        *("pufferlib", "packages", "optional", "path", "cores", "memory", "processes", "kernel", "CUDA", "self test"),
+    ]
+    assert pufferlib.__version__ in shown
+    assert ("compiled" in shown) == pufferlib._native.available
+    assert pufferlib._native.reason in shown
+    assert "self test     passed" in shown
+
+
+def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError("no memory is to be had")
+
+    monkeypatch.setattr(pufferlib, "make", refuse)
+    assert main(["doctor"]) == 1
+    assert "self test     failed: OSError: no memory is to be had" in capsys.readouterr().out
+
+
+def test_doctor_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--help"]) == 0
+    assert main(["doctor", "ocean/squared"]) == 2
+    assert capsys.readouterr().out == "usage: puffer doctor\npuffer doctor takes no arguments: ocean/squared\n"
 
 
 @pytest.mark.slow

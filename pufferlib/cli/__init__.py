@@ -1,4 +1,4 @@
-"""The command `puffer`: what is there, is mine ready, how fast is it, train on it.
+"""The command `puffer`: what is there, is mine ready, how fast is it, which plan is right, train on it.
 
 tyro reads the arguments, rich draws; both come with the extra "train", and are imported where they are needed.
 """
@@ -11,6 +11,7 @@ import difflib
 import importlib
 import itertools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +23,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium
 
 from pufferlib import registry
-from pufferlib.cli.options import Bench, Check, Envs, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Wrap, keywords
 from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
+from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from pufferlib.bench import Speed
 
 __all__ = ["main"]
 
@@ -37,7 +41,9 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer envs [FILTER]   what can be named, and what is installed
   puffer check ENV       is it ready? every check in a sentence
   puffer bench ENV       steps per second on each backend
+  puffer autotune ENV    the fastest plan for it, and why
   puffer train ENV       train a policy on it with PPO
+  puffer doctor          what is this machine like, and is anything broken?
 
 ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or a function of
 yours that makes one (my_module:make_env, found in the current folder).
@@ -90,7 +96,7 @@ def _run(words: list[str]) -> int:
         meant = f"did you mean `puffer {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
         print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
         return 2
-    if not rest and command != "envs":
+    if not rest and command not in ("envs", "doctor"):
         print(
             f"puffer {command} needs an environment: `puffer {command} ocean/squared`, or `puffer {command} "
             "my_module:make_env` for your own; `puffer envs` lists names",
@@ -268,6 +274,7 @@ def bench(words: list[str]) -> int:
             seed=options.seed,
             env_kwargs=keywords(options.env_kwargs),
             wrap_kwargs=options.wrap.given(),
+            profile=options.profile,
             after=lambda repeat, backend: _passing(console, f"{next(turns)} of {num_turns} turns …"),
         )
     base = next((speed for speed in speeds if speed.backend == "serial"), speeds[0])
@@ -284,8 +291,8 @@ def bench(words: list[str]) -> int:
             speed.backend,
             str(speed.num_workers),
             str(speed.batch_size),
-            _rate(median(rates)),
-            f"{_rate(min(rates))}–{_rate(max(rates))}",
+            rate_text(median(rates)),
+            f"{rate_text(min(rates))}–{rate_text(max(rates))}",
             *((f"{median(ratios):.2f}", f"{min(ratios):.2f}–{max(ratios):.2f}") if speed is not base else ()),
         )
     console.print(table)
@@ -293,15 +300,92 @@ def bench(words: list[str]) -> int:
     if warning:
         console.print(warning, style="yellow")
     console.print(f"\n{verdict(speeds)}")
+    if options.profile:
+        _profiled(console, options, speeds)
     return 0
 
 
-def _rate(steps_per_s: float) -> str:
-    """Return a rate of three digits: 873, 30.4k, 1.21M."""
-    for unit, scale in (("M", 1e6), ("k", 1e3)):
-        if steps_per_s >= 0.9995 * scale:
-            return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit
-    return f"{steps_per_s:#.3g}".rstrip(".")
+def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
+    """Show the stats of each backend, and draw them."""
+    for speed in speeds:
+        assert speed.stats is not None
+        console.print(f"\n{speed.stats}", markup=False, soft_wrap=True)
+        name = re.sub(r"[^A-Za-z0-9]+", "-", f"bench-{options.env}-{speed.backend}").strip("-")
+        try:
+            console.print(f"drawn in {speed.stats.plot(f'{name}.png')}", markup=False, soft_wrap=True)
+        except MissingExtra as error:
+            console.print(str(error), markup=False, style="yellow")
+
+
+def autotune(words: list[str]) -> int:
+    """puffer autotune ENV"""
+    _require("rich")
+    from rich.live import Live
+    from rich.table import Table
+
+    from pufferlib.autotune import autotune as search
+    from pufferlib.bench import machine, overload
+
+    options: Autotune = _parse(Autotune, "autotune", words)
+    console = _console()
+    warning = overload()
+
+    def drawn(rows: Sequence[Row]) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column, name in enumerate(HEADER):
+            right = 0 < column < len(HEADER) - 1
+            table.add_column(name, justify="right" if right else "left", no_wrap=right or not column)
+        for row in rows:
+            if not row.untried:
+                table.add_row(*row.cells)
+        return table
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:  # without a thread
+
+        def after(rows: Sequence[Row]) -> None:
+            live.update(drawn([row for row in rows if row.steps_per_s]), refresh=True)
+
+        live.update("looking at the environment …", refresh=True)
+        plan = search(
+            options.env,
+            budget_s=options.budget,
+            max_memory=options.max_memory,
+            backend=options.backend,
+            num_envs=options.num_envs,
+            num_workers=options.num_workers,
+            batch_size=options.batch_size,
+            learner_s=options.learner_s,
+            seed=options.seed,
+            env_kwargs=keywords(options.env_kwargs),
+            wrap_kwargs=options.wrap.given(),
+            after=after,
+        )
+    console.print(drawn(plan.table))
+    notes = ("Medians and ranges.", untried_text(plan.table), f"{machine()}.")
+    console.print(" ".join(note for note in notes if note), markup=False)
+    if warning:
+        console.print(warning, style="yellow")
+    arguments = ", ".join(f"{name}={value!r}" for name, value in plan.items())
+    for line in ("", plan.reason, f"pufferlib.make(…, {arguments})"):
+        console.print(line, markup=False, soft_wrap=True)
+    if options.save is not None:
+        console.print(f"saved in {plan.save(options.save)}", markup=False, soft_wrap=True)
+    return 0
+
+
+def doctor(words: list[str]) -> int:
+    """puffer doctor"""
+    from pufferlib.cli.doctor import diagnose
+
+    if words:
+        asked = words[0] in ("-h", "--help")
+        print("usage: puffer doctor" if asked else f"puffer doctor takes no arguments: {' '.join(words)}")
+        return 0 if asked else 2
+    healthy = True
+    for finding in diagnose():
+        print(f"{finding.name:14}{finding.text}")
+        healthy = healthy and finding.fine
+    return 0 if healthy else 1
 
 
 def train(words: list[str]) -> int:
@@ -324,7 +408,14 @@ def train(words: list[str]) -> int:
     return 0
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"envs": envs, "check": check, "bench": bench, "train": train}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "envs": envs,
+    "check": check,
+    "bench": bench,
+    "autotune": autotune,
+    "train": train,
+    "doctor": doctor,
+}
 
 
 def _entries(wanted: str) -> list[registry.Entry]:

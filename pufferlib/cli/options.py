@@ -12,7 +12,7 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Bench", "Check", "Envs", "Wrap", "keywords"]
+__all__ = ["Autotune", "Bench", "Check", "Envs", "Wrap", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,33 @@ class Bench:
     repeats: int = 7
     """turns of each backend"""
     seed: int = 0
+    profile: bool = False
+    """say where the time goes, and draw it: bench-NAME-BACKEND.png in the current folder"""
+
+
+@dataclass(frozen=True)
+class Autotune:
+    """Find the fastest plan (backend, environments, workers, batch) within a budget, and say why it is."""
+
+    env: str
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, each as name=value"""
+    wrap: Wrap = Wrap()
+    budget: float = 30.0
+    """seconds that it may take"""
+    max_memory: str | None = None
+    """what a plan may take, such as "4 GB"; default: four fifths of what is at hand"""
+    backend: str | None = None
+    """default: any. What is given here and below stays as it is"""
+    num_envs: int | None = None
+    num_workers: int | None = None
+    batch_size: int | None = None
+    """environments in a batch: what your learner wants"""
+    learner_s: float = 0.0
+    """seconds that your learner takes for a batch"""
+    seed: int = 0
+    save: str | None = None
+    """a file for the plan, as TOML, which pufferlib.load_plan reads"""
 
 
 @dataclass(frozen=True)

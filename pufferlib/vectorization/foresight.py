@@ -23,7 +23,7 @@ __all__ = ["Arrangement", "Load", "steps_per_s"]
 
 Array = np.ndarray[Any, Any]
 
-_ROWS = 8000  # a plan is played for so many steps, or three batches; each takes 1 to 2 us
+_ROWS = 4000  # a plan is played for so many steps, or three batches; each takes 1 to 2 us
 _MOST_BATCHES = 2000
 _ENOUGH = 50  # steps in a histogram that make it worth drawing from
 _SLACK = 4  # draws an environment, in multiples of its even share; then they begin anew

@@ -34,11 +34,11 @@ from pufferlib.vectorization.telemetry import (
     bucket_edges,
 )
 
-__all__ = ["Forecast", "Stats", "Times", "seconds_text"]
+__all__ = ["Forecast", "Stats", "Times", "seconds_text", "times_text"]
 
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
 WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
-MUCH = 1.3  # the same for processes instead of serial, whose costs are known only roughly
+MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
 NEARLY = 0.95  # of the best: reached by a smaller pool, that one is named
 LEARNER_BOUND = 0.8  # share of the time that the learner thinks
 SPIN_S = 30e-6  # a wait costs at most so much CPU time before it is a sleep
@@ -61,6 +61,11 @@ def seconds_text(seconds: float) -> str:
         if seconds >= 0.9995 * scale:
             return f"{seconds / scale:#.3g}".rstrip(".") + f" {unit}"
     return f"{seconds * 1e9:.0f} ns"
+
+
+def times_text(times: float) -> str:
+    """Return a ratio of two digits, or more where it is larger: 1.9, 12, 140."""
+    return f"{times:.1f}" if times < 9.95 else f"{times:,.0f}"
 
 
 class Times(NamedTuple):
@@ -259,12 +264,16 @@ class Stats:
         plan = replace(plan, overhead_s=max(0.0, batch_s - self.batch_size / free))
         return plan, self.steps_per_s / (steps_per_s(self.load, plan) if plan.overhead_s else free)
 
-    def forecast(self, backend: str, num_envs: int, num_workers: int, batch_size: int) -> Forecast:
+    def forecast(
+        self, backend: str, num_envs: int, num_workers: int, batch_size: int, *, think_s: float | None = None
+    ) -> Forecast:
         """Return what the model expects of another plan for the same environments and learner.
 
-        The learner is taken to think as long a row as it does now. What a batch costs beside steps and thinking is
-        taken from the measured plan, half for the batch and half for its rows; from rough constants if one of the two
-        plans is serial and the other is not. Raises CallError if the period holds no batch.
+        think_s: seconds that the learner thinks about a batch; by default as long about a row as it did.
+
+        What a batch costs beside steps and thinking is taken from the measured plan, half for the batch and half for
+        its rows; from rough constants if one of the two plans is serial and the other is not. Raises CallError if the
+        period holds no batch.
         """
         if not self.num_batches or not self.step.num:
             raise CallError("nothing was measured in this period; play some batches first")
@@ -273,15 +282,13 @@ class Stats:
         if (backend == "serial") == (self.backend == "serial"):
             overhead_s = measured.overhead_s * (ratio if backend == "serial" else (1 + ratio) / 2)
         else:
-            miss = 1.0
-            on_processes = PROCESS_BATCH_S + PROCESS_ROW_S * batch_size
-            overhead_s = SERIAL_ROW_S * batch_size if backend == "serial" else on_processes
+            miss, overhead_s = 1.0, SERIAL_ROW_S * batch_size if backend == "serial" else 0.0
         plan = replace(
             measured,
             num_envs=num_envs,
             num_workers=1 if backend == "serial" else num_workers,
             batch_size=batch_size,
-            think_s=measured.think_s * ratio,
+            think_s=measured.think_s * ratio if think_s is None else think_s,
             overhead_s=overhead_s,
             first_finished=backend == "pool",
         )
@@ -289,6 +296,8 @@ class Stats:
             rate = batch_size / (batch_size * self.load.row_s + plan.think_s + overhead_s)
         else:
             rate = miss * steps_per_s(self.load, plan)
+            if self.backend == "serial":  # for want of knowing better, what processes cost overlaps with nothing
+                rate = 1 / (1 / rate + PROCESS_BATCH_S / batch_size + PROCESS_ROW_S)
         return Forecast(backend, num_envs, plan.num_workers, batch_size, rate, rate / self.steps_per_s)
 
     @cached_property
@@ -328,7 +337,8 @@ class Stats:
         if serial is not None and serial.gain >= max(1.0, best):
             return (
                 f"overhead-bound: a step takes {seconds_text(self.step.mean_s)}, and a batch of {self.batch_size} "
-                f"{seconds_text(measured.overhead_s)} beside its steps: serial is right, about {serial.gain:.2g}× this"
+                f"{seconds_text(measured.overhead_s)} beside its steps: serial is right, about "
+                f"{times_text(serial.gain)}× this"
             )
         if best >= (MUCH if self.backend == "serial" else WORTH):
             return self._advice(others, best)
@@ -368,9 +378,9 @@ class Stats:
             workers = f" on {plan.num_workers} workers" * (plan.num_workers != self.num_workers)
             parts.append(f"a pool of {plan.num_envs / plan.batch_size:.2g}× the batch{workers}")
         gains = [plans[0].gain, plan.gain] if len(parts) > 1 else [plan.gain]
-        text = f"{parts[0]} would raise throughput about {gains[0]:.2g}×"
+        text = f"{parts[0]} would raise throughput about {times_text(gains[0])}×"
         if len(parts) > 1:
-            text += f", {parts[1]} {gains[1]:.2g}×"
+            text += f", {parts[1]} {times_text(gains[1])}×"
         return f"environment-bound, {_percent(self.spread)} spread: {text}"
 
     # ------------------------------------------------------------------------------------------ to look at

@@ -1,0 +1,128 @@
+"""puffer doctor: what pufferlib finds on this machine, what it does with it, and whether anything is broken."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import pufferlib
+from pufferlib import _native
+from pufferlib.autotune import memory_at_hand
+from pufferlib.plans import memory_text
+from pufferlib.vectorization.launch import start_method
+from pufferlib.vectorization.plan import available_cpus
+
+__all__ = ["Finding", "diagnose"]
+
+NEEDED = ("numpy", "gymnasium", "cloudpickle", "threadpoolctl")
+OPTIONAL = ("torch", "pettingzoo", "rich", "tyro", "tensorboard", "matplotlib", "ale-py", "minigrid", "mpe2", "envpool")
+SELF_TEST = "ocean/squared"
+
+
+class Finding(NamedTuple):
+    """One line. fine: whether pufferlib works as it should in this respect."""
+
+    name: str
+    text: str
+    fine: bool = True
+
+
+def diagnose() -> Iterator[Finding]:
+    """Yield what is found, line by line, the self test last."""
+    system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
+    yield Finding("pufferlib", f"{pufferlib.__version__}; {system}")
+    yield Finding("packages", ", ".join(_versions(NEEDED)))
+    yield Finding("optional", ", ".join(_versions(OPTIONAL)) or "none")
+    yield Finding("path", "compiled" if _native.available else f"portable: {_native.reason}")
+    yield Finding("cores", _cores())
+    yield Finding("memory", f"{memory_text(memory_at_hand())} at hand{_shm()}")
+    yield Finding("processes", _processes())
+    yield _kernel()
+    yield Finding("CUDA", _cuda())
+    yield _self_test()
+
+
+def _versions(names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            yield f"{name} {metadata.version(name)}"
+
+
+def _cores() -> str:
+    usable, there = available_cpus(), os.cpu_count() or 1
+    if usable == there:
+        return f"{there}"
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    why = f"affinity leaves {affinity}" if affinity < there else "the cgroup's quota leaves no more"
+    return f"{usable} of {there}: {why}"
+
+
+def _shm() -> str:
+    """Return the size of /dev/shm, which containers keep small."""
+    with suppress(OSError, AttributeError):
+        found = os.statvfs("/dev/shm")
+        note = " (not needed: batches lie in a memfd)" if hasattr(os, "memfd_create") else ""
+        return f"; /dev/shm {memory_text(found.f_bavail * found.f_frsize)}{note}"
+    return ""
+
+
+def _processes() -> str:
+    method = start_method(None)
+    if method == "fork":
+        return "start by fork, in milliseconds"
+    if "fork" not in multiprocessing.get_all_start_methods() or not sys.platform.startswith("linux"):
+        return f"start by {method}: fork is not safe here"
+    others = threading.active_count() - 1
+    return f"start by {method}: " + (f"{others} other threads are running" if others else "CUDA is in use")
+
+
+def _kernel() -> Finding:
+    """Try what the fast ways of sharing, waiting and watching need; each has a slower substitute."""
+    found = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
+    with suppress(OSError, AttributeError):
+        os.close(os.memfd_create("pufferlib-doctor"))
+        found["memfd"] = True
+    with suppress(OSError, AttributeError):
+        os.close(os.pidfd_open(os.getpid()))
+        found["pidfd"] = True
+    told = Path("/proc/self/schedstat").exists()
+    return Finding(
+        "kernel",
+        ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in {**found, "schedstat": told}.items()),
+    )
+
+
+def _cuda() -> str:
+    driver = Path("/proc/driver/nvidia/version").exists()
+    if find_spec("torch") is None:
+        return "a driver, but no torch" if driver else "not seen"
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name(0)}"
+    if driver:
+        return f"a driver, but torch {torch.__version__} sees no device"
+    return "not seen"
+
+
+def _self_test() -> Finding:
+    """Play two environments in a process of their own."""
+    start_s = perf_counter()
+    try:
+        with pufferlib.make(SELF_TEST, backend="multiprocessing", num_envs=2, num_workers=1, seed=0) as vec:
+            vec.reset()
+            for _ in range(10):
+                vec.step(vec.action_space.sample())
+    except Exception as error:  # whatever is broken
+        return Finding("self test", f"failed: {type(error).__name__}: {error}", fine=False)
+    return Finding("self test", f"passed: a worker started, stepped and ended in {perf_counter() - start_s:.2f} s")
