@@ -43,7 +43,8 @@ def is_truncated(copy: int, episode: int) -> bool:
 class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
     """Copies that see (copy, episode, tick) and are rewarded by their action and tick. It writes into live buffers.
 
-    told: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing".
+    told: "masked" infos as Gymnasium gives them, "dense" ones as ALE and EnvPool do, or "nothing". With dense infos it
+    leaves rewards and flags in first rows as well, which belong to no transition.
     """
 
     single_observation_space = spaces.Box(-1, 1000, (3,), np.float32)
@@ -76,7 +77,7 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             return {"env_id": ids, "players": {"env_id": ids}, "lives": self.ticks, "inner": {"tick": self.ticks}}
         infos: dict[str, Any] = {}
         if self.told == "masked":
-            even = self.ticks % 2 == 0
+            even = (self.ticks + self.episodes) % 2 == 0
             infos = {"even": np.where(even, self.ticks, 0), "_even": even}
         return infos | masked
 
@@ -105,6 +106,9 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         terminations, truncations = ended & ~truncated, ended & truncated
         rewards = np.where(started, 0.0, actions + self.ticks / 8)
         self.over = ended.copy()
+        self.actions = actions
+        if self.told == "dense":
+            rewards, terminations, truncations = rewards + 9 * started, terminations | started, truncations | started
         if self.mode != "same_step" or not ended.any():
             return self.see(), rewards, terminations, truncations, self.infos()
         finals = np.full(self.num_envs, None, object)
@@ -137,7 +141,7 @@ class Oracle:
 
     def said(self, copy: int) -> dict[str, Any]:
         tick = self.ticks[copy]
-        return {"even": tick} if self.told == "masked" and tick % 2 == 0 else {}
+        return {"even": tick} if self.told == "masked" and (tick + self.episodes[copy]) % 2 == 0 else {}
 
     def common(self) -> list[Any]:
         return (
@@ -275,6 +279,15 @@ def test_infos_and_rows_are_owned() -> None:
     assert held.observations[:, 2].tolist() == [0] * 3
 
 
+def test_actions_are_the_environments_to_keep() -> None:
+    env = Copies(3)
+    rows, actions = emulate(env), np.array([1, 2, 3])
+    reset(rows)
+    step(rows, actions)
+    actions[:] = 0
+    assert env.actions.tolist() == [1, 2, 3]
+
+
 class NativeCopies(pufferlib.PufferEnv):
     """The same copies, as a PufferEnv that steps all of them itself."""
 
@@ -304,6 +317,21 @@ class NativeCopies(pufferlib.PufferEnv):
             flags = self.truncations if is_truncated(copy, episode) else self.terminations
             flags[copy] = tick == length_of(copy, episode)
         self.see()
+
+
+def test_who_is_made_alive_between_two_steps_is_shown_and_counts() -> None:
+    class Still(NativeCopies):
+        def step(self, actions: Any) -> None:
+            self.see()
+
+    rows = emulate(Still(4))
+    reset(rows)
+    rows.env.alive[2] = False
+    held = step(rows, np.zeros(4, np.int64))[1]
+    assert (held.masks.tolist(), held.observations[2].tolist()) == ([True, True, False, True], [0, 0, 0])
+    rows.env.alive[2] = True
+    held = step(rows, np.zeros(4, np.int64))[1]
+    assert (held.masks.tolist(), held.observations[2].tolist()) == ([True] * 4, [2, 1, 0])
 
 
 @pytest.mark.parametrize("num", [2, 3, 7])
@@ -399,6 +427,20 @@ if HAS_MODES:
         if mode == "same_step":  # as which the wrapper plays copies that nobody resets
             with pufferlib.make(functools.partial(sync_vector, space, 3, "disabled"), num_envs=1) as vec:
                 assert played(vec, [7], 30, mode) == expected
+
+
+@pytest.mark.parametrize("name", ["dict", "one dtype", "text"])
+def test_rows_of_nested_observations_are_written_whole(name: str) -> None:
+    """Padding included: row_tools poisons rows before each write."""
+    rows = emulate(sync_vector(NESTED[name], 3))
+    held = reset(rows, 4)
+    for _ in range(5):
+        batch = list(gymnasium.vector.utils.iterate(rows.env.observation_space, rows._observations))
+        assert [row.tolist() for row in held.observations] == [
+            rows.observation_layout.flatten(s).tolist() for s in batch
+        ]
+        held = step(rows, np.zeros(3, np.int64))[1]
+    assert rows.env.copy is False  # or each observation would be copied twice
 
 
 def test_gymnasiums_own_default_mode_is_known() -> None:

@@ -268,7 +268,7 @@ class _Buffers(NamedTuple):
                 self.targets.append(cuda.empty(tensor))
                 self.sources.append(None)
             elif not _alike(self.targets[index], tensor):
-                self.targets[index], self.sources[index] = cuda.empty(tensor), None
+                self.targets[index] = cuda.empty(tensor)
 
 
 class _Writeable:
