@@ -28,12 +28,14 @@ def extensions() -> list[Extension]:
             depends=sorted(glob(f"{FOLDER}/*.h") + glob(f"{FOLDER}/*.pxd")),
             libraries=["m"],
             extra_compile_args=FLAGS,
-            optional=True,
         )
         for source in sorted(glob(f"{FOLDER}/*.pyx"))
     ]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
-    return cythonize(found, compiler_directives=directives, build_dir="build/cython")
+    built = cythonize(found, compiler_directives=directives, build_dir="build/cython")
+    for extension in built:
+        extension.optional = True  # cythonize forgets it: a compiler that fails is a warning
+    return built
 
 
 setup(ext_modules=extensions())

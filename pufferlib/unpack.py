@@ -264,9 +264,10 @@ def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any,
 def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
     """Return the same of a space that is one leaf."""
     dtype = np.dtype(leaf.space.dtype)
-    if not isinstance(leaf.space, spaces.Discrete):
-        return "lone", 0, leaf.shape, dtype, None, None
-    return ("lone int64",) if dtype == np.int64 else ("lone item", 0, (), dtype, None, None)
+    kind = "lone"
+    if isinstance(leaf.space, spaces.Discrete):
+        kind = "lone int64" if dtype == np.int64 else "lone item"
+    return kind, 0, leaf.shape, dtype, None, None
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

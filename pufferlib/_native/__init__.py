@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from typing import Any
 
 __all__ = ["available", "lanes", "pack", "reason"]
@@ -32,9 +33,11 @@ def _load() -> str:
         why = f"{sys.platform} has no futexes"
     else:
         try:
-            pack, lanes = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", RuntimeWarning)  # one of them was built anew, the other was not
+                pack, lanes = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
             return ""
-        except (ImportError, TypeError, ValueError) as error:  # the latter two if only one of them was built anew
+        except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
             why = f"it was not built, or for another Python ({error}); pip install again, with a C compiler at hand"
     if wish == "1":
         raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {why}")

@@ -40,6 +40,7 @@ cdef class Packer:
 
 cdef class Unpacker:
     cdef Part root
+    cdef Node lone
     cdef bint has_choices, has_reals
     cdef Py_ssize_t num_choices, num_reals
     cdef int64_t *start

@@ -39,7 +39,7 @@ cdef extern from "arrays.h":
 
 cdef extern from "Python.h":
     Py_UCS4 *PyUnicode_AsUCS4(object, Py_UCS4 *, Py_ssize_t, int) except NULL
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    Py_ssize_t PyUnicode_GetLength(object) except -1
     int PyUnicode_KIND(object)
     void *PyUnicode_DATA(object)
 
@@ -61,9 +61,9 @@ def _compare_arrays():
     base = numpy.arange(24, dtype=numpy.float32).reshape(2, 3, 4)
     frozen = numpy.zeros(3, numpy.int16)
     frozen.flags.writeable = False
-    arrays = [base, base[:, ::2, 1:], base.T, base[0, 0, 0, ...], numpy.zeros((0, 5), bool), frozen, base.view(">i4")]
+    others = [frozen, numpy.zeros((0, 5), numpy.bool_), numpy.ones(2, ">i4")]
     cdef Py_ssize_t i
-    for array in arrays:
+    for array in [base, base[:, ::2, 1:], base.T, base[0, 0, 0, ...], *others]:
         # Pointers are compared before they are followed.
         agree = <size_t>puf_data(array) == array.__array_interface__["data"][0] and puf_ndim(array) == array.ndim
         agree = agree and puf_descr(array) == <PyObject *>array.dtype and puf_flags(array) == array.flags.num
@@ -162,8 +162,7 @@ cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims
 
 cdef int fill(Node *node, object sample, char *row) except -1:
     """Write one node of a sample; return 0 if it is unusual."""
-    cdef PyObject *found
-    cdef Py_ssize_t i, count
+    cdef Py_ssize_t count
     if node.kind == ARRAY:
         if is_like(sample, node, 0):
             return copy(sample, node, node.nbytes, row + node.offset)
@@ -174,16 +173,13 @@ cdef int fill(Node *node, object sample, char *row) except -1:
     if node.kind == INT:
         return fill_int(sample, row + node.offset)
     if node.kind == DICT:
-        if (type(sample) is not dict and type(sample) is not ORDERED) or PyDict_Size(sample) != node.count:
-            return 0
-        for i in range(node.count):
-            found = PyDict_GetItemWithError(sample, <object>node.children[i].key)
-            if found == NULL:
-                return 0
-            part = <object>found  # owned: to compare other keys may run code that changes the dict
-            if not fill(&node.children[i], part, row):
-                return 0
-        return 1
+        if type(sample) is dict or type(sample) is ORDERED:
+            return fill_dict(node, sample, row)
+        return 0
+    if node.kind == TUPLE or node.kind == EACH:
+        if type(sample) is tuple:
+            return fill_tuple(node, sample, row)
+        return fill_tuple(node, tuple(sample), row) if type(sample) is list else 0
     if node.kind == TEXT:
         return fill_text(node, sample, row)
     if node.kind == STACK:
@@ -191,13 +187,27 @@ cdef int fill(Node *node, object sample, char *row) except -1:
             return 0
         count = puf_dims(sample)[0]
         return copy(sample, node, count * node.nbytes, row + node.offset) and finish(node, count, row)
-    if node.kind == PYTHON:
-        return fill_by_python(node, sample, row)
-    if type(sample) is list:
-        sample = tuple(sample)  # which nobody can shorten meanwhile
-    if type(sample) is not tuple:
+    return fill_by_python(node, sample, row)
+
+
+cdef int fill_dict(Node *node, object sample, char *row) except -1:
+    cdef PyObject *found
+    cdef Py_ssize_t i
+    if PyDict_Size(sample) != node.count:
         return 0
-    count = PyTuple_GET_SIZE(sample)
+    for i in range(node.count):
+        found = PyDict_GetItemWithError(sample, <object>node.children[i].key)
+        if found == NULL:
+            return 0
+        part = <object>found  # owned: to compare other keys may run code that changes the dict
+        if not fill(&node.children[i], part, row):
+            return 0
+    return 1
+
+
+cdef int fill_tuple(Node *node, tuple sample, char *row) except -1:
+    cdef Py_ssize_t i
+    cdef Py_ssize_t count = PyTuple_GET_SIZE(sample)
     if node.kind == TUPLE:
         if count != node.count:
             return 0
@@ -230,7 +240,7 @@ cdef inline int fill_int(object sample, char *target) except -1:
     return 1
 
 
-cdef inline int finish(Node *node, int64_t count, char *row):
+cdef inline int finish(Node *node, int64_t count, char *row) noexcept:
     """Clear the room behind the elements of something that varies in length, and store their number."""
     memset(row + node.offset + count * node.nbytes, 0, (node.count - count) * node.nbytes)
     memcpy(row + node.length_offset, &count, 8)
@@ -241,7 +251,7 @@ cdef int fill_text(Node *node, object sample, char *row) except -1:
     cdef Py_ssize_t size
     if type(sample) is not str:
         return 0
-    size = PyUnicode_GET_LENGTH(sample)
+    size = PyUnicode_GetLength(sample)
     if size > node.count:
         return 0
     if node.nbytes == 4:
@@ -426,7 +436,7 @@ cdef enum:
     WHOLES  # and rounded
     MAPPING  # count, children, each with its key
     SEQUENCE  # count, children
-    LONE  # a space that is one leaf: count bytes, given as they are
+    LONE  # a space that is one leaf, like its node: an array as it is
     LONE_INT64, LONE_ITEM  # if it is a Discrete: a Python int
     CAREFUL  # what only the Python twin can read
 
@@ -445,8 +455,8 @@ cdef class Unpacker:
     """Reads actions from rows. Made by ``ActionLayout``, from what ``unpacking_plan`` says of its tree.
 
     start: int64, (choices,), what is added to the discrete component. low, high: float32, (reals,), what the box
-    component is clipped to. has_choices, has_reals: whether rows have these components. careful(discrete, box): the
-    Python twin, which takes None for the one that rows have not.
+    component is clipped to. has_choices, has_reals: whether rows have these components; rows of a space that is one
+    leaf are its samples and have neither. careful(discrete, box): the Python twin; None stands for what rows have not.
     """
 
     def __cinit__(self, plan, start, low, high, bint has_choices, bint has_reals, careful):
@@ -457,16 +467,20 @@ cdef class Unpacker:
         self.has_choices, self.has_reals = has_choices, has_reals
         self.careful = careful
         build_part(&self.root, plan, self.kept)
+        if not has_choices and not has_reals:
+            build(&self.lone, ("array", 0, <object>self.root.shape, <object>self.root.dtype), self.kept)
 
     def __dealloc__(self):
+        free_node(&self.lone)
         free_part(&self.root)
 
     cdef object unpack_at(self, const char *discrete, const char *box):
-        if self.root.kind == LONE_INT64:
-            return (<const int64_t *>(box if discrete == NULL else discrete))[0]
-        if self.root.kind == LONE or self.root.kind == LONE_ITEM:
+        if not self.has_choices and not self.has_reals:
+            discrete = box if discrete == NULL else discrete
+            if self.root.kind == LONE_INT64:
+                return (<const int64_t *>discrete)[0]
             action = EMPTY(<object>self.root.shape, <object>self.root.dtype)
-            memcpy(puf_data(action), box if discrete == NULL else discrete, self.root.count)
+            memcpy(puf_data(action), discrete, self.lone.nbytes)
             return action.item() if self.root.kind == LONE_ITEM else action
         if self.root.kind != CAREFUL:
             try:
@@ -479,14 +493,13 @@ cdef class Unpacker:
         )
 
     def unpack(self, row):
-        """Return the action in a flat row (an array or a pair of them); NotImplemented where the careful way is needed.
-
-        Of a space that is one leaf that is always so: whatever NumPy can make an array of may be a row of it.
-        """
+        """Return the action in a flat row, an array or a pair; NotImplemented where the careful way is needed."""
         cdef const char *discrete = NULL
         cdef const char *box = NULL
         if not self.has_choices and not self.has_reals:
-            return NotImplemented
+            if not is_like(row, &self.lone, 0) or not puf_is_plain(row):
+                return NotImplemented
+            return self.unpack_at(puf_data(row), NULL)
         if self.has_choices and self.has_reals:
             if type(row) is not tuple or PyTuple_GET_SIZE(row) != 2:
                 return NotImplemented
@@ -593,10 +606,10 @@ cdef int build_part(Part *part, tuple plan, list kept) except -1:
         build_parts(part, plan[1], kept)
     elif part.kind == NUMBER:
         part.start = plan[1]
-    elif part.kind != CAREFUL and part.kind != LONE_INT64:
+    elif part.kind != CAREFUL:
         _, part.start, shape, dtype, low, high = plan
         part.shape, part.dtype, part.itemsize = keep(shape, kept), keep(dtype, kept), dtype.itemsize
-        part.count = math.prod(shape) * (1 if part.kind != LONE and part.kind != LONE_ITEM else part.itemsize)
+        part.count = math.prod(shape)
         if part.kind == DOUBLES:
             part.low, part.high = doubles(low, kept), doubles(high, kept)
     return 0
