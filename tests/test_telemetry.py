@@ -27,6 +27,7 @@ from pufferlib.vectorization.telemetry import (
     NUM_RECV,
     PORTABLE_COST_S,
     RESET,
+    RETURNED,
     SQUARES,
     STEP,
     SUM,
@@ -112,9 +113,10 @@ def test_a_period_begins_where_the_last_one_ended() -> None:
         stopwatch.record(0, seconds)
         stopwatch.record_reset(0, 2 * seconds)
     recording.parent_times[FILL_MAX] = 7.0
-    recording.parent_times[NUM_RECV] = 3
+    recording.parent_times[[NUM_RECV, RETURNED]] = 3, 12.5
     assert recording.take().times[0, :, MAX].tolist() == [0.4, 0.8]
     recording.begin()
+    assert recording.parent_times[RETURNED] == 0
     stopwatch.record(0, 0.3)
     stopwatch.record_reset(0, 0.6)
     recording.parent_times[NUM_RECV] = 5

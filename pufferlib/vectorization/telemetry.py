@@ -17,8 +17,8 @@ grow (but for the maxima): whoever reads them keeps what they were at the beginn
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
     [SEND] seconds inside send and async_reset (which on the serial backend step and reset), [THOUGHT] seconds from
     recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] how
-    many blocks, and their seconds from departure to completion. What comes before the first recv of a period and
-    after the last one does not count.
+    many blocks, and their seconds from departure to completion, [RETURNED] when recv returned last, in seconds of a
+    monotonic clock, 0 if it has not in this period: thinking before that does not count.
 
 **Which steps are timed.** A step is timed, and with k = floor(100 · cost / duration), at most 1,000, a random number
 of 0 to 2k of the next steps are not, where cost is what timing one step costs: so a hundredth of the time goes into
@@ -46,7 +46,7 @@ STEP, RESET = 0, 1
 WEIGHT, SUM, SQUARES, MAX = 0, 1, 2, 3
 BUSY, WAITED = 0, 1
 DEPARTED, COMPLETED = 0, 1
-NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX = range(7)
+NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED = range(8)
 
 NUM_BUCKETS = 128
 MOST_LEFT_OUT = 1000
@@ -171,7 +171,7 @@ class Recording:
         """Begin a new period."""
         self._before = self._now()
         self._cpu_before = {pid: cpu_times(pid) for pid in self._pids() if pid}
-        self.parent_times[FILL_MAX] = 0.0
+        self.parent_times[[FILL_MAX, RETURNED]] = 0.0
 
     def take(self) -> Recorded:
         """Return what was noted since the period began."""
