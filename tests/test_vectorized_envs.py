@@ -77,8 +77,8 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             return {"env_id": ids, "players": {"env_id": ids}, "lives": self.ticks, "inner": {"tick": self.ticks}}
         infos: dict[str, Any] = {}
         if self.told == "masked":
-            even = (self.ticks + self.episodes) % 2 == 0
-            infos = {"even": np.where(even, self.ticks, 0), "_even": even}
+            noted = (self.ticks + self.episodes) % 3 == 0
+            infos = {"note": np.where(noted, self.ticks, 0), "_note": noted}
         return infos | masked
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
@@ -87,7 +87,7 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         self.start(np.ones(self.num_envs, np.bool_) if mask is None else mask)
         infos = self.infos()
         if self.told == "masked" and mask is not None:
-            infos["_even"] = infos["_even"] & mask
+            infos["_note"] = infos["_note"] & mask
         return self.see(), infos
 
     def step(self, actions: Any) -> Any:
@@ -141,7 +141,7 @@ class Oracle:
 
     def said(self, copy: int) -> dict[str, Any]:
         tick = self.ticks[copy]
-        return {"even": tick} if self.told == "masked" and (tick + self.episodes[copy]) % 2 == 0 else {}
+        return {"note": tick} if self.told == "masked" and (tick + self.episodes[copy]) % 3 == 0 else {}
 
     def common(self) -> list[Any]:
         return (
