@@ -33,7 +33,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
-from benchmarks.processes import send_signal
+from benchmarks.processes import descendants, send_signal
 from benchmarks.venvs import NotInstalled, python_of
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
 from pufferlib.bench import machine, overload
@@ -100,7 +100,10 @@ class Child:
             self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
-        self._signal(signal.SIGKILL)
+        for process in descendants(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         self._process.stdout.close()
         self._folder.cleanup()

@@ -18,27 +18,29 @@ NUM_CORES = 2  # what the targets speak of
 
 
 class Library(NamedTuple):
-    """venv: the virtual environment it runs in; file: of benchmarks/peers; variables: of its environment."""
+    """venv: the virtual environment it runs in; file: of benchmarks/peers; package: whose version is told, where the
+    title does not; variables: of its environment."""
 
     title: str
     venv: str
     file: str
+    package: str = ""
     variables: Mapping[str, str] = {}
 
 
 LIBRARIES = {
     "ours": Library("pufferlib (this project)", "ours", "ours"),
-    "ours-portable": Library("this project, nothing compiled", "ours", "ours", {"PUFFERLIB_NATIVE": "0"}),
+    "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
     "bare": Library("a bare Python loop", "gymnasium", "bare"),
-    "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector"),
-    "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines"),
-    "tianshou": Library("Tianshou", "tianshou", "tianshou_vector"),
-    "torchrl": Library("TorchRL", "torchrl", "torchrl_vector"),
+    "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector", "gymnasium"),
+    "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines", "stable-baselines3"),
+    "tianshou": Library("Tianshou", "tianshou", "tianshou_vector", "tianshou"),
+    "torchrl": Library("TorchRL", "torchrl", "torchrl_vector", "torchrl"),
     "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07"),
     "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30"),
-    "envpool": Library("EnvPool", "envpool", "envpool_native"),
-    "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector"),
-    "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector"),
+    "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool"),
+    "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector", "supersuit"),
+    "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector", "ale-py"),
 }
 
 

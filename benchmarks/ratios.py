@@ -1,0 +1,104 @@
+"""What a run says: ratios within repeats, their spread, and whether one side is ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import comb
+from statistics import median
+from typing import Any, NamedTuple
+
+from benchmarks.workloads import Target
+
+__all__ = ["Spread", "Verdict", "ahead", "judge", "rates", "ratios", "sign_test"]
+
+SIGNIFICANT = 0.05
+
+
+class Spread(NamedTuple):
+    """The median of some figures, the least and the greatest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(median(values), min(values), max(values))
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return how many times as fast the first was, repeat by repeat."""
+    return [own / other for own, other in zip(ours, theirs, strict=True)]
+
+
+def sign_test(values: Sequence[float]) -> float:
+    """Return how probable it is that at least so many of these ratios lie above 1 by chance; ties are left out."""
+    above, below = sum(value > 1 for value in values), sum(value < 1 for value in values)
+    count = above + below
+    return sum(comb(count, number) for number in range(above, count + 1)) / 2**count
+
+
+def ahead(values: Sequence[float]) -> bool:
+    """Tell whether these ratios show who is faster: by the sign test at 5 %, which 7 of 7 pass and 6 of 7 do not."""
+    return sign_test(values) < SIGNIFICANT
+
+
+def rates(entry: Mapping[str, Any]) -> list[float]:
+    """Return a participant's steps per second, repeat by repeat; none if it did not run to the end."""
+    if entry["status"] != "ran" or "steps" not in entry["turns"][0]:
+        return []
+    return [turn["steps"] / turn["seconds"] for turn in entry["turns"]]
+
+
+class Verdict(NamedTuple):
+    """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared."""
+
+    reached: Spread | None
+    met: bool | None
+    note: str
+
+
+def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Return whether a workload's results meet a target.
+
+    Of several of ours the one with the best median counts, of those compared with the one that comes off best: the
+    least median of ratios. Who did not run is named in the note.
+    """
+    found = {entry["name"]: entry for entry in entries}
+    ours = [found[name] for name in _names(target.of) if name in found and found[name]["status"] == "ran"]
+    if not ours:
+        reasons = [found[name].get("reason", "") for name in _names(target.of) if name in found]
+        return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
+    if target.figure:
+        reached = min(Spread.of([turn[target.figure] for turn in entry["turns"]]) for entry in ours)
+        return Verdict(reached, reached.median <= target.at_most, "")
+    best = max(ours, key=lambda entry: median(rates(entry)))
+    note = best["name"] if len(_names(target.of)) > 1 else ""
+    if target.rate is not None:
+        reached = Spread.of([rate / target.rate for rate in rates(best)])
+        return Verdict(reached, reached.median >= (target.at_least or 1), note)
+    compared = {
+        name: ratios(rates(best), rates(found[name])) for name in target.over if rates(found.get(name, NOT_RUN))
+    }
+    missing = [name for name in target.over if name not in compared]
+    if not compared:
+        return Verdict(None, None, f"did not run: {', '.join(missing)}")
+    strongest = min(compared, key=lambda name: median(compared[name]))
+    note = " ".join(
+        (
+            *((note,) if note else ()),
+            *((f"against {strongest}",) if len(target.over) > 1 else ()),
+            *((f"(did not run: {', '.join(missing)})",) if missing else ()),
+        )
+    )
+    reached = Spread.of(compared[strongest])
+    if target.at_least is None:
+        return Verdict(reached, all(ahead(values) for values in compared.values()), note)
+    return Verdict(reached, reached.median >= target.at_least, note)
+
+
+NOT_RUN: Mapping[str, Any] = {"status": "not run"}
+
+
+def _names(of: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (of,) if isinstance(of, str) else of

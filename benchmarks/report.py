@@ -1,0 +1,382 @@
+"""Make tables and plots of results: those in benchmarks/README.md and docs/benchmarks.md, between their marks.
+
+    python -m benchmarks.report
+
+Text around ``<!-- begin NAME -->`` … ``<!-- end NAME -->`` stays as it is; what stands between is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.ratios import Spread, judge, rates, ratios
+from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant
+
+__all__ = ["fill", "load", "sections"]
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md")
+PLOTS = ROOT / "docs" / "benchmarks"
+OURS = "ours"
+NO_PEERS = ("ours", "ours-portable", "bare")  # neither we nor the floor are libraries that one could take instead
+
+Result = Mapping[str, Any]
+
+
+def load(folder: Path) -> dict[str, Result]:
+    """Return the results of workloads that exist, by name, in the order of workloads."""
+    found = {}
+    for name in WORKLOADS:
+        path = folder / f"{name}.json"
+        if path.exists():
+            found[name] = json.loads(path.read_text())
+    return found
+
+
+def sections(results: Mapping[str, Result]) -> dict[str, str]:
+    """Return the text of each section, Markdown, by its name."""
+    if not results:
+        nothing = "Nothing has been measured yet: `python -m benchmarks.peers`."
+        return dict.fromkeys(("machine", "targets", "workloads", "grid", "losses", "missing"), nothing)
+    return {
+        "machine": machine_text(results),
+        "targets": targets_table(results),
+        "workloads": "\n\n".join(workload_text(result) for result in results.values() if not _cell(result)),
+        "grid": grid_table(results),
+        "losses": losses_table(results),
+        "missing": missing_table(results),
+    }
+
+
+def fill(page: str, texts: Mapping[str, str]) -> str:
+    """Return a page with these texts between its marks; those that it does not have are left out."""
+
+    def replaced(found: re.Match[str]) -> str:
+        text = texts.get(found[1])
+        return found[0] if text is None else f"<!-- begin {found[1]} -->\n{text}\n<!-- end {found[1]} -->"
+
+    return re.sub(r"<!-- begin (\w+) -->.*?<!-- end \1 -->", replaced, page, flags=re.DOTALL)
+
+
+# ---------------------------------------------------------------------------------------------------------- texts
+
+
+def machine_text(results: Mapping[str, Result]) -> str:
+    """Return what was measured on, with which command, and how busy the machine was with other things."""
+    all_results = list(results.values())
+    dates = sorted(result["date"][:10] for result in all_results)
+    versions = sorted({result["version"] for result in all_results})
+    loads = [load for result in all_results for load in result["load"][:1]]
+    lines = [
+        f"- Machine: {'; '.join(sorted({result['machine'] for result in all_results}))}.",
+        f"- Measured: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, version {', '.join(versions)}, by "
+        f"{', '.join(sorted({'`' + result['command'] + '`' for result in all_results}))}.",
+        f"- Repeats: {_range([result['repeats'] for result in all_results])}; a turn lasts "
+        f"{_range([result['window_s'] for result in all_results])} s; load before a workload {_range(loads)}.",
+        f"- Libraries: {_versions(all_results)}.",
+    ]
+    return "\n".join(lines)
+
+
+def targets_table(results: Mapping[str, Result]) -> str:
+    """Return what had to be reached, and what was."""
+    rows = []
+    for name, workload in WORKLOADS.items():
+        for target in workload.targets:
+            if name not in results:
+                continue
+            verdict = judge(target, results[name]["participants"])
+            reached = "—" if verdict.reached is None else _reached(target.figure, verdict.reached)
+            met = {True: "yes", False: "**no**", None: "not measured"}[verdict.met]
+            rows.append((workload.title, target.text, reached, met, verdict.note))
+    return _table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
+
+
+def workload_text(result: Result) -> str:
+    """Return the table of one workload: everybody's figures, and how they compare with ours."""
+    workload, entries = result["workload"], result["participants"]
+    best = _best_of_ours(entries)
+    rows: list[Sequence[str]] = []
+    for entry in sorted(entries, key=_order):
+        name = entry["name"] + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")
+        if entry["status"] != "ran":
+            rows.append((name, f"{entry['status']}: {_short(entry['reason'])}", *("",) * (_num_columns(workload) - 2)))
+        elif workload["kind"] == "play":
+            compared = Spread.of(ratios(rates(best), rates(entry))) if best is not None else None
+            ratio = "" if compared is None or entry is best else f"{_spread(compared, '.2f')}"
+            rows.append((name, _spread(Spread.of(rates(entry)), ",.0f"), ratio))
+        else:
+            rows.append((name, *(_figure(figure, entry) for figure in COLUMNS[workload["kind"]])))
+    heads: tuple[str, ...] = ("", *(head for head, _ in COLUMNS[workload["kind"]].values()))
+    if workload["kind"] == "play":
+        heads = ("", f"{'packs' if workload['name'] == 'nested-pack' else 'steps'}/s (min – max)", "ours is … times")
+    return f"### {workload['title'][:1].upper()}{workload['title'][1:]}\n\n{_table(heads, rows)}"
+
+
+def grid_table(results: Mapping[str, Result]) -> str:
+    """Return, for each delay and number of environments, how many times the best peer our best makes."""
+    cells = {name: result for name, result in results.items() if _cell(result)}
+    if not cells:
+        return "The grid has not been measured yet: `python -m benchmarks.peers --only 'grid-*'`."
+    counts = sorted({_cell(result)["num_envs"] for result in cells.values()})
+    rows: dict[str, dict[int, str]] = {}
+    for result in cells.values():
+        found = best_against_peers(result)
+        text = "—" if found is None else f"{_spread(found[1], '.2f')}, {_without_counts(found[0])}"
+        rows.setdefault(_delay(_cell(result)), {})[_cell(result)["num_envs"]] = text
+    heads = ("a step takes", *(f"{count} env{'s' * (count > 1)}" for count in counts))
+    return _table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
+
+
+def losses_table(results: Mapping[str, Result]) -> str:
+    """Return where somebody was faster than our best arrangement, the worst first."""
+    rows = []
+    for result in results.values():
+        best = _best_of_ours(result["participants"])
+        if best is None or result["workload"]["kind"] != "play":
+            continue
+        for entry in result["participants"]:
+            if Participant.of(entry["name"]).library in ("ours", "ours-portable") or not rates(entry):
+                continue
+            spread = Spread.of(ratios(rates(best), rates(entry)))
+            if spread.median < 1:
+                row = (result["workload"]["title"], entry["name"], best["name"], _spread(spread, ".2f"))
+                rows.append((spread.median, row))
+    if not rows:
+        return "Nowhere in this run."
+    return _table(("workload", "faster is", "than", "ours is … times"), [row for _, row in sorted(rows)])
+
+
+def missing_table(results: Mapping[str, Result]) -> str:
+    """Return what could not be installed or run, and why."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, result in results.items():
+        for entry in result["participants"]:
+            if entry["status"] != "ran":
+                reason = f"{entry['status']}: {_short(entry['reason'])}"
+                reasons.setdefault((entry["name"], reason), []).append(name)
+    if not reasons:
+        return "Everything ran."
+    rows = [(name, reason, _some(workloads)) for (name, reason), workloads in reasons.items()]
+    return _table(("participant", "what happened", "in"), rows)
+
+
+# ------------------------------------------------------------------------------------------------- what they share
+
+
+def _figure_text(scale: float, form: str) -> Callable[[Spread], str]:
+    return lambda spread: _spread(Spread(*(scale * value for value in spread)), form)
+
+
+# What turns give beside steps per second: the heading, and how it is written.
+COLUMNS: dict[str, dict[str, tuple[str, Callable[[Spread], str]]]] = {
+    "play": {},
+    "wait": {
+        "wait_us": ("µs in recv, median (min – max)", _figure_text(1, ",.0f")),
+        "wait_p99_us": ("µs in recv, 99th percentile", _figure_text(1, ",.0f")),
+        "send_us": ("µs in send, median", _figure_text(1, ",.0f")),
+    },
+    "idle": {
+        "parent_cpu": ("% of a CPU, parent", _figure_text(100, ".2f")),
+        "workers_cpu": ("% of a CPU, others", _figure_text(100, ".2f")),
+        "usual_us": ("µs for a batch", _figure_text(1, ",.0f")),
+        "first_us": ("µs for the first after the pause", _figure_text(1, ",.0f")),
+        "late_us": ("µs later, a process", _figure_text(1, ",.0f")),
+    },
+}
+FIGURES = {figure: column for columns in COLUMNS.values() for figure, column in columns.items()}
+
+
+def _reached(figure: str, spread: Spread) -> str:
+    if not figure:
+        return _spread(spread, ".2f")
+    return FIGURES[figure][1](spread) + (" %" if figure.endswith("_cpu") else " µs")
+
+
+def _figure(figure: str, entry: Mapping[str, Any]) -> str:
+    return FIGURES[figure][1](Spread.of([turn[figure] for turn in entry["turns"]]))
+
+
+def _num_columns(workload: Mapping[str, Any]) -> int:
+    return 3 if workload["kind"] == "play" else 1 + len(COLUMNS[workload["kind"]])
+
+
+def _best_of_ours(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    ours = [entry for entry in entries if Participant.of(entry["name"]).library == OURS and rates(entry)]
+    return max(ours, key=lambda entry: median(rates(entry)), default=None)
+
+
+def best_against_peers(result: Result) -> tuple[str, Spread] | None:
+    """Return the fastest peer and our best arrangement's ratios to it; None if one side did not run."""
+    best = _best_of_ours(result["participants"])
+    peers = [entry for entry in result["participants"] if Participant.of(entry["name"]).library not in NO_PEERS]
+    fastest = max((entry for entry in peers if rates(entry)), key=lambda entry: median(rates(entry)), default=None)
+    if best is None or fastest is None:
+        return None
+    return fastest["name"], Spread.of(ratios(rates(best), rates(fastest)))
+
+
+def _cell(result: Result) -> Mapping[str, Any]:
+    cell: Mapping[str, Any] = result["workload"]["cell"]
+    return cell
+
+
+def _delay(cell: Mapping[str, Any]) -> str:
+    return f"{cell['mean_ms']:g} ms ± {cell['spread']} %, {cell['kind']}" if cell["mean_ms"] else "no time"
+
+
+def _order(entry: Mapping[str, Any]) -> tuple[bool, float]:
+    figures = rates(entry)
+    return not figures, -median(figures) if figures else 0.0
+
+
+def _versions(results: Iterable[Result]) -> str:
+    found = {}
+    for result in results:
+        for entry in result["participants"]:
+            library = LIBRARIES[Participant.of(entry["name"]).library]
+            if Participant.of(entry["name"]).library not in NO_PEERS and "versions" in entry:
+                version = entry["versions"].get(library.package, "")
+                beside = f"on Gymnasium {entry['versions'].get('gymnasium')}" if library.package != "gymnasium" else ""
+                found[library.title] = " ".join(filter(None, (library.title, version, beside)))
+    return ", ".join(found.values())
+
+
+def _spread(spread: Spread, form: str) -> str:
+    return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
+
+
+def _range(values: Sequence[float]) -> str:
+    return " – ".join(dict.fromkeys(f"{value:g}" for value in (min(values), max(values))))
+
+
+def _short(reason: str) -> str:
+    return reason.replace("|", "\\|").replace("\n", " ")[:160]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _without_counts(name: str) -> str:
+    return name.partition("@")[0] + (" pool" if "b" in name.partition("@")[2] else "")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# ---------------------------------------------------------------------------------------------------------- plots
+
+
+def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
+    """Draw what there are results for; return the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = [
+        draw_bars(results, OVERHEAD, folder / "overhead.png", "steps/s of an environment that takes no time"),
+        draw_bars(results, REAL, folder / "real.png", "steps/s of real environments"),
+        draw_grid(results, folder / "grid.png"),
+    ]
+    return [path for path in drawn if path is not None]
+
+
+OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
+REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
+COLOURS = {"ours": "#c8341b", "ours-portable": "#e9a08f", "bare": "#222222"}
+
+
+def draw_bars(results: Mapping[str, Result], names: Sequence[str], path: Path, title: str) -> Path | None:
+    """Draw a panel of bars a workload: medians, on a logarithmic scale, with lines from least to greatest."""
+    from matplotlib import pyplot
+    from matplotlib.ticker import EngFormatter
+
+    shown = [results[name] for name in names if name in results]
+    if not shown:
+        return None
+    rows = -(-len(shown) // 2)
+    figure, grid = pyplot.subplots(rows, 2, figsize=(12, 3.4 * rows), layout="constrained", squeeze=False)
+    for axes, result in zip(grid.flat, shown, strict=False):
+        entries = sorted((entry for entry in result["participants"] if rates(entry)), key=_order, reverse=True)
+        spreads = [Spread.of(rates(entry)) for entry in entries]
+        axes.barh(
+            [entry["name"] for entry in entries],
+            [spread.median for spread in spreads],
+            xerr=[
+                [spread.median - spread.low for spread in spreads],
+                [spread.high - spread.median for spread in spreads],
+            ],
+            color=[COLOURS.get(Participant.of(entry["name"]).library, "#9fb4c7") for entry in entries],
+            error_kw={"elinewidth": 1, "ecolor": "#555555"},
+        )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_title(result["workload"]["title"], fontsize=10)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in list(grid.flat)[len(shown) :]:
+        axes.axis("off")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path
+
+
+def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
+    """Draw the grid: how many times the best peer our best makes; red where it is less than one."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    cells = {
+        (_delay(_cell(result)), _cell(result)["num_envs"]): best_against_peers(result)
+        for result in results.values()
+        if _cell(result)
+    }
+    if not cells:
+        return None
+    delays = list(dict.fromkeys(delay for delay, _ in cells))
+    counts = sorted({count for _, count in cells})
+    values = np.full((len(delays), len(counts)), np.nan)
+    for (delay, count), found in cells.items():
+        if found is not None:
+            values[delays.index(delay), counts.index(count)] = found[1].median
+    figure, axes = pyplot.subplots(figsize=(2.2 + 1.6 * len(counts), 1.2 + 0.38 * len(delays)), layout="constrained")
+    axes.imshow(np.log2(values), cmap="RdYlGn", vmin=-2, vmax=2, aspect="auto")
+    for row, column in np.ndindex(values.shape):
+        if np.isfinite(values[row, column]):
+            axes.text(column, row, f"{values[row, column]:.2f}", ha="center", va="center", fontsize=9)
+    axes.set_xticks(range(len(counts)), [f"{count} env{'s' * (count > 1)}" for count in counts])
+    axes.set_yticks(range(len(delays)), delays)
+    axes.set_title("our best over the best peer, steps/s", fontsize=10)
+    axes.tick_params(labelsize=9, length=0)
+    axes.spines[:].set_visible(False)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results lie")
+    options = parser.parse_args()
+    results = load(options.results)
+    texts = sections(results)
+    for page in PAGES:
+        page.write_text(fill(page.read_text(), texts))
+        print(page.relative_to(ROOT))
+    for path in draw(results, PLOTS):
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

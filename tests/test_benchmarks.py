@@ -1,0 +1,342 @@
+"""The benchmarks themselves: what is stepped, who takes turns with whom, and what is made of the figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from benchmarks import envs, peers, report
+from benchmarks.processes import cpu_s, descendants
+from benchmarks.ratios import Spread, ahead, judge, rates, ratios, sign_test
+from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Target, Workload
+from pufferlib.vectorization.plan import Plan
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only")
+
+ROOT = Path(__file__).parent.parent
+NEEDS = {"breakout": "ale_py", "minigrid": "minigrid", "simple_tag": "mpe2", "knights_archers_zombies": "pymunk"}
+
+
+# ------------------------------------------------------------------------------------------------- environments
+
+
+@pytest.mark.parametrize("observation", ["small", "large", "nested"])
+@pytest.mark.parametrize(
+    "delay",
+    [{}, {"mean_s": 1e-4, "spread": 1.0, "kind": "busy"}, {"mean_s": 1e-4, "spread": 0.25, "kind": "sleep"}],
+    ids=["trivial", "busy", "sleep"],
+)
+@pytest.mark.filterwarnings("ignore:.*Not able to test alternative render modes")
+def test_plain_env_passes_gymnasiums_check(observation: str, delay: dict[str, Any]) -> None:
+    check_env(envs.PlainEnv(observation, **delay))
+
+
+def test_plain_env_ends_every_episode_after_its_length() -> None:
+    env = envs.PlainEnv(episode_length=3)
+    for _ in range(2):
+        env.reset(seed=0)
+        assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("spread", "expected"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
+def test_delays_have_the_mean_and_the_spread_asked_for(spread: float, expected: float) -> None:
+    env = envs.PlainEnv(mean_s=2e-3, spread=spread)
+    env.reset(seed=0)
+    delays = np.array(env._draw_delays())
+    assert delays.mean() == pytest.approx(2e-3, rel=0.05)
+    assert delays.std() / delays.mean() == pytest.approx(expected, rel=0.1)
+
+
+def test_busy_steps_use_the_cpu_and_sleeping_ones_do_not() -> None:
+    used = {}
+    for kind in ("busy", "sleep"):
+        env = envs.PlainEnv(mean_s=0.02, kind=kind)
+        env.reset(seed=0)
+        start, start_cpu = time.perf_counter(), time.thread_time()
+        env.step(0)
+        assert time.perf_counter() - start >= 0.02
+        used[kind] = time.thread_time() - start_cpu
+    assert used["busy"] >= 0.02 > 0.01 > used["sleep"]
+
+
+def test_nested_observations_have_twelve_leaves() -> None:
+    space = envs.observation_space("nested")
+    assert len(re.findall(r"Box|Discrete", str(space))) == 12
+    assert spaces.utils.flatdim(space) == 611
+
+
+# ---------------------------------------------------------------------------------------------------- workloads
+
+
+def ours_of(workload: Workload) -> list[str]:
+    return [name for name in workload.participants if Participant.of(name).library == "ours"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+def test_workloads_are_whole(workload: Workload) -> None:
+    assert ours_of(workload), "we take part"
+    for target in workload.targets:
+        of = target.of if isinstance(target.of, tuple) else (target.of,)
+        assert {*of, *target.over} <= set(workload.participants)
+        assert {Participant.of(name).library for name in of} <= {"ours", "ours-portable"}
+        assert all(workload.needed(name) for name in (*of, *target.over)), "the short form has what targets need"
+    for name in workload.participants:
+        task = workload.task(name)
+        Plan.of(task["num_envs"], task["num_workers"], task["batch_size"])
+        assert (ROOT / f"benchmarks/peers/{LIBRARIES[Participant.of(name).library].file}.py").exists()
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
+    """What starts a library's player in this process."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    player = importlib.import_module("player")
+    players = []
+
+    def begin(file: str, task: dict[str, Any]) -> Any:
+        players.append(importlib.import_module(file).start(player.Task(**task)))
+        return players[-1]
+
+    yield begin
+    for each in players:
+        each.close()
+    players.clear()
+    sys.path.remove(str(ROOT / "benchmarks"))
+    for name in {"player", "envs", "ours", "bare"} - before:
+        sys.modules.pop(name, None)
+
+
+# One of each environment; the processes of 32 would take longer than they tell.
+STEPPED = {
+    (workload.env, *sorted(workload.env_kwargs.items())): (workload, name)
+    for workload in WORKLOADS.values()
+    for name in ours_of(workload)
+    if Participant.of(name).arrangement in ("serial", "processes", "pool")
+}
+
+
+@pytest.mark.parametrize(("workload", "name"), STEPPED.values(), ids=lambda value: getattr(value, "name", str(value)))
+def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
+    if importlib.util.find_spec(NEEDS.get(workload.env, "gymnasium")) is None:
+        pytest.skip(f"{NEEDS[workload.env]} is not installed")
+    task = {**workload.task(name), "arrangement": "serial", "num_envs": 2, "num_workers": 1, "batch_size": 1}
+    player = start("ours", task)
+    for _ in range(3):
+        assert player.recv() == 1
+        player.send()
+
+
+@pytest.mark.parametrize("name", ["ours processes@w2", "ours pool@w2b2", "ours serial", "ours pack", "bare loop"])
+def test_arrangements_step_as_many_as_they_say(name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
+    workload = Workload("test", "", (), env_kwargs={"observation": "nested" if "pack" in name else "small"}, num_envs=4)
+    player = start(LIBRARIES[Participant.of(name).library].file, workload.task(name))
+    for _ in range(3):
+        assert player.recv() == {"ours pack": 100, "ours pool@w2b2": 2}.get(name, 4)
+        player.send()
+
+
+# --------------------------------------------------------------------------------------------------- taking turns
+
+
+@pytest.fixture
+def this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_python", lambda venv: Path(sys.executable))
+
+
+SMALL = Workload("small", "", ("bare loop", "gymnasium async", "gymnasium sync"), num_envs=2)
+
+
+def all_stop(pids: list[int]) -> bool:
+    """Whether all these processes are stopped, or are so within a second: each has to be on a core to notice."""
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        if {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids} == {"T"}:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+@pytest.mark.usefixtures("this_python")
+def test_a_participant_is_stopped_with_all_its_processes_but_for_its_turns(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as log:
+        child = peers.Child(SMALL, "gymnasium async", log)
+        child.wait_until_ready()
+        (pid,) = set(descendants(os.getpid())) & {child._process.pid}
+        pids = [pid, *descendants(pid)]
+        try:
+            assert len(pids) >= 3
+            for _ in range(2):
+                assert all_stop(pids)
+                assert child.turn({"kind": "play", "seconds": 0.02, "warm_up_s": 0.01})["steps"] > 0
+        finally:
+            child.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.usefixtures("this_python")
+def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    workload = dataclasses.replace(SMALL, kind="idle")
+    said: list[str] = []
+    names = ("bare loop", "gymnasium nothing", "gymnasium sync")
+    with open(tmp_path / "log", "w") as log:
+        entries = peers.measure(workload, names, repeats=2, window_s=0.05, warm_up_s=0.01, log=log, say=said.append)
+    assert [entry["status"] for entry in entries] == ["ran", "not handled", "ran"]
+    assert "no arrangement 'nothing'" in entries[1]["reason"] and "gymnasium nothing" in said[0]
+    for entry in (entries[0], entries[2]):
+        assert len(entry["turns"]) == 2
+        assert all(turn["parent_cpu"] < 0.5 and turn["first_us"] > 0 for turn in entry["turns"])
+        assert entry["versions"]["numpy"] == np.__version__
+
+
+def test_cpu_time_of_a_process_is_its_own() -> None:
+    used = time.process_time()
+    assert cpu_s(os.getpid()) == pytest.approx(used, abs=0.05)
+
+
+# -------------------------------------------------------------------------------------------------------- figures
+
+
+def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
+    turns = [{"steps": figure, "seconds": 1.0} for figure in figures]
+    return {"name": name, "status": "ran", "turns": turns, "versions": {"gymnasium": "1.4.0"}, **more}
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
+    assert ratios([10, 20, 90], [5, 5, 30]) == [2, 4, 3]
+    assert Spread.of([2, 4, 3]) == (3, 2, 4)
+    assert rates({"status": "ran", "turns": [{"steps": 30, "seconds": 2.0}]}) == [15]
+    assert rates({"status": "failed", "turns": [{"steps": 30, "seconds": 2.0}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "probability", "is_ahead"),
+    [
+        ([1.1] * 7, 1 / 128, True),
+        ([1.1] * 6 + [0.9], 8 / 128, False),
+        ([1.1] * 10 + [0.9], 12 / 2048, True),
+        ([1.1] * 4 + [1.0] * 3, 1 / 16, False),
+        ([1.0] * 7, 1.0, False),
+        ([0.9] * 7, 1.0, False),
+    ],
+)
+def test_sign_test(values: list[float], probability: float, is_ahead: bool) -> None:
+    assert sign_test(values) == pytest.approx(probability)
+    assert ahead(values) is is_ahead
+
+
+ENTRIES = [
+    entry("ours pool@w2b8", [80, 90, 100]),
+    entry("ours pool@w4b8", [160, 180, 200]),
+    entry("sb3 subproc", [20, 20, 20]),
+    entry("tianshou shmem", [40, 40, 40]),
+    {"name": "torchrl pool@b8", "status": "not installed", "reason": "no wheel", "turns": []},
+    entry("ours processes@w2", [1, 1, 1]),
+]
+ENTRIES[5]["turns"] = [{"wait_us": figure} for figure in (25, 40, 28)]
+BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou shmem")
+
+
+@pytest.mark.parametrize(
+    ("target", "reached", "met", "note"),
+    [
+        (Target("", BOTH[1], PEERS[:1], at_least=9), (9, 8, 10), True, ""),
+        (Target("", BOTH[1], PEERS[:1], at_least=9.1), (9, 8, 10), False, ""),
+        (Target("", BOTH, PEERS, at_least=4), (4.5, 4, 5), True, "ours pool@w4b8 against tianshou shmem"),
+        (Target("", BOTH[0], PEERS), (2.25, 2, 2.5), False, "against tianshou shmem"),  # 3 of 3 show nothing yet
+        (Target("", BOTH[0], rate=100, at_least=0.9), (0.9, 0.8, 1), True, ""),
+        (Target("", BOTH[0], rate=100, at_least=0.92), (0.9, 0.8, 1), False, ""),
+        (Target("", "ours processes@w2", figure="wait_us", at_most=30), (28, 25, 40), True, ""),
+        (Target("", "ours processes@w2", figure="wait_us", at_most=20), (28, 25, 40), False, ""),
+        (Target("", BOTH[0], ("torchrl pool@b8",), at_least=1), None, None, "did not run: torchrl pool@b8"),
+        (
+            *(Target("", BOTH[0], (PEERS[0], "torchrl pool@b8"), at_least=4), (4.5, 4, 5), True),
+            "against sb3 subproc (did not run: torchrl pool@b8)",
+        ),
+        (Target("", "ours serial", PEERS, at_least=1), None, None, "not part of this run"),
+    ],
+)
+def test_targets_are_judged(target: Target, reached: Any, met: bool | None, note: str) -> None:
+    verdict = judge(target, ENTRIES)
+    assert verdict.reached == (None if reached is None else pytest.approx(reached))
+    assert (verdict.met, verdict.note) == (met, note)
+
+
+def result(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
+    workload = {**dataclasses.asdict(WORKLOADS[name]), "targets": None}
+    about = {"machine": "a machine", "version": "abc", "command": "a command", "date": "2026-11-21T00:00:00"}
+    return {"workload": workload, "repeats": 7, "window_s": 0.3, "load": [0.1, 0.2], "participants": entries, **about}
+
+
+RESULTS = {
+    "trivial-sync": result(
+        "trivial-sync",
+        entry("ours processes@w2", [900.0, 1000, 1100, 1000, 1000, 1000, 1000], path="compiled"),
+        entry("gymnasium async", [10.0] * 7),
+        entry("bare loop", [2000.0] * 7),
+        {"name": "torchrl parallel", "status": "failed", "reason": "it | broke\nin two", "turns": []},
+    ),
+    "think-1ms": result(
+        "think-1ms",
+        {**entry("ours processes@w2", []), "turns": [{"wait_us": 50.0, "wait_p99_us": 90.0, "send_us": 3.0}] * 7},
+    ),
+    "grid-none-n4": result("grid-none-n4", entry("ours serial", [30.0] * 7), entry("gymnasium sync", [20.0] * 7)),
+}
+
+
+def test_report_says_what_was_needed_reached_and_met() -> None:
+    texts = report.sections(RESULTS)
+    rows = texts["targets"].splitlines()
+    name = "trivial env, 32/2/32, synchronous"
+    assert f"| {name} | 80× Gymnasium AsyncVectorEnv | 100.00 (90.00 – 110.00) | yes |  |" in rows
+    assert f"| {name} | 1.2× the bare loop | 0.50 (0.45 – 0.55) | **no** |  |" in rows
+    assert any("8× PufferLib 0.7" in row and "not measured" in row for row in rows)
+    assert any("≤ 60 µs | 50 (50 – 50) µs | yes" in row for row in rows)
+    assert "| bare loop | 2,000 (2,000 – 2,000) | 0.50 (0.45 – 0.55) |" in texts["workloads"]
+    assert "| ours processes@w2 (compiled) | 1,000 (900 – 1,100) |  |" in texts["workloads"]
+    assert "| trivial env, 32/2/32, synchronous | bare loop | ours processes@w2 | 0.50" in texts["losses"]
+    assert "| no time | 1.50 (1.50 – 1.50), gymnasium sync |" in texts["grid"]
+    assert "| torchrl parallel | failed: it \\| broke in two | trivial-sync |" in texts["missing"]
+    assert "Gymnasium 1.4.0" in texts["machine"] and "a machine" in texts["machine"]
+
+
+def test_report_fills_pages_between_their_marks_and_leaves_the_rest() -> None:
+    page = "before\n<!-- begin targets -->\nold\n<!-- end targets -->\nafter <!-- begin other -->x<!-- end other -->"
+    filled = report.fill(page, {"targets": "new"})
+    assert filled == page.replace("old", "new")
+    assert report.fill(filled, {"targets": "new"}) == filled
+
+
+def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
+    marks = set()
+    for page in report.PAGES:
+        marks |= set(re.findall(r"<!-- begin (\w+) -->", page.read_text()))
+        assert report.fill(page.read_text(), report.sections(report.load(report.RESULTS))) == page.read_text()
+    assert marks == set(report.sections(RESULTS)) == set(report.sections({}))
+
+
+def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = report.draw(RESULTS, tmp_path)
+    assert [path.name for path in drawn] == ["overhead.png", "grid.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_listing_workloads_runs_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--list", "--only", "trivial-s*"])
+    peers.main()
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["trivial-sync", "trivial-serial-32", "trivial-serial-8"]
