@@ -8,23 +8,22 @@ better ones stay and are tried for longer. What was measured decides, not the mo
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
 from pufferlib.backends import BACKENDS
 from pufferlib.errors import PlanError, WorkerError
-from pufferlib.plans import Row, TunedPlan, load_plan, memory_text
+from pufferlib.memory import memory_at_hand, memory_text, nbytes_of
+from pufferlib.plans import Row, TunedPlan, load_plan
 from pufferlib.registry import creator
 from pufferlib.trial import Laboratory, Outcome, Trial
+from pufferlib.vectorization.durations import seconds_text, times_text
 from pufferlib.vectorization.plan import Plan, available_cpus
-from pufferlib.vectorization.stats import Stats, seconds_text, times_text
+from pufferlib.vectorization.stats import Stats
 
-__all__ = ["autotune", "load_plan", "memory_at_hand"]
+__all__ = ["autotune", "load_plan"]
 
 MULTIPLES = (1, 2, 3, 4)  # environments in a pool, in batches
 ROUNDS = (0.5, 0.8, 1.0)  # shares of the budget at which the rounds end
@@ -96,7 +95,7 @@ def autotune(
         "autoreset_mode": autoreset_mode,
         "context": context,
     }
-    limit = memory_at_hand() * 0.8 if max_memory is None else _nbytes(max_memory)
+    limit = memory_at_hand() * 0.8 if max_memory is None else nbytes_of(max_memory)
     with ExitStack() as stack:
         # What an environment does to its process, as starting threads, must not reach the plans with workers.
         laboratories = {kind: stack.enter_context(Laboratory(arguments)) for kind in ("serial", "processes")}
@@ -382,45 +381,3 @@ def _reason(best: Row, serial: Sequence[Row], others: Sequence[Row], stats: Stat
         name = "the best synchronous plan" if backend == "pool" else "the best pool"
         parts.append(f"{times_text(best.median / rivals[0].median)} times {name}")
     return "; ".join(parts) + "."
-
-
-def memory_at_hand() -> float:
-    """Return the bytes that are still to be had: what the system has, and what the cgroup leaves; inf if unknown."""
-    found = [float("inf")]
-    with suppress(OSError, ValueError, AttributeError):
-        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        found.append(1024.0 * int(match[1]) if match else float("inf"))
-    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        for folder in _memory_cgroups():
-            with suppress(OSError, ValueError):  # "max" is no number, and no limit
-                found.append(float(int((folder / limit).read_text()) - int((folder / usage).read_text())))
-    if len(found) == 1 and hasattr(os, "sysconf"):
-        with suppress(OSError, ValueError):
-            found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
-    return max(0.0, min(found))
-
-
-def _memory_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[Path]:
-    """Return the folders of the cgroups above this process that may limit its memory."""
-    found: list[Path] = []
-    with suppress(OSError, ValueError):
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "memory" in controllers.split(","):
-                base = root / "memory" if controllers else root
-                folder = base / path.lstrip("/")
-                found += [level for level in (folder, *folder.parents) if level == base or base in level.parents]
-    return found
-
-
-def _nbytes(amount: float | str) -> float:
-    """Return an amount of memory in bytes. Raises PlanError."""
-    if isinstance(amount, str):
-        match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", amount.lower())
-        with suppress(ValueError):
-            if match:
-                unit = 1024.0 if match[3] else 1000.0
-                return float(match[1]) * float(unit ** (" kmgt".index(match[2]) if match[2] else 0))
-    elif amount > 0:
-        return float(amount)
-    raise PlanError(f'max_memory={amount!r} is no amount of memory; use bytes, or such as "500 MiB" or "4 GB"')

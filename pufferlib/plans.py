@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from pufferlib.errors import PlanError
+from pufferlib.memory import memory_text
 
 __all__ = ["Row", "TunedPlan", "load_plan"]
 
@@ -161,8 +162,3 @@ def rate_text(steps_per_s: float) -> str:
         if steps_per_s >= 0.9995 * scale:
             return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit
     return f"{steps_per_s:#.3g}".rstrip(".")
-
-
-def memory_text(nbytes: float) -> str:
-    """Return an amount of memory: 87 MiB, 1.2 GiB."""
-    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"

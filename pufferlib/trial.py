@@ -7,6 +7,7 @@ stays, and an environment that hangs or kills its process ends a trial and nothi
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -15,17 +16,17 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 from pufferlib import leaves
 from pufferlib.backends import make
 from pufferlib.errors import PufferError, WorkerError
+from pufferlib.memory import memory_nbytes
 from pufferlib.playing import Player
 from pufferlib.vectorization.stats import Stats
 
-__all__ = ["Laboratory", "Outcome", "Trial", "memory_nbytes", "serve"]
+__all__ = ["Laboratory", "Outcome", "Trial", "serve"]
 
 # What is pickled by reference must be found there too, so the search path comes first.
 _PROGRAM = """
@@ -36,6 +37,7 @@ sys.path[:] = pickle.loads(connection.recv_bytes())
 from pufferlib.trial import serve
 serve(connection)
 """
+_PR_SET_PDEATHSIG = 1
 WARM_UP = 0.25  # of the seconds of a trial
 
 
@@ -149,6 +151,8 @@ class Laboratory:
 
 def serve(connection: Connection) -> None:
     """Make trials until the connection ends. What runs in a laboratory's process."""
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below is what ends us then
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits for us, and can't end
     arguments, custom_spaces = pickle.loads(connection.recv_bytes())
     leaves.registry.update(custom_spaces)
     with contextlib.suppress(EOFError):
@@ -193,21 +197,3 @@ def _play(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
         stats = vec.stats()
         memory = memory_nbytes() - before
         return Outcome("", tuple(rates), startup_s, max(0, memory), vec.agents_per_env, stats)
-
-
-def memory_nbytes() -> int:
-    """Return the memory of this process and its descendants, the shared counted once; 0 where that is not known."""
-    parents: dict[int, list[int]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError):
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(int(folder.name))
-    total, pids = 0, [os.getpid()]
-    while pids:
-        pid = pids.pop()
-        pids += parents.get(pid, [])
-        with contextlib.suppress(OSError):  # it has ended
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += 1024 * int(line.split()[1])
-    return total

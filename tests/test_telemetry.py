@@ -18,8 +18,9 @@ from timing_tools import Sleeper, arrays, stats_of, timed
 
 import pufferlib
 from pufferlib.errors import CallError, MissingExtra
+from pufferlib.vectorization.durations import seconds_text, times_text
 from pufferlib.vectorization.foresight import Arrangement, Load, steps_per_s
-from pufferlib.vectorization.stats import Stats, seconds_text, times_text
+from pufferlib.vectorization.stats import Stats
 from pufferlib.vectorization.telemetry import (
     FILL_MAX,
     MAX,

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.autotune import memory_at_hand
-from pufferlib.plans import memory_text
+from pufferlib.memory import memory_at_hand, memory_text
 from pufferlib.vectorization.launch import start_method
 from pufferlib.vectorization.plan import available_cpus
 

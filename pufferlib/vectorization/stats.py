@@ -12,6 +12,15 @@ import numpy as np
 
 from pufferlib import _native
 from pufferlib.errors import CallError
+from pufferlib.vectorization.durations import (
+    Times,
+    percent,
+    scalars,
+    seconds_text,
+    share_of,
+    times_of,
+    times_text,
+)
 from pufferlib.vectorization.foresight import Arrangement, Load, steps_per_s
 from pufferlib.vectorization.plot import plot
 from pufferlib.vectorization.telemetry import (
@@ -24,7 +33,6 @@ from pufferlib.vectorization.telemetry import (
     RECV,
     RESET,
     SEND,
-    SQUARES,
     STEP,
     SUM,
     THOUGHT,
@@ -34,7 +42,7 @@ from pufferlib.vectorization.telemetry import (
     bucket_edges,
 )
 
-__all__ = ["Forecast", "Stats", "Times", "seconds_text", "times_text"]
+__all__ = ["Forecast", "Stats"]
 
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
 WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
@@ -49,37 +57,6 @@ PROCESS_BATCH_S = 10e-6 if _native.available else 60e-6
 PROCESS_ROW_S = 0.3e-6 if _native.available else 3e-6
 
 Array = np.ndarray[Any, Any]
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration of three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
-    if math.isnan(seconds):
-        return "–"
-    if seconds >= 1000:
-        return f"{seconds:,.0f} s"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= 0.9995 * scale:
-            return f"{seconds / scale:#.3g}".rstrip(".") + f" {unit}"
-    return f"{seconds * 1e9:.0f} ns"
-
-
-def times_text(times: float) -> str:
-    """Return a ratio of two digits, or more where it is larger: 1.9, 12, 140."""
-    return f"{times:.1f}" if times < 9.95 else f"{times:,.0f}"
-
-
-class Times(NamedTuple):
-    """Durations in seconds: floats, or arrays (num_envs,) of one value an environment; NaN where there were none.
-
-    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide. num: how many there were.
-    """
-
-    num: Any
-    mean_s: Any
-    std_s: Any
-    p50_s: Any
-    p99_s: Any
-    max_s: Any
 
 
 class Forecast(NamedTuple):
@@ -152,9 +129,9 @@ class Stats:
     ) -> Stats:
         """Return the stats of what was recorded under a plan, with so many cores at hand."""
         times, histogram = recorded.times, recorded.histogram
-        env_step, env_reset = _times(times[:, STEP], histogram), _times(times[:, RESET])
-        step = _scalars(_times(times[:, STEP].sum(0, keepdims=True), histogram.sum(0, keepdims=True)))
-        reset = _scalars(_times(times[:, RESET].sum(0, keepdims=True)))
+        env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
+        step = scalars(times_of(times[:, STEP].sum(0, keepdims=True), histogram.sum(0, keepdims=True)))
+        reset = scalars(times_of(times[:, RESET].sum(0, keepdims=True)))
         step = step._replace(max_s=_max(times[:, STEP]))
         reset = reset._replace(max_s=_max(times[:, RESET]))
         weights = times[:, STEP, WEIGHT]
@@ -171,15 +148,15 @@ class Stats:
         thought_s = float(parent[THOUGHT])
         if backend == "serial":
             busy_s, waited_s = np.array([worked]), np.array([seconds - worked])
-            cpu = _share(recorded.parent_cpu_s, seconds)
+            cpu = share_of(recorded.parent_cpu_s, seconds)
             queued = math.nan
             think_cpu = cpu
         else:
             num_waits = num_batches if batch_size == num_envs else weights.sum() / num_workers
             spun_s = np.minimum(waited_s, SPIN_S * num_waits)
-            cpu = _share(float((recorded.worker_cpu_s - spun_s).sum()), float(busy_s.sum()))
-            queued = min(_share(float(recorded.worker_queued_s.sum()), float(busy_s.sum())), 1 - cpu)
-            think_cpu = _share(recorded.parent_cpu_s, thought_s)
+            cpu = share_of(float((recorded.worker_cpu_s - spun_s).sum()), float(busy_s.sum()))
+            queued = min(share_of(float(recorded.worker_queued_s.sum()), float(busy_s.sum())), 1 - cpu)
+            think_cpu = share_of(recorded.parent_cpu_s, thought_s)
         with np.errstate(invalid="ignore", divide="ignore"):
             busy = busy_s / (busy_s + waited_s)
         num_fills = float(parent[FILL_NUM])
@@ -204,8 +181,8 @@ class Stats:
             busy=busy,
             cpu=cpu,
             queued=queued,
-            waits=1 - _share(thought_s, seconds),
-            thinks=_share(thought_s, seconds),
+            waits=1 - share_of(thought_s, seconds),
+            thinks=share_of(thought_s, seconds),
             think_cpu=think_cpu,
             fill_mean_s=float(parent[FILL_SUM]) / num_fills if num_fills else math.nan,
             fill_max_s=float(parent[FILL_MAX]) if num_fills else math.nan,
@@ -334,7 +311,9 @@ class Stats:
         others = [plan for plan in self.forecasts if plan.backend != "serial"]
         best = max((plan.gain for plan in others), default=1.0)
         measured, _ = self._measured
-        if serial is not None and serial.gain >= max(1.0, best):
+        steps_s = self.batch_size * self.load.row_s / self.num_workers
+        dear = measured.overhead_s > steps_s + measured.think_s  # a batch, beside its steps
+        if serial is not None and serial.gain >= max(1.0 if dear else WORTH, best):
             return (
                 f"overhead-bound: a step takes {seconds_text(self.step.mean_s)}, and a batch of {self.batch_size} "
                 f"{seconds_text(measured.overhead_s)} beside its steps: serial is right, about "
@@ -353,10 +332,10 @@ class Stats:
         used = self.steps_per_s * self.load.row_s * self.load.cpu / self.cores
         if used > LEARNER_BOUND:
             return (
-                f"environment-bound: steps take {_percent(used)} of the time of {_cores(self.cores)}; only faster "
+                f"environment-bound: steps take {percent(used)} of the time of {_cores(self.cores)}; only faster "
                 "environments or more cores would raise throughput"
             )
-        if measured.overhead_s > measured.think_s + self.batch_size * self.load.row_s / self.num_workers:
+        if dear:
             return (
                 f"overhead-bound: a batch of {self.batch_size} costs {seconds_text(measured.overhead_s)} beside steps "
                 "and thinking; larger batches share that among more steps"
@@ -365,7 +344,7 @@ class Stats:
 
     def _learner_bound(self) -> str:
         return (
-            f"learner-bound: it thinks {_percent(self.thinks)} of the time; environments that cost nothing would raise "
+            f"learner-bound: it thinks {percent(self.thinks)} of the time; environments that cost nothing would raise "
             f"throughput {1 / self.thinks:.2f}× at most"
         )
 
@@ -381,7 +360,7 @@ class Stats:
         text = f"{parts[0]} would raise throughput about {times_text(gains[0])}×"
         if len(parts) > 1:
             text += f", {parts[1]} {times_text(gains[1])}×"
-        return f"environment-bound, {_percent(self.spread)} spread: {text}"
+        return f"environment-bound, {percent(self.spread)} spread: {text}"
 
     # ------------------------------------------------------------------------------------------ to look at
 
@@ -399,13 +378,21 @@ class Stats:
             values = (self.fill_mean_s, math.nan, math.nan, math.nan, self.fill_max_s)
             lines.append(f"{'batch':10}" + "".join(f"{seconds_text(value):>10}" for value in values))
         shares = [
-            ("spread", self.spread, f"{_percent(self.spread_within)} within, {_percent(self.spread_between)} between"),
-            ("busy", _mean(self.busy), f"workers, {_percent(_least(self.busy))} to {_percent(_most(self.busy))}"),
-            ("CPU", self.cpu, f"of a busy worker; {_percent(self.queued)} waits for a core"),
-            ("waits", self.waits, f"the learner, for batches; it thinks {_percent(self.thinks)}"),
+            (
+                "spread",
+                self.spread,
+                f"{percent(self.spread_within)} within, {percent(self.spread_between)} between",
+            ),
+            (
+                "busy",
+                _mean(self.busy),
+                f"workers, {percent(_least(self.busy))} to {percent(_most(self.busy))}",
+            ),
+            ("CPU", self.cpu, f"of a busy worker; {percent(self.queued)} waits for a core"),
+            ("waits", self.waits, f"the learner, for batches; it thinks {percent(self.thinks)}"),
         ]
         lines.append("")
-        lines += [f"{name:10}{_percent(value):>10}  {text}" for name, value, text in shares]
+        lines += [f"{name:10}{percent(value):>10}  {text}" for name, value, text in shares]
         return "\n".join([*lines, "", self.verdict])
 
     def plot(self, path: str | Path) -> Path:
@@ -413,44 +400,8 @@ class Stats:
         return plot(self, path)
 
 
-def _times(sums: Array, histogram: Array | None = None) -> Times:
-    """Return one value a row of ``times``."""
-    num = sums[:, WEIGHT]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = sums[:, SUM] / num
-        std = np.sqrt(np.maximum(0.0, sums[:, SQUARES] / num - mean**2))
-    longest = np.where(num > 0, sums[:, MAX], np.nan)
-    if histogram is None:
-        p50 = p99 = np.full(len(num), np.nan)
-    else:
-        p50, p99 = (np.array([_percentile(row, share) for row in histogram]) for share in (0.5, 0.99))
-    return Times(num, mean, std, np.minimum(p50, longest), np.minimum(p99, longest), longest)
-
-
-def _scalars(times: Times) -> Times:
-    return Times(*(float(value[0]) for value in times))
-
-
 def _max(sums: Array) -> float:
     return float(sums[:, MAX].max()) if sums[:, WEIGHT].any() else math.nan
-
-
-def _percentile(counts: Array, share: float) -> float:
-    """Return the duration that a share of the counts stay below, evenly spread inside its bucket."""
-    ladder = np.cumsum(counts.astype(np.float64))
-    if not ladder[-1]:
-        return math.nan
-    edges, wanted = bucket_edges(), share * ladder[-1]
-    bucket = int(np.searchsorted(ladder, wanted))
-    below = ladder[bucket] - float(counts[bucket])
-    inside = (wanted - below) / float(counts[bucket])
-    return float(edges[bucket] + inside * (edges[bucket + 1] - edges[bucket]))
-
-
-def _share(part: float, whole: float) -> float:
-    if not whole > 0:
-        return math.nan
-    return min(1.0, max(0.0, part / whole)) if not math.isnan(part) else math.nan
 
 
 def _mean(values: Array) -> float:
@@ -463,10 +414,6 @@ def _least(values: Array) -> float:
 
 def _most(values: Array) -> float:
     return float(np.nanmax(values)) if not np.isnan(values).all() else math.nan
-
-
-def _percent(share: float) -> str:
-    return "–" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def _cores(cores: int) -> str:
