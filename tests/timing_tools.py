@@ -49,6 +49,7 @@ def stats_of(
     steps_per_s: float,
     cpu: float = 0.0,
     thinks: float = 0.0,
+    queued: float = 0.0,
     plan: tuple[str, int, int, int] | None = None,
     cores: int = 2,
     resets: tuple[float, ...] = (),
@@ -79,8 +80,9 @@ def stats_of(
     taken.parent_times[[FILL_NUM, FILL_SUM, FILL_MAX]] = num_batches, num_batches * 0.25, 0.5
     taken = taken._replace(
         worker_cpu_s=np.full(num_workers, cpu * busy + 30e-6 * num_batches),
-        worker_queued_s=np.zeros(num_workers),
+        worker_queued_s=np.full(num_workers, queued * busy),
         parent_cpu_s=thinks * period + (cpu * busy if backend == "serial" else 0.0),
+        parent_queued_s=queued * period,
     )
     return Stats.of(
         taken, backend=backend, num_envs=num_envs, num_workers=num_workers, batch_size=batch_size, cores=cores

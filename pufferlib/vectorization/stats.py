@@ -149,7 +149,7 @@ class Stats:
         if backend == "serial":
             busy_s, waited_s = np.array([worked]), np.array([seconds - worked])
             cpu = share_of(recorded.parent_cpu_s, seconds)
-            queued = math.nan
+            queued = min(share_of(recorded.parent_queued_s, seconds), 1 - cpu)
             think_cpu = cpu
         else:
             num_waits = num_batches if batch_size == num_envs else weights.sum() / num_workers

@@ -142,7 +142,7 @@ class Recorded(NamedTuple):
     """What was noted in a period; the arrays are those of this module, copied, without what was there before it.
 
     worker_cpu_s, worker_queued_s: (num_workers,), seconds that each worker's main thread had a core, and that it waited
-        for one; NaN where that is not known. parent_cpu_s: CPU seconds of the thread that asks.
+        for one; NaN where that is not known. parent_cpu_s, parent_queued_s: the same of the thread that asks.
     """
 
     times: Array
@@ -152,6 +152,7 @@ class Recorded(NamedTuple):
     worker_cpu_s: Array
     worker_queued_s: Array
     parent_cpu_s: float
+    parent_queued_s: float
 
 
 class Recording:
@@ -201,6 +202,7 @@ class Recording:
             worker_cpu,
             worker_queued,
             now.parent_cpu_s - before.parent_cpu_s,
+            now.parent_queued_s - before.parent_queued_s,
         )
 
     def _now(self) -> Recorded:
@@ -213,11 +215,15 @@ class Recording:
             none,
             none,
             time.thread_time(),
+            cpu_times("thread-self")[1],
         )
 
 
-def cpu_times(pid: int) -> tuple[float, float]:
-    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if not known."""
+def cpu_times(pid: int | str) -> tuple[float, float]:
+    """Return the seconds that a process's main thread has had a core, and has waited for one; NaN if not known.
+
+    pid: "thread-self" is the calling thread.
+    """
     with contextlib.suppress(OSError, ValueError):  # it has ended, or this is not Linux
         had, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
         return int(had) * 1e-9, int(waited) * 1e-9
