@@ -113,7 +113,7 @@ class Arrangement:
 def steps_per_s(load: Load, plan: Arrangement) -> float:
     """Return the rows per second that the plan would reach."""
     batch_size, num_envs = plan.batch_size, plan.num_envs
-    warm_up = 2 * -(-num_envs // batch_size) + 1
+    warm_up = -(-num_envs // batch_size) + 1
     num_batches = warm_up + max(3, min(_MOST_BATCHES, _ROWS // batch_size))
     num_draws = max(8, _SLACK * num_batches * batch_size // num_envs)
     times = _play(load, plan, num_batches, load.draws(num_envs, min(num_draws, 1000)))

@@ -45,6 +45,8 @@ from pufferlib.vectorization.telemetry import (
 __all__ = ["Forecast", "Stats"]
 
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
+FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, which take long to play through
+LARGE = 256
 WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
 MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
 NEARLY = 0.95  # of the best: reached by a smaller pool, that one is named
@@ -193,11 +195,6 @@ class Stats:
         """The bounds of the histogram's buckets in seconds, (129,)."""
         return bucket_edges()
 
-    @property
-    def synchronous(self) -> bool:
-        """Whether every batch held all environments."""
-        return self.batch_size == self.num_envs
-
     # --------------------------------------------------------------------------------------------- foresight
 
     @cached_property
@@ -286,7 +283,7 @@ class Stats:
         if num_workers > self.num_workers:
             plans.append(self.forecast(kind, self.num_envs, num_workers, batch_size))
         each = num_workers == self.num_envs  # one worker an environment, which then holds for a pool too
-        for times in POOLS:
+        for times in POOLS if batch_size <= LARGE else FEW_POOLS:
             num_envs = round(times * batch_size)
             if batch_size < num_envs != self.num_envs and num_envs > self.num_envs:
                 workers = num_envs if each else min(num_envs, max(num_workers, self.num_workers))
