@@ -5,6 +5,7 @@ vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8
 """
 
 from pufferlib import errors
+from pufferlib.autotune import autotune, load_plan
 from pufferlib.backends import make
 from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv
@@ -12,4 +13,14 @@ from pufferlib.errors import *  # noqa: F403  # the whole exception tree, listed
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.version import __version__
 
-__all__ = ["Batch", "PufferEnv", "VecEnv", "__version__", "make", "wrap", *errors.__all__]
+__all__ = [
+    "Batch",
+    "PufferEnv",
+    "VecEnv",
+    "__version__",
+    "autotune",
+    "load_plan",
+    "make",
+    "wrap",
+    *errors.__all__,
+]

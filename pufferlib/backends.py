@@ -27,6 +27,8 @@ def make(
     autoreset_mode: str = "next_step",
     context: str | None = None,
     copy: bool = False,
+    as_torch: bool = False,
+    device: Any = None,
     check: str = "first",
     debug: bool = False,
     backend_kwargs: Mapping[str, Any] | None = None,
@@ -48,6 +50,8 @@ def make(
         "disabled": the user resets.
     context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
     copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
+    as_torch: have ``recv`` return torch tensors over the same memory. device: have it return tensors on this device
+        ("cuda", "mps", …), copied without waiting where that is CUDA, and valid as long as arrays would be.
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
     debug: fill batches that have expired with NaN, or absurd numbers.
@@ -72,6 +76,8 @@ def make(
         autoreset_mode=autoreset_mode,
         context=context,
         copy=copy,
+        as_torch=as_torch,
+        device=device,
         check=check,
         debug=debug,
         backend_kwargs=backend_kwargs,

@@ -237,28 +237,26 @@ def compile_unpack(
 def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any, ...]:
     """Return what ``_native.pack.Unpacker`` is told of a tree: nested tuples."""
     remaining = iter(action_parts)
-    plain = True
 
-    def plan(node: Node) -> tuple[Any, ...]:
-        nonlocal plain
+    def plan(node: Node) -> tuple[Any, ...] | None:
         if isinstance(node, Record):
             children = tuple([plan(child) for child in node.children])
+            if any(child is None for child in children):
+                return None
             return ("tuple", children) if node.keys is None else ("dict", node.keys, children)
-        its = [next(remaining) for _ in range(node.num_leaves)]
-        part, start = its[0], its[0].where.start
-        dtype = np.dtype(node.space.dtype) if isinstance(node, Fixed) else None
-        if dtype is None or dtype == np.float16 or not dtype.isnative:
-            plain = False
-            return ("careful",)
+        if not isinstance(node, Fixed):
+            return None
+        part, dtype = next(remaining), np.dtype(node.space.dtype)
         if isinstance(node.space, spaces.Discrete):
-            return "number", start
-        kind = (
-            "choices" if not part.is_box else "wholes" if part.whole else "floats" if dtype == np.float32 else "doubles"
-        )
-        return kind, start, part.shape, dtype, part.low, part.high
+            return "number", part.where.start
+        if dtype == np.float16 or not dtype.isnative:
+            return None
+        kind = "choices"
+        if part.is_box:
+            kind = "wholes" if part.whole else "floats" if dtype == np.float32 else "doubles"
+        return kind, part.where.start, part.shape, dtype, part.low, part.high
 
-    planned = plan(tree)
-    return planned if plain else ("careful",)
+    return plan(tree) or ("careful",)
 
 
 def lone_plan(leaf: Fixed) -> tuple[Any, ...]:

@@ -17,12 +17,13 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it, but for the face.
 LAYERS = [
-    {"pufferlib.version", "pufferlib.errors"},
+    {"pufferlib.version", "pufferlib.errors", "pufferlib._native"},
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},
     {"pufferlib.backends"},
+    {"pufferlib.memory", "pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.autotune"},
     {"pufferlib"},  # the face, __init__.py, alone
     {"pufferlib.adapters", "pufferlib.testing"},
     {"pufferlib.bench", "pufferlib.cli"},
@@ -40,9 +41,9 @@ OPTIONAL = {
         "pufferlib.emulation.pettingzoo_rows",
         "pufferlib.testing.pettingzoo_api",
     },
-    "torch": set(),
+    "torch": {"pufferlib.vectorization.tensors", "pufferlib.cli.doctor"},
     "tensorboard": set(),
-    "matplotlib": set(),
+    "matplotlib": {"pufferlib.vectorization.plot"},
     "tyro": {"pufferlib.cli"},
     "rich": {"pufferlib.cli"},
 }

@@ -280,7 +280,7 @@ def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeyp
 
             patch.setattr(vec._flight, "depart", depart)
             with pytest.raises(KeyboardInterrupt):
-                vec.send(np.zeros(2, np.int64))
+                vec.send(np.zeros(2, np.int64), env_ids=vec.batch.env_ids)
         for call in (vec.recv, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):
             with pytest.raises(pufferlib.CallError, match="Ctrl-C has ended a call in the middle; call reset"):
                 call()

@@ -82,6 +82,35 @@ def test_one_agent_is_the_same_as_many_of_one(script: Any) -> None:
         assert [info["episode"] for _, info in row[5]] == episodes[:1]
 
 
+@pytest.mark.parametrize("script", [None, {3: {"cut": [0]}}, {2: {"vanish": [0]}}])
+def test_a_step_that_was_played_elsewhere_is_held_alike(script: Any) -> None:
+    """What the compiled loop does: it steps the environment itself, and has the rest of some steps done here."""
+    here, there = emulate(Tally(1, script)), emulate(Tally(1, script))
+    assert not here.settled
+    over = False
+    for tick in range(20):
+        if tick == 0 or over:
+            over = False
+            first, second = reset(here, 5), reset(there, 5)
+        else:
+            actions = np.array([tick % 5])
+            over, first = step(here, actions)
+            fast = there.fast
+            assert fast is not None and fast.native and fast.env is there.env
+            fast.env.rewards[0] = 0
+            if tick == 2:  # played to its end there, but for the totals
+                there.env.step(actions)
+                total, length = there.totals
+                there.totals = (total + there.env.rewards[0], length + 1)
+                continue
+            assert there.take(fast.step(actions)) is over
+            second = written(there)
+            assert there.settled
+        assert [column.tolist() for column in first[:5]] == [column.tolist() for column in second[:5]]
+        assert without_time(first.infos) == without_time(second.infos)
+        assert here.totals == there.totals
+
+
 def test_native_rows_are_what_the_env_wrote() -> None:
     rows = emulate(Tally(3))
     held = reset(rows, 1)

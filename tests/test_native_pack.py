@@ -26,6 +26,7 @@ from spaces import BOUNDS, any_spaces, fixed_spaces, leaf_spaces, same, sample, 
 from pufferlib import _native
 from pufferlib.emulation.common import observation_writer
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.leaves import registry
 
 native = pytest.importorskip("pufferlib._native.pack", reason=_native.reason, exc_type=ImportError)
 
@@ -339,8 +340,6 @@ class Words(Text):
 @pytest.fixture
 def on_pack() -> Iterator[list[Callable[[Any], Any]]]:
     """Layouts know Words; the functions in the list are called with each sample that is packed."""
-    from pufferlib.leaves import registry
-
     calls: list[Callable[[Any], Any]] = []
 
     def pack(space: Any, word: Any) -> Any:
@@ -384,6 +383,18 @@ def test_threads_may_pack_with_the_same_layout(on_pack: list[Any]) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_space_may_be_stored_as_nothing() -> None:
+    Layout.register(Words, lambda space: Dict({}), lambda space, word: {}, lambda space, stored: "word")
+    try:
+        space = Tuple((Words(8), FLOATS))
+        agree(space, lambda: ("word", np.ones(3, np.float32)))
+        layout = action_layout(space)
+        row = np.zeros(3, np.float32)
+        assert same(layout.unpack(row), plain(layout).unpack(row)) and layout.unpack(row)[0] == "word"
+    finally:
+        del registry[Words]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), ValueError("bad"), KeyboardInterrupt()])

@@ -251,7 +251,7 @@ class Face(_VectorEnv):
 
     def _give(self, actions: list[tuple[Any, ...]]) -> None:
         """Have environments play these actions next rather than their rows; nobody waits for the answers."""
-        self._open_vec()._ask("set", BESIDE, None, lambda env_ids: tuple(actions), {})
+        self._open_vec()._ask("set", BESIDE, None, actions, {})
 
     # ---------------------------------------------------------------------------------------------------- control
 
@@ -266,7 +266,7 @@ class Face(_VectorEnv):
         self._require_idle("call_async")
         if name in self.uncallable:
             raise ValueError(f"call({name!r}) would go behind this object's back; use its own `{name}`")
-        self._answer = vec._ask("call", name, None, lambda env_ids: args, kwargs)
+        self._answer = vec._ask("call", name, None, args, kwargs)
         self._state = AsyncState.WAITING_CALL
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -394,7 +394,7 @@ class Face(_VectorEnv):
     def _further_errors(self) -> list[WorkerError]:
         vec, errors = self._open_vec(), []
         try:  # who answers this has finished what came before
-            vec._ask("get", BESIDE, None, lambda env_ids: (), {})(_GATHER_S)
+            vec._ask("get", BESIDE, None, (), {})(_GATHER_S)
         except (CallError, RecvTimeout):  # a worker has died, or an environment takes its time
             pass
         except WorkerError as error:

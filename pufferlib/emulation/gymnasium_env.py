@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import FastStep, RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
 from pufferlib.errors import CallError
 
@@ -40,7 +40,10 @@ class GymnasiumRows(RowEnv):
         self.action_space = caller.action_layout.flat_space
         self.infos = []
         self._caller = caller
-        self._step = caller.step
+        packer, unpacker = caller.observation_layout.packer, caller.action_layout.unpacker
+        if packer is not None and (unpacker is not None or caller.action_layout.is_leaf):
+            own_unpacker = None if caller.action_layout.is_leaf else unpacker
+            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, native=False)
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
@@ -54,8 +57,12 @@ class GymnasiumRows(RowEnv):
         self.infos = self._owned(info)
 
     def step(self, actions: Any) -> bool:
-        action = self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
-        self._observation, reward, terminated, truncated, info = self._step(action)
+        return self.take(
+            self._caller.raw_step(self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0]))
+        )
+
+    def take(self, result: Any) -> bool:
+        self._observation, reward, terminated, truncated, info = self._caller.regular(result)
         self._reward, self._terminated, self._truncated, self._acted = reward, terminated, truncated, True
         self._return += reward
         self._length += 1
@@ -70,6 +77,18 @@ class GymnasiumRows(RowEnv):
         else:
             self.infos = []
         return over
+
+    @property
+    def settled(self) -> bool:
+        return self._caller.settled
+
+    @property
+    def totals(self) -> tuple[float, int]:
+        return self._return, self._length
+
+    @totals.setter
+    def totals(self, totals: tuple[float, int]) -> None:
+        self._return, self._length = totals
 
     def _owned(self, info: dict[str, Any]) -> list[tuple[int | None, dict[str, Any]]]:
         owned = own(info)

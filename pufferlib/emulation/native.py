@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import FastStep, RowEnv, Rows
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import action_layout, observation_layout
@@ -135,6 +135,10 @@ class _Native(RowEnv):
 class NativeRow(_Native):
     """A PufferEnv of one agent: scalars instead of arrays of length one, which cost 0.4 us an operation."""
 
+    def __init__(self, env: PufferEnv, check: Check) -> None:
+        super().__init__(env, check)
+        self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True)
+
     def _begin(self) -> None:
         self._acted = False  # whether an action counted on the way into the held row
         self._reward, self._terminated, self._truncated = 0.0, False, False
@@ -142,11 +146,19 @@ class NativeRow(_Native):
 
     def step(self, actions: Any) -> bool:
         env = self.env
-        acted = self._acted = bool(env.alive[0])
+        acted = bool(env.alive[0])
         env.rewards[0] = 0
         env.terminations[0] = False
         env.truncations[0] = False
-        infos = env.step(actions)
+        return self._hold(env.step(actions), acted)
+
+    def take(self, result: Any) -> bool:
+        return self._hold(result, True)  # who is absent is not stepped fast
+
+    def _hold(self, infos: Any, acted: bool) -> bool:
+        """Hold the rows of a step that returned infos. acted: whether its action counted."""
+        env = self.env
+        self._acted = acted
         if self._check_step:
             self._check()
             self._check_step = self._always
@@ -170,6 +182,18 @@ class NativeRow(_Native):
             add_episode(info, self._return, self._length, self._start_s)
             self.infos = [(0, info)]
         return over
+
+    @property
+    def settled(self) -> bool:
+        return not self._check_step
+
+    @property
+    def totals(self) -> tuple[float, int]:
+        return self._return, self._length
+
+    @totals.setter
+    def totals(self, totals: tuple[float, int]) -> None:
+        self._return, self._length = totals
 
     def write_observations(self, rows: Rows) -> None:
         if self.env.alive[0] or self._acted:

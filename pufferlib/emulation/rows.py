@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pufferlib.layout import ActionLayout, Layout
 
-__all__ = ["RowEnv", "Rows"]
+__all__ = ["FastStep", "RowEnv", "Rows"]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +26,16 @@ class Rows(NamedTuple):
     truncations: Array  # (num_agents,) bool
     masks: Array  # (num_agents,) bool: the transition into this row is real and counts
     places: tuple[Array, ...]  # observations[place, ...] of each place, made once: a view costs 0.1 us
+
+
+class FastStep(NamedTuple):
+    """How the compiled loop may step an environment of one agent, past its RowEnv, while nothing unusual happens."""
+
+    env: Any  # the raw environment
+    step: Any  # its own ``step``
+    packer: Any  # of the observation layout
+    unpacker: Any  # of the action layout; None for an action that is one leaf
+    native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
 
 
 class RowEnv(ABC):
@@ -45,8 +55,22 @@ class RowEnv(ABC):
     action_layout: ActionLayout
     observation_layouts: tuple[Layout, ...]  # of each place's agent, which may be smaller than the row
     action_layouts: tuple[ActionLayout, ...]
+    autoreset_mode: str | None = None  # of an environment that resets its agents by itself
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
+
+    # Only of use where an environment has a fast step:
+    fast: FastStep | None = None
+    totals: tuple[float, int]  # return and length of the episode so far
+
+    @property
+    def settled(self) -> bool:
+        """Whether what is checked once has been checked, so that the next step may be a fast one."""
+        return False
+
+    def take(self, result: Any) -> bool:
+        """Hold the rows of a step that has been played already, as ``step`` does. result: what the raw one returned."""
+        raise NotImplementedError
 
     @abstractmethod
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:

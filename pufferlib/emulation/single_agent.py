@@ -45,7 +45,7 @@ class Caller:
         self.observation_layout: Layout = observation_layout(space, **bounds)
         self.action_layout: ActionLayout = action_layout(self.raw_action_space, **bounds)
         self._reset = Resetter(env, self.name)
-        self._step = env.step
+        self.raw_step = env.step
         self._always = check == "always"
         self._check_reset = self._check_step = True
         base = getattr(env, "unwrapped", None)
@@ -63,7 +63,10 @@ class Caller:
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one step with an action of the environment's own space. Return Gymnasium's five values."""
-        result = self._step(action)
+        return self.regular(self.raw_step(action))
+
+    def regular(self, result: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return Gymnasium's five values for whatever the environment's own step returned, checked."""
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
             if not (type(reward) is float and type(terminated) is bool and type(truncated) is bool):
@@ -84,6 +87,11 @@ class Caller:
             observation = self._observed(observation, info, self._check_step)
             self._check_step = self._always
         return observation, reward, terminated, truncated, info
+
+    @property
+    def settled(self) -> bool:
+        """Whether steps are looked at no more closely than by shape and dtype from now on."""
+        return not (self._check_step or self.action_mask)
 
     def close(self) -> None:
         """Close the environment if it can be closed."""

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import LAPS, Slab
+from pufferlib.vectorization.tensors import Tensors
 
 __all__ = ["Batch", "Batches"]
 
 Array = np.ndarray[Any, Any]
-Arrays = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, masks
+Arrays = tuple[Array, ...]  # observations, rewards, terminations, truncations, env_ids, agent_ids, masks
+IDS = (4, 5)
 
 
 class Batch(NamedTuple):
     """What ``recv`` returns: the rows of ``batch_size`` environments, ``agents_per_env`` each.
 
-    The arrays are valid until the second ``recv`` after this one (for good with ``copy=True``); treat them as
-    read-only.
+    With ``as_torch`` or ``device`` tensors in place of arrays. They are valid until the second ``recv`` after this one
+    (for good with ``copy=True``); treat them as read-only.
     """
 
     observations: Array  # (rows, *single_observation_space.shape)
@@ -32,63 +35,88 @@ class Batch(NamedTuple):
     agent_ids: Array  # (rows,) int64: env_id * agents_per_env + place
     masks: Array  # (rows,) bool: the transition into this row is real and counts
 
+    @classmethod
+    def of(cls, arrays: Arrays, infos: list[dict[str, Any]]) -> Batch:
+        """Return the batch of a block's arrays."""
+        observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
+        return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
+
 
 class Batches:
     """Makes batches out of the slab, and knows for how long they are valid."""
 
-    def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool) -> None:
+    def __init__(self, slab: Slab, plan: Plan, *, copy: bool, debug: bool, tensors: Tensors | None) -> None:
         shape = slab.shape
-        self._columns = (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
-        self._num_envs, self._agents_per_env = shape.num_envs, shape.agents_per_env
-        self._synchronous = plan.synchronous
-        self._copy = copy
-        self._debug = debug
-        self._leased: deque[Arrays] = deque()
+        columns = (
+            slab.observations,
+            slab.rewards,
+            slab.terminations,
+            slab.truncations,
+            slab.env_ids,
+            slab.agent_ids,
+            slab.masks,
+        )
+        self._slots = [
+            column.reshape(shape.num_slots, column.shape[1] // shape.block_size, *column.shape[2:])
+            for column in columns
+        ]
+        self._copy, self._debug, self._tensors = copy, debug, tensors
+        self._leased: deque[tuple[Hashable, Arrays]] = deque()
+        self.blocks: list[Arrays] = [
+            tuple(_frozen_ids(column[block] for column in columns)) for block in range(shape.num_blocks)
+        ]
+        # The plain case: what is handed over of a block is the same each time, and nothing has to be done for it.
+        self.plain = not (copy or debug) and (tensors is None or tensors.device.type == "cpu")
+        self.lent = self.blocks
+        if tensors is not None and self.plain:
+            self.lent = [tensors.of(block, arrays) for block, arrays in enumerate(self.blocks)]
         num_rows = plan.batch_size * shape.agents_per_env
+        self._turn = 0
         self._own: deque[Arrays] = deque()  # what gathers fill in turn, one more than the learner holds
-        if not plan.synchronous:
+        if shape.block_size != plan.batch_size:
             for _ in range(LAPS):
-                observations, *rest = (np.zeros((num_rows, *array.shape[2:]), array.dtype) for array in self._columns)
-                self._own.append((observations, *rest))  # type: ignore[arg-type]
-        self._env_ids = _frozen(np.arange(shape.num_envs))
-        self._agent_ids = _frozen(np.arange(shape.num_envs * shape.agents_per_env))
+                self._own.append(
+                    tuple(
+                        np.zeros(
+                            (plan.batch_size if column is slab.env_ids else num_rows, *column.shape[2:]), column.dtype
+                        )
+                        for column in columns
+                    )
+                )
 
-    def take(self, env_ids: list[int], laps: list[int]) -> Arrays:
-        """Return (observations, rewards, terminations, truncations, masks) of the rows in these environments' laps."""
-        first, num, n = env_ids[0], len(env_ids), self._agents_per_env
-        lap = laps[first]
-        arrays: Arrays
-        if self._synchronous or (
-            env_ids == list(range(first, first + num)) and all(laps[env_id] == lap for env_id in env_ids)
-        ):
-            place = slice(first * n, (first + num) * n)
-            arrays = tuple(array[lap, place] for array in self._columns)  # type: ignore[assignment]
-        else:
-            index = [laps[env_id] * self._num_envs + env_id for env_id in env_ids]
-            arrays = self._own[0]
-            self._own.rotate(-1)
-            for source, target in zip(self._columns, arrays, strict=True):
-                rows = source.reshape(LAPS * self._num_envs, n, *source.shape[2:])
-                np.take(rows, index, axis=0, out=target.reshape(num, n, *target.shape[1:]), mode="clip")
-        if self._copy:
-            return tuple(array.copy() for array in arrays)  # type: ignore[return-value]
-        if self._debug:
-            self._leased.append(arrays)
-            if len(self._leased) == LAPS:
-                _poison(self._leased.popleft())
-        return arrays
+    def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
+        """Return the rows in these slots, by view where they are neighbours, else gathered, and what to call them."""
+        first, num = slots[0], len(slots)
+        if slots == list(range(first, first + num)):
+            return (first, num), tuple(
+                column[first : first + num].reshape(num * column.shape[1], *column.shape[2:]) for column in self._slots
+            )
+        arrays = self._own[0]
+        self._own.rotate(-1)
+        self._turn = (self._turn + 1) % LAPS
+        for source, target in zip(self._slots, arrays, strict=True):
+            np.take(source, slots, axis=0, out=target.reshape(num, *source.shape[1:]), mode="clip")
+        return self._turn, arrays
 
-    def ids(self, env_ids: list[int]) -> tuple[Array, Array]:
-        """Return (env_ids, agent_ids) of a batch of these environments."""
-        if self._synchronous:
-            return self._env_ids, self._agent_ids
-        index = np.array(env_ids)
-        return index, self._agent_ids.reshape(-1, self._agents_per_env)[index].reshape(-1)
+    def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
+        """Return arrays, which the key names, as the learner gets them; and end the lease of those that expire now."""
+        self._leased.append((key, arrays))
+        if len(self._leased) == LAPS:
+            old_key, expired = self._leased.popleft()
+            if self._tensors is not None:
+                self._tensors.finish(old_key)
+            if self._debug:
+                _poison(expired)
+        if self._tensors is not None:
+            return self._tensors.of(key, arrays)
+        return tuple(array.copy() for array in arrays) if self._copy else arrays
 
 
 def _poison(arrays: Arrays) -> None:
     """Fill a batch that has expired, so that who still reads it sees NaN, or absurd numbers."""
-    for array in arrays:
+    for index, array in enumerate(arrays):
+        if index in IDS:  # whose rows they were is no secret
+            continue
         if array.dtype == np.bool_:
             array[...] = True
         elif np.issubdtype(array.dtype, np.inexact):
@@ -97,6 +125,9 @@ def _poison(arrays: Arrays) -> None:
             array[...] = np.frombuffer(b"\xcb" * array.itemsize, array.dtype)[0]
 
 
-def _frozen(array: Array) -> Array:
-    array.flags.writeable = False
-    return array
+def _frozen_ids(columns: Any) -> Any:
+    """Yield the columns of a block; ids are not the learner's to write."""
+    for index, column in enumerate(columns):
+        if index in IDS:
+            column.flags.writeable = False
+        yield column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
@@ -25,6 +25,8 @@ class Crew(ABC):
 
     shares: tuple[range, ...]
     dead: set[int]
+    play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
+    spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
 
     @abstractmethod
@@ -32,16 +34,12 @@ class Crew(ABC):
         """Make all environments. Raises WorkerError where one can't be made; then the crew is closed."""
 
     @abstractmethod
-    def attach(self, shape: SlabShape) -> Slab:
-        """Make the slab, give it to the workers, and return it."""
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+        """Make the slab, give it to the workers, and return it, with its ring on the compiled path (else None)."""
 
     @abstractmethod
-    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
-        """Have these environments play their actions, each into a lap of its rows."""
-
-    @abstractmethod
-    def step_all(self, lap: int) -> None:
-        """Have every environment play its action into this lap."""
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Have these environments play their actions; the rows of each go to its slot."""
 
     @abstractmethod
     def seal(self, request: Reset | Call) -> Any:
@@ -50,6 +48,10 @@ class Crew(ABC):
     @abstractmethod
     def send(self, worker: int, sealed: Any) -> None:
         """Have one worker reset or call environments of its share."""
+
+    @abstractmethod
+    def pids(self) -> list[int]:
+        """Return the process of each worker, 0 for one that has none of its own."""
 
     @abstractmethod
     def poll(self, timeout: float | None) -> list[Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pufferlib.vectorization.messages import Call, Done, Failed, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Reply, Reset
 
 __all__ = [
     "Channel",
@@ -75,7 +76,7 @@ class Sealed(NamedTuple):
     ticket: int | None
 
 
-def sealed_frame(message: Reset | Call | Done | Reply, *, by_value: bool = False) -> bytes:
+def sealed_frame(message: Reset | Call | Done | Infos | Reply, *, by_value: bool = False) -> bytes:
     """Return the frame of a message whose objects may fail to be unpickled at the other end.
 
     by_value: what ``__main__`` defines goes along, for a process that has another ``__main__``.
@@ -83,22 +84,22 @@ def sealed_frame(message: Reset | Call | Done | Reply, *, by_value: bool = False
     env_ids: list[int] = []
     if isinstance(message, Reset):
         env_ids = [order.env_id for order in message.orders]
-    elif isinstance(message, Done):
+    elif isinstance(message, (Done, Infos)):
         env_ids = message.env_ids
     ticket = message.ticket if isinstance(message, (Call, Reply)) else None
     return pickled_frame(Sealed(_pickled(message, by_value=by_value), env_ids, ticket))
 
 
-def step_frame(env_ids: Sequence[int], laps: Sequence[int]) -> bytes:
-    """Return the frame that has environments step, each into a lap."""
-    words = [env_id * 4 + lap for env_id, lap in zip(env_ids, laps, strict=True)]
+def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
+    """Return the frame that has environments step, the rows of each going to its slot."""
+    words = [*env_ids, *slots]
     return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
 
 
 def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
-    """Return the env ids and laps of a step frame."""
-    words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
-    return [word >> 2 for word in words], [word & 3 for word in words]
+    """Return the env ids and slots of a step frame."""
+    words = list(struct.unpack(f"={len(frame.payload) // 4}I", frame.payload))
+    return words[: len(words) // 2], words[len(words) // 2 :]
 
 
 def done_frame(message: Done) -> bytes:
@@ -184,6 +185,22 @@ class Channel:
     def send(self, frame: bytes) -> None:
         """Send a whole frame, waiting as long as it takes."""
         self.sock.sendall(frame)
+
+    def send_and_tell(self, frame: bytes, announce: Callable[[bool], None], *, urgent: bool) -> None:
+        """Send a whole frame to a parent that looks only when told: ``announce(urgent)``.
+
+        What does not fit into the socket at once is urgent, or the parent would never make room for the rest.
+        """
+        rest = memoryview(frame)
+        while rest:
+            try:
+                rest = rest[self.sock.send(rest, socket.MSG_DONTWAIT) :]
+            except BlockingIOError:
+                room = select.poll()
+                room.register(self.sock, select.POLLOUT)
+                room.poll()
+                continue
+            announce(urgent or len(rest) > 0)
 
     def frames(self, spin: int) -> Iterator[Frame]:
         """Yield frames until the other end is closed.

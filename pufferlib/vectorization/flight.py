@@ -3,40 +3,86 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-__all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Flight"]
+from pufferlib.vectorization.batch import Batch, Batches
+from pufferlib.vectorization.slab import LAPS, Slab
+
+__all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Flight", "Gather"]
 
 NEW, WAITING, FLYING, READY, FAILED = range(5)
 _WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
 
+Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # the infos that have come from these environments
 
-class Flight:
-    """The state of every environment, and the order in which batches take them.
+
+class States:
+    """The state of every environment; what the two kinds of flight have in common.
 
     states: one of NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its rows are
     written), FAILED (it raised or its worker died; only a reset helps). overs: whose episode was over on arrival.
+    batch: the last one. last_ids: its environments, None before the first.
     """
 
-    def __init__(self, num_envs: int, batch_size: int, *, first_finished: bool) -> None:
+    states: bytearray
+    overs: bytearray
+    batch: Batch | None
+    last_ids: list[int] | None
+
+    def of_state(self, *states: int) -> list[int]:
+        """Return the environments in one of these states."""
+        return [env_id for env_id, state in enumerate(self.states) if state in states]
+
+    def describe(self, env_id: int) -> str:
+        """Return the state of an environment in words."""
+        return f"environment {env_id} {_WORDS[self.states[env_id]]}"
+
+
+class Flight(States):
+    """The portable path: workers announce what has arrived, one message after another.
+
+    An environment's n-th rows go to its slot of lap n % 3.
+    """
+
+    def __init__(self, slab: Slab, batches: Batches, batch_size: int, *, first_finished: bool) -> None:
+        num_envs = slab.shape.num_envs
         self.states = bytearray(num_envs)
         self.overs = bytearray(num_envs)
+        self.batch = None
+        self.last_ids = None
         self.num_flying = 0
         self.num_ready = 0
+        slab.name_rows()
+        self._slab = slab
+        self._batches = batches
+        self._num_envs = num_envs
         self._batch_size = batch_size
         self._synchronous = batch_size == num_envs
         self._first_finished = first_finished
+        self._laps = [0] * num_envs  # where each environment's next rows go
         self._lost: set[int] = set()  # of those READY, whose worker has died since: they fail once received
         self._order: deque[int] = deque()  # of departure, or of arrival; unused where batches hold everything
         self._in_order = list(range(num_envs))
 
-    def depart(self, env_ids: Iterable[int]) -> None:
-        """These environments were sent something to do."""
+    @property
+    def num_coming(self) -> int:
+        """How many environments were sent something and have not been received."""
+        return self.num_flying + self.num_ready
+
+    def coming_slots(self, env_ids: Iterable[int]) -> list[int]:
+        """Return the slots that the next rows of these environments go to."""
+        return [self._laps[env_id] * self._num_envs + env_id for env_id in env_ids]
+
+    def depart(self, env_ids: Iterable[int]) -> list[int]:
+        """These environments are sent something to do; return the slots that their rows go to."""
+        env_ids = list(env_ids)
         for env_id in env_ids:
             self.states[env_id] = FLYING
             self.num_flying += 1
             if not (self._synchronous or self._first_finished):
                 self._order.append(env_id)
+        return self.coming_slots(env_ids)
 
     def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
         """The rows of these environments are written."""
@@ -48,8 +94,8 @@ class Flight:
             if self._first_finished and not self._synchronous:
                 self._order.append(env_id)
 
-    def fail(self, env_id: int) -> None:
-        """This environment raised, or lost its worker. Rows that it has written already still count."""
+    def fail(self, env_id: int, *, died: bool = False) -> None:
+        """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
         if self.states[env_id] == READY:
             self._lost.add(env_id)
             return
@@ -59,8 +105,22 @@ class Flight:
                 self._order.remove(env_id)
         self.states[env_id] = FAILED
 
+    def has_news(self) -> bool:
+        """Whether something has come beside rows that is to be seen to before they are received."""
+        return False
+
+    def obstacle(self) -> str:
+        """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
+        return ""
+
+    def await_block(self, timeout_s: float) -> None:
+        """Wait for rows that come without a message: here there are none."""
+
     def fill(self, env_id: int) -> None:
-        """This waiting environment takes part in the next batch without having been sent anything."""
+        """This waiting environment takes part in the next batch with the rows that it had in the last one."""
+        lap = self._laps[env_id]
+        slots = self._num_envs
+        repeat_rows(self._slab, ((lap - 1) % LAPS) * slots + env_id, lap * slots + env_id)
         self.states[env_id] = READY
         self.num_ready += 1
 
@@ -72,20 +132,30 @@ class Flight:
             return True
         return all(self.states[self._order[index]] == READY for index in range(self._batch_size))
 
-    def land(self) -> list[int]:
-        """Return the environments of the next batch, which now wait (unless they lost their workers meanwhile)."""
+    def land(self, gather: Gather) -> Batch:
+        """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
         if self._synchronous:
             env_ids = self._in_order
         else:
             env_ids = [self._order.popleft() for _ in range(self._batch_size)]
+        slots = []
         for env_id in env_ids:
+            slots.append(self._laps[env_id] * self._num_envs + env_id)
+            self._laps[env_id] = (self._laps[env_id] + 1) % LAPS
             self.states[env_id] = WAITING
         if self._lost:
             for env_id in self._lost.intersection(env_ids):
                 self.states[env_id] = FAILED
             self._lost.difference_update(env_ids)
         self.num_ready -= len(env_ids)
-        return env_ids
+        self.last_ids = env_ids
+        if self._synchronous:
+            lap = slots[0] // self._num_envs
+            arrays = self._batches.lend(("lap", lap), self._batches.blocks[lap])
+        else:
+            arrays = self._batches.lend(*self._batches.gather(slots))
+        self.batch = Batch.of(arrays, gather(env_ids))
+        return self.batch
 
     def drop(self) -> None:
         """Forget the rows that have arrived; their environments are about to be reset."""
@@ -93,10 +163,18 @@ class Flight:
         self._lost.clear()
         self.num_ready = 0
 
-    def of_state(self, *states: int) -> list[int]:
-        """Return the environments in one of these states."""
-        return [env_id for env_id, state in enumerate(self.states) if state in states]
+    def begin_anew(self) -> None:
+        """Forget everything; all environments are about to be made anew."""
+        self.drop()
+        self.num_flying = 0
+        self.states[:] = bytes(self._num_envs)
+        self._laps = [0] * self._num_envs
+        self.last_ids = None
 
-    def describe(self, env_id: int) -> str:
-        """Return the state of an environment in words."""
-        return f"environment {env_id} {_WORDS[self.states[env_id]]}"
+
+def repeat_rows(slab: Slab, old: int, new: int) -> None:
+    """Copy the rows of one slot to another, where no transition leads into them."""
+    old_rows, new_rows = slab.rows(old), slab.rows(new)
+    for old_array, new_array in zip(old_rows[:4], new_rows[:4], strict=True):
+        new_array[...] = old_array
+    new_rows.masks[...] = False

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError
+from pufferlib.vectorization import telemetry
 from pufferlib.vectorization.doorbell import (
     STEP,
     Channel,
@@ -29,8 +30,8 @@ from pufferlib.vectorization.doorbell import (
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.messages import Call, Done, Failed, Reply, Reset
-from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Reply, Reset
+from pufferlib.vectorization.slab import Slab, ring_of
 from pufferlib.vectorization.worker import Worker, seed_globals
 
 if sys.platform == "win32":
@@ -158,10 +159,16 @@ def run_worker(launch: Launch) -> None:
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
+    ring: Any = None
 
-    def emit(message: Any) -> None:
-        for frame in _frames_of(message, launch.worker):
-            channel.send(frame)
+    def emit(message: Any) -> bool:
+        frames, as_meant = _frames_of(message, launch.worker)
+        for frame in frames:
+            if ring is None:
+                channel.send(frame)
+            else:
+                channel.send_and_tell(frame, ring.announce, urgent=not (as_meant and isinstance(message, Infos)))
+        return as_meant
 
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
         try:
@@ -173,7 +180,10 @@ def run_worker(launch: Launch) -> None:
         if launch.worker_threads is not None and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(launch.worker_threads)
         try:
-            if _take_slab(channel, worker):
+            slab = _take_slab(channel, launch.worker)
+            if slab is not None:
+                ring = ring_of(slab)
+                worker.attach(slab, ring)
                 _serve(channel, worker, launch.spin)
         finally:
             worker.close()
@@ -181,7 +191,7 @@ def run_worker(launch: Launch) -> None:
     sys.stderr.flush()
 
 
-def _begin(launch: Launch, emit: Callable[[Any], None]) -> Worker:
+def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
     if launch.worker_threads is not None:
         _limit_threads(launch.worker_threads)
     task = launch.task
@@ -194,21 +204,31 @@ def _begin(launch: Launch, emit: Callable[[Any], None]) -> Worker:
     return Worker(task, emit)
 
 
-def _take_slab(channel: Channel, worker: Worker) -> bool:
-    """Attach to the slab, which comes first of all; False if the parent closes instead."""
+def _take_slab(channel: Channel, worker: int) -> Slab | None:
+    """Return the slab, which comes first of all; None if the parent closes instead."""
     data, fds, _, _ = socket.recv_fds(channel.sock, 1, 1)
     if not data:
-        return False
+        return None
     for frame in channel.frames(0):
-        (shape,) = messages_of(frame, worker.task.worker)
-        worker.attach(Slab.attach(shape, fds[0]))
+        (shape,) = messages_of(frame, worker)
+        slab = Slab.attach(shape, fds[0])
         os.close(fds[0])
-        return True
-    return False
+        return slab
+    return None
 
 
 def _serve(channel: Channel, worker: Worker, spin: int) -> None:
-    for frame in channel.frames(spin):
+    frames = channel.frames(0 if worker.stand is not None else spin)
+    while True:
+        if worker.stand is not None:
+            worker.stand.serve(spin)  # steps come past the socket, and each frame in it is announced there
+            frame = next(frames, None)
+        else:
+            worker.clock(telemetry.BUSY)
+            frame = next(frames, None)
+            worker.clock(telemetry.WAITED)
+        if frame is None:
+            return
         if frame.kind == STEP:
             worker.step(*steps_of(frame))
             continue
@@ -221,33 +241,41 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
                 worker.emit(request)
 
 
-def _frames_of(message: Any, worker: int) -> list[bytes]:
-    """Return the frames of a message. What can't be pickled becomes a failure of its environment alone."""
+def _frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
+    """Return the frames of a message, and whether they say what it says.
+
+    What can't be pickled becomes a failure of its environment alone.
+    """
     try:
         if isinstance(message, Failed):
-            return [pickled_frame(message._replace(exception=_portable(message.exception)))]
+            return [pickled_frame(message._replace(exception=_portable(message.exception)))], True
         if isinstance(message, Reply):
             if message.failed is not None:
                 failed = message.failed
                 message = message._replace(failed=failed._replace(exception=_portable(failed.exception)))
-            return [sealed_frame(message)]
-        return [done_frame(message) if isinstance(message, Done) else pickled_frame(message)]
+            return [sealed_frame(message)], True
+        if isinstance(message, Done):
+            return [done_frame(message)], True
+        return [sealed_frame(message) if isinstance(message, Infos) else pickled_frame(message)], True
     except Exception as error:  # whatever a user's object raises when it is pickled
         if isinstance(message, Reply):
             failed = Failed(None, message.worker, "reply", f"the result cannot be pickled: {error}", "", None)
-            return [pickled_frame(message._replace(results=[], failed=failed))]
-        if not isinstance(message, Done):
+            return [pickled_frame(message._replace(results=[], failed=failed))], False
+        if not isinstance(message, (Done, Infos)):
             raise
     frames = []
-    for env_id, over in zip(message.env_ids, message.overs, strict=True):
+    for index, env_id in enumerate(message.env_ids):
         infos = [info for info in message.infos if info["env_id"] == env_id]
         try:
-            frames.append(done_frame(Done([env_id], [over], infos)))
+            if isinstance(message, Infos):
+                frames.append(sealed_frame(Infos([env_id], infos)))
+            else:
+                frames.append(done_frame(Done([env_id], [message.overs[index]], infos)))
         except Exception as error:
             keys = sorted({str(key) for info in infos for key in info})
             text = f"its info (keys {keys}) cannot be pickled: {error}"
             frames.append(pickled_frame(Failed(env_id, worker, "step", text, "", None)))
-    return frames
+    return frames, False
 
 
 def _portable(error: BaseException | None) -> BaseException | None:

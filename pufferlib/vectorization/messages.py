@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
 
-__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Ready", "Reply", "Reset", "ResetOrder"]
+__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Infos", "Ready", "Reply", "Reset", "ResetOrder"]
 
 
 class EnvFace(NamedTuple):
@@ -25,6 +25,7 @@ class EnvFace(NamedTuple):
     action_layouts: tuple[Any, ...]  # one a place
     metadata: dict[str, Any]
     render_mode: str | None
+    autoreset_mode: str | None
     spec: Any
 
     @classmethod
@@ -41,18 +42,30 @@ class EnvFace(NamedTuple):
             tuple(getattr(env, "action_layouts", (env.action_layout,) * env.num_agents)),
             dict(getattr(env.env, "metadata", None) or {}),
             getattr(env.env, "render_mode", None),
-            getattr(env.env, "spec", None),
+            env.autoreset_mode,
+            _portable(getattr(env.env, "spec", None)),
         )
+
+
+def _portable(spec: Any) -> Any:
+    """Return a specification, or None where it cannot be sent, as EnvPool's cannot."""
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(spec)
+    except Exception:  # whatever an object raises that cannot be pickled
+        return None
+    return spec
 
 
 # ------------------------------------------------------------------------------------------------ to a worker
 
 
 class ResetOrder(NamedTuple):
-    """Reset one environment into a lap of its rows."""
+    """Reset one environment; its rows go to a slot."""
 
     env_id: int
-    lap: int
+    slot: int
     seed: int | None
     options: dict[str, Any] | None
 
@@ -89,6 +102,13 @@ class Done(NamedTuple):
 
     env_ids: list[int]
     overs: list[bool]
+    infos: list[dict[str, Any]]
+
+
+class Infos(NamedTuple):
+    """What comes with rows that arrive without a message (the compiled path): infos that are not empty, with ids."""
+
+    env_ids: list[int]
     infos: list[dict[str, Any]]
 
 

@@ -13,13 +13,14 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pufferlib import _native
 from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.doorbell import Channel, messages_of, pickled_frame, sealed_frame, step_frame, yield_core
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
-from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
@@ -86,7 +87,7 @@ class ProcessCrew(Crew):
         self._by_value = self._context != "fork"  # some worker has not our __main__
         self._entropy = entropy
         self._worker_threads = worker_threads
-        self._spin = spin
+        self.spin = spin
         self._selector = selectors.DefaultSelector()
         self._life = LifePipe()
         self._channels: dict[int, Channel] = {}
@@ -94,7 +95,7 @@ class ProcessCrew(Crew):
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
         self._kept: list[Any] = []  # messages that came while new workers were awaited, for the next poll
-        self._all_steps: dict[int, list[tuple[int, bytes]]] = {}
+        self._ring: Any = None
         self._face: EnvFace | None = None
         self._owner = os.getpid()
         self._closed = False
@@ -116,6 +117,8 @@ class ProcessCrew(Crew):
         return faces[0]
 
     def _start_worker(self, worker: int, context: str) -> None:
+        if self._ring is not None:
+            self._ring.empty_box(worker)  # of what its predecessor left
         ours, theirs = socket.socketpair()
         try:
             launch = Launch(
@@ -125,7 +128,7 @@ class ProcessCrew(Crew):
                 life=self._life.reader,
                 entropy=self._entropy,
                 worker_threads=self._worker_threads,
-                spin=self._spin,
+                spin=self.spin,
             )
             process = Process(launch, context)
         except OSError as error:
@@ -164,11 +167,12 @@ class ProcessCrew(Crew):
                 raise failed.error()
         return faces
 
-    def attach(self, shape: SlabShape) -> Slab:
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
         self._slab = Slab.shared(shape)
+        self._ring = ring_of(self._slab)
         for worker in self._channels:
             self._give_slab(worker)
-        return self._slab
+        return self._slab, self._ring
 
     def _give_slab(self, worker: int) -> None:
         assert self._slab is not None and self._slab.fd is not None
@@ -205,24 +209,27 @@ class ProcessCrew(Crew):
 
     # ---------------------------------------------------------------------------------------- step by step
 
-    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         by_worker: dict[int, tuple[list[int], list[int]]] = {}
         worker_of = self._worker_of
-        for env_id, lap in zip(env_ids, laps, strict=True):
-            ids, own_laps = by_worker.setdefault(worker_of[env_id], ([], []))
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            ids, own_slots = by_worker.setdefault(worker_of[env_id], ([], []))
             ids.append(env_id)
-            own_laps.append(lap)
-        for worker, (ids, own_laps) in by_worker.items():
-            self._post(worker, step_frame(ids, own_laps))
+            own_slots.append(slot)
+        for worker, (ids, own_slots) in by_worker.items():
+            if self._ring is None:
+                self._post(worker, step_frame(ids, own_slots))
+            else:
+                self._request(worker, ids, own_slots)
 
-    def step_all(self, lap: int) -> None:
-        frames = self._all_steps.get(lap)
-        if frames is None:
-            frames = self._all_steps[lap] = [
-                (worker, step_frame(share, [lap] * len(share))) for worker, share in enumerate(self.shares)
-            ]
-        for worker, frame in frames:
-            self._post(worker, frame)
+    def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """On the compiled path: post words to a worker, waiting for room where very many calls are under way."""
+        while worker in self._channels and not self._ring.request(worker, env_ids, slots):
+            self._kept += self._answers(self._selector.select(_SLICE_S / 100))
+
+    def _summon(self, worker: int) -> None:
+        """On the compiled path: have a worker read its socket."""
+        self._request(worker, [_native.lanes.CONTROL], [0])
 
     def seal(self, request: Reset | Call) -> bytes:
         try:
@@ -236,16 +243,22 @@ class ProcessCrew(Crew):
     def _post(self, worker: int, frame: bytes) -> None:
         channel = self._channels[worker]
         channel.post(frame)
+        if self._ring is not None:
+            self._summon(worker)
         if not channel.flush() and worker not in self._flushing:
             self._flushing.add(worker)
             self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+
+    def pids(self) -> list[int]:
+        processes = self._processes
+        return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
     def poll(self, timeout: float | None) -> list[Any]:
         if self._kept:
             messages, self._kept = self._kept, []
             return messages
         deadline = None if timeout is None else time.monotonic() + timeout
-        yields = self._spin
+        yields = 0 if timeout == 0 else self.spin
         while True:
             left = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
@@ -309,6 +322,9 @@ class ProcessCrew(Crew):
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
                 channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
+        for worker in list(self._channels):
+            if self._ring is not None:
+                self._summon(worker)
         deadline = time.monotonic() + grace_s
         while self._channels and time.monotonic() < deadline:
             messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Ready, Reset
+from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Ready, Reset
 from pufferlib.vectorization.plan import Plan
-from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import Worker, WorkerTask
 
@@ -33,8 +32,16 @@ class InPlace(Crew):
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
         self.dead = set()
+        self.spin = 0
         self._messages: list[Any] = []
-        self._worker = Worker(task, self._messages.append)
+        self._ring: Any = None
+        self._worker = Worker(task, self._emit)
+
+    def _emit(self, message: Any) -> bool:
+        self._messages.append(message)
+        if self._ring is not None:
+            self._ring.announce(urgent=not isinstance(message, Infos))
+        return True
 
     def start(self) -> EnvFace:
         self._worker.build()
@@ -46,45 +53,51 @@ class InPlace(Crew):
             raise message.error()
         raise AssertionError("a worker's build always answers")
 
-    def attach(self, shape: SlabShape) -> Slab:
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
         slab = Slab.private(shape)
-        self._worker.attach(slab)
-        return slab
+        self._ring = ring_of(slab)
+        self._worker.attach(slab, self._ring)
+        return slab, self._ring
 
-    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
-        with self._all_answer(env_ids):
-            self._worker.step(env_ids, laps)
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        player = self._worker if self._worker.stand is None else self._worker.stand
+        try:
+            player.step(env_ids, slots)
+        except BaseException as error:
+            self._fail(env_ids[player.played :], error)
+            raise
 
-    def step_all(self, lap: int) -> None:
-        env_ids = self.shares[0]
-        self.step(env_ids, [lap] * len(env_ids))
+    def play(self, block: int) -> None:
+        """On the compiled path: step all environments into a block."""
+        try:
+            self._worker.stand.step_all(block)
+        except BaseException as error:
+            self._fail(self.shares[0][self._worker.stand.played :], error)
+            raise
 
     def seal(self, request: Reset | Call) -> Reset | Call:
         return request
 
     def send(self, worker: int, sealed: Reset | Call) -> None:
         if isinstance(sealed, Reset):
-            with self._all_answer([order.env_id for order in sealed.orders]):
+            try:
                 self._worker.reset(sealed)
+            except BaseException as error:
+                self._fail([order.env_id for order in sealed.orders[self._worker.played :]], error)
+                raise
         else:
             self.interruptible = True  # a call changes nothing that has to fit together
             self._worker.call(sealed)
             self.interruptible = False
 
-    @contextlib.contextmanager
-    def _all_answer(self, env_ids: Sequence[int]) -> Iterator[None]:
+    def _fail(self, env_ids: Sequence[int], error: BaseException) -> None:
         """Let environments that Ctrl-C kept from answering fail, or recv would wait for them for ever."""
-        try:
-            yield
-        except BaseException as error:
-            answered: set[int | None] = set()
-            for message in self._messages:
-                answered.update(message.env_ids if isinstance(message, Done) else [message.env_id])
-            self._messages += [
-                Failed.of(env_id, 0, "step, interrupted", error) for env_id in env_ids if env_id not in answered
-            ]
-            self.interruptible = True
-            raise
+        for env_id in env_ids:
+            self._emit(Failed.of(env_id, 0, "step, interrupted", error))
+        self.interruptible = True
+
+    def pids(self) -> list[int]:
+        return [0]
 
     def poll(self, timeout: float | None) -> list[Any]:
         messages = self._messages[:]

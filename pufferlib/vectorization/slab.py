@@ -1,9 +1,13 @@
 """The slab: every array that environments and learner share, in one piece of memory.
 
-Each environment owns one row set in each of three laps. Its n-th rows go to lap n % 3, and it steps again only after
-they have been received. So what ``recv`` returned stays intact until the second ``recv`` after it, however the
-environments interleave: its own lap comes round no earlier. When all environments of a batch are neighbours in one
-lap, the batch is a view of it; otherwise the rows are gathered once.
+Its rows lie in blocks of slots; a slot holds one environment's rows, and blocks are used round and round.
+
+On the compiled path a block is one batch being filled, and ceil(num_envs / batch_size) + 2 of them are enough: two that
+the learner still reads, and every environment's one outstanding row. On the portable path there are three blocks of
+num_envs slots, the *laps*: an environment's n-th rows go to its slot of lap n % 3, and it steps again only after they
+have been received. Either way what ``recv`` returned stays intact until the second ``recv`` after it. On the compiled
+path every batch is one block; on the portable path it is a view where the environments of a batch are neighbours in one
+lap, and otherwise the rows are gathered once. In a synchronous batch the two are the same.
 """
 
 from __future__ import annotations
@@ -16,12 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib import _native
 from pufferlib.emulation.rows import Rows
 from pufferlib.errors import PlatformError
+from pufferlib.vectorization import telemetry
 
-__all__ = ["LAPS", "Slab", "SlabShape"]
+__all__ = ["LAPS", "Slab", "SlabShape", "ring_nbytes", "ring_of"]
 
 LAPS = 3  # two batches with the learner, and one outstanding row an environment
+_CONTROL_WORDS = 64
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
 
 Array = np.ndarray[Any, Any]
@@ -36,26 +43,40 @@ class SlabShape:
     agents_per_env: int
     observation: Column
     actions: tuple[Column, ...]  # one array a component of the action space
-    reward_dtype: str = "float32"
+    reward_dtype: str
+    num_blocks: int
+    block_size: int  # slots in a block
+    num_workers: int
+    ring_nbytes: int = 0  # of the compiled path's shared words
+
+    @property
+    def num_slots(self) -> int:
+        """How many slots there are."""
+        return self.num_blocks * self.block_size
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """Return the full shape and dtype of each array, in order of their addresses."""
-        num_rows = self.num_envs * self.agents_per_env
+        block_rows = self.block_size * self.agents_per_env
         shape, dtype = self.observation
-        arrays = {"observations": ((LAPS, num_rows, *shape), np.dtype(dtype))}
-        arrays["rewards"] = ((LAPS, num_rows), np.dtype(self.reward_dtype))
+        arrays = {"observations": ((self.num_blocks, block_rows, *shape), np.dtype(dtype))}
+        arrays["rewards"] = ((self.num_blocks, block_rows), np.dtype(self.reward_dtype))
         for name in ("terminations", "truncations", "masks"):
-            arrays[name] = ((LAPS, num_rows), np.dtype(np.bool_))
+            arrays[name] = ((self.num_blocks, block_rows), np.dtype(np.bool_))
+        arrays["env_ids"] = ((self.num_blocks, self.block_size), np.dtype(np.int64))
+        arrays["agent_ids"] = ((self.num_blocks, block_rows), np.dtype(np.int64))
         for index, (shape, dtype) in enumerate(self.actions):
-            arrays[f"actions{index}"] = ((num_rows, *shape), np.dtype(dtype))
+            arrays[f"actions{index}"] = ((self.num_envs * self.agents_per_env, *shape), np.dtype(dtype))
+        arrays.update(telemetry.shared_arrays(self.num_envs, self.num_workers))
+        arrays["ring"] = ((self.ring_nbytes,), np.dtype(np.uint8))
         return arrays
 
 
 class Slab:
     """The arrays of a SlabShape in private memory, or in memory shared by descriptor.
 
-    ``observations, rewards, terminations, truncations, masks``: (LAPS, num_envs * agents_per_env, …);
-    ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a component of the action space.
+    ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
+    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
+    component of the action space; ``times, histogram, worker_times``: see telemetry; ``ring``: bytes.
     """
 
     observations: Array
@@ -63,11 +84,18 @@ class Slab:
     terminations: Array
     truncations: Array
     masks: Array
+    env_ids: Array
+    agent_ids: Array
+    times: Array
+    histogram: Array
+    worker_times: Array
+    ring: Array
 
     def __init__(self, shape: SlabShape, buffer: Any, fd: int | None = None) -> None:
         self.shape = shape
+        self.memory = buffer  # of all arrays
         self.fd = fd
-        self._rows: dict[tuple[int, int], Rows] = {}
+        self._rows: dict[int, Rows] = {}
         offset = 0
         actions = []
         for name, (array_shape, dtype) in shape.arrays().items():
@@ -119,30 +147,32 @@ class Slab:
         """Return the slab behind a descriptor, which may be closed afterwards."""
         return cls(shape, mmap.mmap(fd, _nbytes(shape)))
 
-    def rows(self, env_id: int, lap: int) -> Rows:
-        """Return where an environment writes in a lap; made once, as views cost more than stores."""
-        rows = self._rows.get((env_id, lap))
+    def rows(self, slot: int) -> Rows:
+        """Return where the environment writes that has this slot; made once, as views cost more than stores."""
+        rows = self._rows.get(slot)
         if rows is None:
-            place = self.places(env_id)
-            observations = self.observations[lap, place]
-            rows = self._rows[env_id, lap] = Rows(
+            agents_per_env = self.shape.agents_per_env
+            place = slice(slot * agents_per_env, (slot + 1) * agents_per_env)
+            observations = _joined(self.observations)[place]
+            rows = self._rows[slot] = Rows(
                 observations,
-                self.rewards[lap, place],
-                self.terminations[lap, place],
-                self.truncations[lap, place],
-                self.masks[lap, place],
-                tuple(observations[index, ...] for index in range(self.shape.agents_per_env)),
+                _joined(self.rewards)[place],
+                _joined(self.terminations)[place],
+                _joined(self.truncations)[place],
+                _joined(self.masks)[place],
+                tuple(observations[index, ...] for index in range(agents_per_env)),
             )
         return rows
 
-    def places(self, env_id: int) -> slice:
-        """Return the rows of an environment."""
-        agents_per_env = self.shape.agents_per_env
-        return slice(env_id * agents_per_env, (env_id + 1) * agents_per_env)
+    def name_rows(self) -> None:
+        """Write down whose rows are in each slot, where that never changes: slot i of a block is environment i's."""
+        self.env_ids[...] = np.arange(self.shape.num_envs)
+        self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
 
     def action(self, env_id: int) -> Any:
         """Return an environment's actions: a view (agents_per_env, …), or a tuple of them for a Tuple space."""
-        views = tuple(array[self.places(env_id)] for array in self.actions)
+        agents_per_env = self.shape.agents_per_env
+        views = tuple(array[env_id * agents_per_env : (env_id + 1) * agents_per_env] for array in self.actions)
         return views[0] if len(views) == 1 else views
 
     def close(self) -> None:
@@ -150,6 +180,30 @@ class Slab:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+
+def ring_nbytes(shape: SlabShape) -> int:
+    """Return the size of the compiled path's shared words, 0 where it is not in use."""
+    if not _native.available:
+        return 0
+    nbytes: int = _native.lanes.Ring.nbytes(*_ring_counts(shape))
+    return nbytes
+
+
+def ring_of(slab: Slab) -> Any:
+    """Return the shared words of a slab as this process sees them; None on the portable path."""
+    return _native.lanes.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
+
+
+def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int]:
+    # A mailbox holds a request for each environment of the largest share, and some for control.
+    share = -(-shape.num_envs // shape.num_workers)
+    return shape.num_blocks, shape.block_size, shape.num_workers, 1 << (share + _CONTROL_WORDS - 1).bit_length()
+
+
+def _joined(array: Array) -> Array:
+    """Return an array (blocks, rows in a block, …) as (rows, …), which is a view."""
+    return array.reshape(-1, *array.shape[2:])
 
 
 def _aligned(offset: int) -> int:

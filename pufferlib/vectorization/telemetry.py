@@ -174,6 +174,22 @@ class Recording:
         self._cpu_before = {pid: cpu_times(pid) for pid in self._pids() if pid}
         self.parent_times[[FILL_MAX, RETURNED]] = 0.0
 
+    def note_send(self, start_s: float) -> None:
+        """Note that send, or async_reset, has taken from start_s (of time.monotonic) until now."""
+        times, seconds = self.parent_times, time.monotonic() - start_s
+        times[SEND] += seconds
+        if times[RETURNED]:
+            times[THOUGHT] -= seconds
+
+    def note_recv(self, start_s: float) -> None:
+        """Note that recv has returned a batch, which has taken from start_s until now."""
+        times, now_s = self.parent_times, time.monotonic()
+        if times[RETURNED]:
+            times[THOUGHT] += start_s - times[RETURNED]
+        times[RETURNED] = now_s
+        times[RECV] += now_s - start_s
+        times[NUM_RECV] += 1
+
     def take(self) -> Recorded:
         """Return what was noted since the period began."""
         now, before = self._now(), self._before

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 
+from pufferlib import _native
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.vectorization.arguments import checked_actions, checked_ids, env_creators, options_per_env
 from pufferlib.vectorization.batch import Batch, Batches
+from pufferlib.vectorization.control import Control, each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
+from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
-from pufferlib.vectorization.messages import Call, Died, Done, Failed, Reply, Reset, ResetOrder
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, checked_seed, listed_seeds
-from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
+from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Reply, Reset, ResetOrder
+from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.slab import LAPS, SlabShape, ring_nbytes
+from pufferlib.vectorization.stats import Stats
+from pufferlib.vectorization.telemetry import Recording
+from pufferlib.vectorization.tensors import Tensors, as_numpy
 from pufferlib.vectorization.worker import WorkerTask
 
 __all__ = ["Batch", "VecEnv"]
@@ -43,7 +51,8 @@ def whole(method: Method) -> Method:
         except Exception:
             raise
         except BaseException:
-            self._torn = self._torn or not crew.interruptible
+            if not crew.interruptible:
+                self._torn, self._lane = True, None
             raise
 
     return guarded  # type: ignore[return-value]
@@ -69,7 +78,6 @@ class VecEnv:
     action_space: gymnasium.Space[Any]
     autoreset_mode: str
     metadata: dict[str, Any]
-    batch: Batch | None
 
     def __init__(
         self,
@@ -85,6 +93,8 @@ class VecEnv:
         autoreset_mode: str = "next_step",
         context: str | None = None,
         copy: bool = False,
+        as_torch: bool = False,
+        device: Any = None,
         check: str = "first",
         debug: bool = False,
         backend_kwargs: Mapping[str, Any] | None = None,
@@ -102,13 +112,20 @@ class VecEnv:
             known = ", ".join(self.backend_arguments) or "nothing"
             raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {self.backend!r} knows {known}")
         self._seeds = Seeds(checked_seed(seed), plan.num_envs)
+        self._tensors = Tensors(device, copy=copy) if as_torch or device is not None else None
 
         each = not plan.synchronous
         emulation = {**(wrap_kwargs or {}), "check": check}
         crew = self._make_crew(
             plan,
             lambda index, share: WorkerTask(
-                index, share, [creators[env_id] for env_id in share], emulation, autoreset_mode, each
+                index,
+                share,
+                [creators[env_id] for env_id in share],
+                emulation,
+                autoreset_mode,
+                each,
+                each and self.first_finished,
             ),
             context=context,
             entropy=self._seeds.entropy,
@@ -117,22 +134,30 @@ class VecEnv:
         face = crew.start()
         space = face.action_space
         self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+        shape = SlabShape(
+            plan.num_envs,
+            face.num_agents,
+            (tuple(face.observation_space.shape or ()), np.dtype(face.observation_space.dtype).str),
+            tuple((tuple(space.shape or ()), np.dtype(space.dtype).str) for space in self._action_spaces),
+            reward_dtype,
+            num_blocks=LAPS,
+            block_size=plan.num_envs,
+            num_workers=len(crew.shares),
+        )
+        if _native.available:
+            shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
+            shape = replace(shape, ring_nbytes=ring_nbytes(shape))
         try:
-            self._slab: Slab = crew.attach(
-                SlabShape(
-                    plan.num_envs,
-                    face.num_agents,
-                    (tuple(face.observation_space.shape or ()), np.dtype(face.observation_space.dtype).str),
-                    tuple((tuple(space.shape or ()), np.dtype(space.dtype).str) for space in self._action_spaces),
-                    reward_dtype,
-                )
-            )
+            if self._tensors is not None:
+                self._tensors.check(face.observation_space)
+            self._slab, ring = crew.attach(shape)
+            if self._tensors is not None:
+                self._tensors.pin(self._slab.memory)
         except BaseException:
             crew.close()
             raise
         self._crew = crew
         self._finalizer = weakref.finalize(self, crew.close)
-        self._shares = crew.shares
 
         self.num_envs = plan.num_envs
         self.agents_per_env = face.num_agents
@@ -146,23 +171,39 @@ class VecEnv:
         self.action_layout = face.action_layout
         self.observation_layouts = face.observation_layouts
         self.action_layouts = face.action_layouts
-        self.autoreset_mode = autoreset_mode
+        self.autoreset_mode = autoreset_mode = face.autoreset_mode or autoreset_mode
         self.metadata = {**face.metadata, "autoreset_mode": gymnasium_autoreset_mode(autoreset_mode)}
         self.render_mode = face.render_mode
         self.spec = face.spec
-        self.batch = None
 
-        self._batches = Batches(self._slab, plan, copy=copy, debug=debug)
-        self._flight = Flight(plan.num_envs, plan.batch_size, first_finished=self.first_finished)
-        self._laps = [0] * plan.num_envs  # where each environment's next rows go
+        self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
+        shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
+        self._recording = Recording(shared, crew.pids)
+        self._flight: Flight | Express
+        self._lane: Any = None  # the compiled way of the plain case, while nothing stands in its way
+        if ring is None:
+            self._flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
+        else:
+            self._flight = Express(
+                self._slab,
+                batches,
+                ring,
+                crew.shares,
+                self._gather_infos,
+                first_finished=self.first_finished,
+                disabled=autoreset_mode == "disabled",
+                spin=crew.spin,
+                play=crew.play,
+                step=crew.step,
+                parent_times=self._recording.parent_times,
+            )
+            self._lane = self._flight.lane
         self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
         self._infos: dict[int, list[dict[str, Any]]] = {}
         self._errors: deque[WorkerError] = deque()
-        self._replies: weakref.WeakValueDictionary[int, Replies] = weakref.WeakValueDictionary()  # by ticket
-        self._num_calls = 0
-        self._worker_of = [index for index, share in enumerate(self._shares) for _ in share]
+        self._control = Control(crew, self._pump, self._raise_error)
+        self._worker_of = [index for index, share in enumerate(crew.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
-        self._last_ids: list[int] | None = None
         self._torn = False  # whether Ctrl-C has left something half done
         self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
         self._restarts = [0] * plan.num_envs
@@ -170,6 +211,11 @@ class VecEnv:
         self._action_arrays = [
             array.reshape(plan.num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
         ]
+
+    @property
+    def batch(self) -> Batch | None:
+        """The last batch that ``recv`` returned, whole; None before the first."""
+        return self._flight.batch
 
     def _make_crew(
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
@@ -216,14 +262,16 @@ class VecEnv:
 
         Also mends what Ctrl-C has torn; earlier batches are then no longer valid, and worker processes new ones.
         """
+        start_s = time.monotonic()
         crew = self._open_crew()
         if env_ids is not None:
             self._refuse_torn()
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         if env_ids is not None:
-            busy = [self._flight.describe(env_id) for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
+            busy = [env_id for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
             if busy:
-                raise CallError(f"cannot reset: {'; '.join(busy[:8])}; recv first")
+                text = "; ".join(self._flight.describe(env_id) for env_id in busy[:8])
+                raise CallError(f"cannot reset: {text}; recv first")
         seeds = self._given_seeds(seed, ids, everything=env_ids is None)
         each_options = options_per_env(options, len(ids))
         if env_ids is None and not self._torn:
@@ -232,20 +280,21 @@ class VecEnv:
             self._restarts[env_id] += 1
             self._first_seeds[env_id] = self._seeds.draw(env_id, self._restarts[env_id])
         requests: dict[int, list[ResetOrder]] = {}
-        for env_id, env_seed, env_options in zip(ids, seeds, each_options, strict=True):
+        slots = self._flight.coming_slots(ids)
+        for env_id, slot, env_seed, env_options in zip(ids, slots, seeds, each_options, strict=True):
             own_seed = self._first_seeds.get(env_id) if env_seed is None else env_seed
-            order = ResetOrder(env_id, self._laps[env_id], own_seed, env_options)
+            order = ResetOrder(env_id, slot, own_seed, env_options)
             requests.setdefault(self._worker_of[env_id], []).append(order)
         sealed = {worker: crew.seal(Reset(orders)) for worker, orders in requests.items()}
         for env_id in ids:
             self._first_seeds.pop(env_id, None)
-        alone = self._flight.num_flying + self._flight.num_ready == 0
+        alone = self._flight.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         self._flight.depart(ids)
         for worker, request in sealed.items():
             crew.send(worker, request)
+        self._recording.note_send(start_s)
 
-    @whole
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Have environments play actions, whose rows come by ``recv``.
 
@@ -254,16 +303,25 @@ class VecEnv:
             rows that start an episode next (autoreset), are ignored.
         Raises ActionError for a wrong shape or dtype, CallError for environments that do not wait; nothing is sent.
         """
-        crew = self._open_crew()
+        if type(actions) is not np.ndarray:
+            actions = as_numpy(actions)
+        if self._lane is None or env_ids is not None or not self._lane.send(actions):
+            self._send(actions, env_ids)
+
+    @whole
+    def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
+        """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
+        start_s = time.monotonic()
+        crew, flight = self._open_crew(), self._flight
         self._refuse_torn()
         if env_ids is None:
-            if self._last_ids is None:
+            last_ids = flight.last_ids
+            if last_ids is None:
                 raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
-            ids = self._last_ids
+            ids = last_ids
         else:
             ids = checked_ids(env_ids, self.num_envs)
         components = checked_actions(actions, self._action_spaces, len(ids), self.agents_per_env)
-        flight = self._flight
         if any(flight.states[env_id] != WAITING for env_id in ids):
             self._refuse_send(ids, asked=env_ids is not None)
         if self.autoreset_mode == "disabled" and any(flight.overs[env_id] for env_id in ids):
@@ -272,53 +330,57 @@ class VecEnv:
                 f"the episodes of environments {over} are over, and autoreset_mode is 'disabled'; "
                 f"call {'reset' if self._plan.synchronous else 'async_reset'}(env_ids={over}) first"
             )
-        everything = ids is self._in_order or ids == self._in_order
+        everything = ids == self._in_order
         for array, component in zip(self._action_arrays, components, strict=True):
             array[slice(None) if everything else ids] = component
-        flight.depart(ids)
         self._only_resets = False
-        if everything and self._plan.synchronous:
-            crew.step_all(self._laps[0])
-        else:
-            crew.step(ids, [self._laps[env_id] for env_id in ids])
+        crew.step(ids, flight.depart(ids))
+        self._recording.note_send(start_s)
 
-    @whole
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
 
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
         """
+        if self._lane is not None and not self._errors:
+            batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
+            if batch is not None:
+                self._only_resets = False
+                return batch
+        return self._recv(timeout)
+
+    @whole
+    def _recv(self, timeout: float | None) -> Batch:
+        """Receive where more than rows has come, or a wait is long."""
         self._refuse_torn()
+        start_s = time.monotonic()
         flight = self._flight
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else start_s + timeout
         self._raise_error()
-        coming, batch_size = flight.num_flying + flight.num_ready, self._plan.batch_size
+        coming, batch_size = flight.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
             raise CallError(
                 f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
                 f"{'send actions for more' if flight.of_state(WAITING) else 'call reset or async_reset first'}"
             )
-        while not flight.batch_is_ready():
-            if not self._pump(deadline):
+        crew = self._open_crew()
+        crew.interruptible = True  # between two waits nothing is half done
+        while not flight.batch_is_ready() or flight.has_news():
+            obstacle = flight.obstacle()
+            if obstacle:
+                raise CallError(f"recv could never return: {obstacle}")
+            if not self._pump(deadline, flight.await_block):
                 raise RecvTimeout(
                     f"no batch within {timeout} s: {flight.num_ready} environments have finished of the {batch_size} "
                     f"that it holds, {flight.of_state(FLYING)} are in flight; call recv again, or close"
                 )
             self._raise_error()
-        ids = flight.land()
-        arrays = self._batches.take(ids, self._laps)
-        infos: list[dict[str, Any]] = []
-        for env_id in ids:
-            self._laps[env_id] = (self._laps[env_id] + 1) % LAPS
-            if self._infos:
-                infos += self._infos.pop(env_id, ())
-        self._last_ids = ids
+        crew.interruptible = False
         self._only_resets = False
-        observations, rewards, terminations, truncations, masks = arrays
-        batch_ids, agent_ids = self._batches.ids(ids)
-        self.batch = Batch(observations, rewards, terminations, truncations, infos, batch_ids, agent_ids, masks)
-        return self.batch
+        batch = flight.land(self._gather_infos)
+        self._recording.note_recv(start_s)
+        return batch
 
     # -------------------------------------------------------------------------------------------------- control
 
@@ -327,40 +389,64 @@ class VecEnv:
 
         The environments finish first what was sent to them. Results of other processes are copies.
         """
-        return self._control("call", name, env_ids, lambda ids: args, kwargs)
+        return self._ask("call", name, env_ids, args, kwargs)(None)
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return attribute ``name`` of each environment."""
-        return self._control("get", name, env_ids, lambda ids: (), {})
+        return self._ask("get", name, env_ids, (), {})(None)
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Set attribute ``name``. values: a list or tuple of one an environment, or one value for all."""
+        num = self.num_envs if env_ids is None else len(checked_ids(env_ids, self.num_envs))
+        self._ask("set", name, env_ids, each_value(values, num), {})(None)
 
-        def each(ids: list[int]) -> tuple[Any, ...]:
-            if not isinstance(values, (list, tuple)):
-                return (values,) * len(ids)
-            if len(values) != len(ids):
-                raise PlanError(f"{len(values)} values for {len(ids)} environments; give one each, or one for all")
-            return tuple(values)
-
-        self._control("set", name, env_ids, each, {})
+    @whole
+    def _ask(
+        self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Callable[[float | None], list[Any]]:
+        """Have environments do something; return what waits for their results (see ``Control.ask``)."""
+        self._refuse_torn()
+        ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
+        return self._control.ask(action, name, ids, args, kwargs)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return what ``render()`` of each environment returns."""
         return self.call("render", env_ids=env_ids)
+
+    def stats(self, *, reset: bool = False) -> Stats:
+        """Return where the time went since the beginning, or since ``stats(reset=True)``, and what would be faster.
+
+        Step and reset times of environments, busy shares of workers, shares of the learner, and a verdict in words;
+        print it. It is noted all the time, for about a hundredth of it.
+        """
+        self._open_crew()
+        stats = Stats.of(
+            self._recording.take(),
+            backend=self.backend,
+            num_envs=self.num_envs,
+            num_workers=self._slab.shape.num_workers,
+            batch_size=self._plan.batch_size,
+            agents_per_env=self.agents_per_env,
+            cores=available_cpus(),
+        )
+        if reset:
+            self._recording.begin()
+        return stats
 
     def close(self, grace_s: float = CLOSE_S) -> None:
         """Close all environments and end their workers. Safe to call again, and after any error.
 
         grace_s: how many seconds worker processes may take, before they are killed.
         """
-        crew, self._crew = self._crew, None
+        crew, self._crew, self._lane = self._crew, None, None
         if crew is None:
             return
         self._finalizer.detach()
         for message in crew.close(grace_s):
             if isinstance(message, Failed):
                 warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
+        if self._tensors is not None:
+            self._tensors.close()
         self._slab.close()
 
     @property
@@ -377,34 +463,48 @@ class VecEnv:
     def __repr__(self) -> str:
         plan = self._plan
         return (
-            f"{type(self).__name__}(num_envs={plan.num_envs}, num_workers={len(self._shares)}, "
+            f"{type(self).__name__}(num_envs={plan.num_envs}, num_workers={self._slab.shape.num_workers}, "
             f"batch_size={plan.batch_size}, agents_per_env={self.agents_per_env}"
             f"{', closed' if self.closed else ''})"
         )
 
     # ------------------------------------------------------------------------------------- from send to recv
 
-    def _pump(self, deadline: float | None) -> bool:
-        """Take what the workers say; False if nothing came before the deadline."""
-        crew = self._open_crew()
-        if not self._inbox:
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-            self._inbox.extend(crew.poll(timeout))
-        if not self._inbox:
-            return False
+    def _pump(self, deadline: float | None, wait: Callable[[float], None] | None = None) -> bool:
+        """Take what the workers say; False if nothing came before the deadline.
+
+        On the portable path everything that happens is said. On the compiled path one waits for it in ``wait``, by
+        default for any row or message; True then means that it is worth looking again.
+        """
+        crew, flight = self._open_crew(), self._flight
+        was_interruptible, crew.interruptible = crew.interruptible, False
+        left = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        if isinstance(flight, Express):
+            flight.look()
+            self._inbox.extend(crew.poll(0))
+            if not self._inbox:
+                crew.interruptible = True
+                (wait or flight.await_row)(left)
+                crew.interruptible = False
+                self._inbox.extend(crew.poll(0))
+            came = bool(self._inbox) or left > 0
+        else:
+            if not self._inbox:
+                self._inbox.extend(crew.poll(None if deadline is None else left))
+            came = bool(self._inbox)
         while self._inbox:
             self._take(self._inbox.popleft())
-        return True
+        crew.interruptible = was_interruptible
+        return came
 
     def _take(self, message: Any) -> None:
-        if isinstance(message, Done):
-            self._flight.arrive(message.env_ids, message.overs)
+        if isinstance(message, (Done, Infos)):
+            if isinstance(message, Done):
+                self._flight.arrive(message.env_ids, message.overs)
             for info in message.infos:
                 self._infos.setdefault(info["env_id"], []).append(info)
         elif isinstance(message, Reply):
-            replies = self._replies.get(message.ticket)
-            if replies is not None:
-                replies.append(message)
+            self._control.take(message)
         elif isinstance(message, Failed):
             self._errors.append(message.error())
             if message.env_id is not None:
@@ -413,7 +513,13 @@ class VecEnv:
             assert isinstance(message, Died), message
             self._errors.append(message.error())
             for env_id in message.env_ids:
-                self._flight.fail(env_id)
+                self._flight.fail(env_id, died=True)
+
+    def _gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the infos that have come with the rows of these environments, in their order."""
+        if not self._infos:
+            return []
+        return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
 
     def _raise_error(self) -> None:
         if self._errors:
@@ -421,21 +527,16 @@ class VecEnv:
 
     def _fill_with_unchanged(self) -> bool:
         """Complete a partial reset: copy the rows of the environments that still wait. False if it is none."""
-        flight, slab = self._flight, self._slab
+        flight = self._flight
         if not (self._plan.synchronous and self._only_resets) or flight.of_state(NEW, FAILED):
             return False
         for env_id in flight.of_state(WAITING):
-            lap = self._laps[env_id]
-            old, new = slab.rows(env_id, (lap - 1) % LAPS), slab.rows(env_id, lap)
-            for old_array, new_array in zip(old[:4], new[:4], strict=True):
-                new_array[...] = old_array
-            new.masks[...] = False
             flight.fill(env_id)
         return True
 
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
-        while self._flight.num_flying:
+        while self._flight.num_flying or self._flight.has_news():
             self._pump(None)
         self._flight.drop()
         self._infos.clear()
@@ -445,11 +546,12 @@ class VecEnv:
     def _mend(self) -> list[int]:
         """Begin anew where Ctrl-C left things half done; return the environments that are new."""
         new = self._open_crew().mend()
-        self._flight = Flight(self.num_envs, self._plan.batch_size, first_finished=self.first_finished)
-        self._laps = [0] * self.num_envs
+        self._flight.begin_anew()
         for kept in (self._inbox, self._infos, self._errors):
             kept.clear()
         self._torn = False
+        if isinstance(self._flight, Express):
+            self._lane = self._flight.lane
         return new
 
     # ------------------------------------------------------------------------------------------------- checks
@@ -485,74 +587,6 @@ class VecEnv:
         if everything:
             self._seeds = seeds
         return [seeds[env_id] for env_id in ids]
-
-    def _control(
-        self,
-        action: str,
-        name: str,
-        env_ids: Sequence[int] | None,
-        args: Callable[[list[int]], tuple[Any, ...]],
-        kwargs: dict[str, Any],
-    ) -> list[Any]:
-        return self._ask(action, name, env_ids, args, kwargs)(None)
-
-    @whole
-    def _ask(
-        self,
-        action: str,
-        name: str,
-        env_ids: Sequence[int] | None,
-        args: Callable[[list[int]], tuple[Any, ...]],
-        kwargs: dict[str, Any],
-    ) -> Callable[[float | None], list[Any]]:
-        """Have environments do something. Return what waits for their results, up to a number of seconds.
-
-        Waiting raises RecvTimeout, and may then be tried again. Who needs no results need not wait.
-        """
-        crew = self._open_crew()
-        self._refuse_torn()
-        ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
-        given = args(ids)
-        by_worker: dict[int, list[int]] = {}
-        for env_id in ids:
-            by_worker.setdefault(self._worker_of[env_id], []).append(env_id)
-        gone = [worker for worker in by_worker if worker in crew.dead]
-        if gone:
-            raise CallError(f"workers {gone} have died; call reset, which starts them again, or close")
-        self._num_calls += 1
-        ticket = self._num_calls
-        replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
-        sealed = {}
-        for worker, share in by_worker.items():
-            own = tuple(given[ids.index(env_id)] for env_id in share) if action == "set" else given
-            sealed[worker] = crew.seal(Call(ticket, action, name, share, own, kwargs))
-        for worker, request in sealed.items():
-            crew.send(worker, request)
-
-        def wait(timeout: float | None) -> list[Any]:
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while len(replies) < len(by_worker):
-                if not self._pump(deadline):
-                    raise RecvTimeout(f"{len(replies)} of {len(by_worker)} workers have answered within {timeout} s")
-                gone = [worker for worker in by_worker if worker in crew.dead]
-                if gone:
-                    self._raise_error()
-                    raise CallError(f"workers {gone} died before they answered; call reset, or close")
-            for reply in replies:
-                if reply.failed is not None:
-                    raise reply.failed.error()
-            results = {
-                env_id: result
-                for reply in replies
-                for env_id, result in zip(by_worker[reply.worker], reply.results, strict=True)
-            }
-            return [results[env_id] for env_id in ids]
-
-        return wait
-
-
-class Replies(list[Reply]):
-    """The answers to one Call so far. (A plain list cannot be referred to weakly.)"""
 
 
 def gymnasium_autoreset_mode(name: str) -> Any:

@@ -6,15 +6,18 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.emulation.rows import RowEnv
+from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import SpaceError
-from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Ready, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Ready, Reply, Reset
 from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.telemetry import Stopwatch
 
 __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
@@ -28,20 +31,24 @@ class WorkerTask(NamedTuple):
     wrap_kwargs: dict[str, Any]
     autoreset_mode: str
     each: bool  # announce each environment as it finishes, rather than all of a request at once
+    first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
 
 
 class Worker:
     """The environments of one share. Every answer goes to ``emit``, as a message."""
 
-    def __init__(self, task: WorkerTask, emit: Callable[[Any], None]) -> None:
+    def __init__(self, task: WorkerTask, emit: Callable[[Any], bool]) -> None:
         self.task = task
         self.emit = emit
         self.envs: dict[int, RowEnv] = {}
+        self.stand: Any = None  # on the compiled path: where requests come in and rows go out
+        self.played = 0  # of what was requested last, how many environments are done
+        self.reset_s = 0.0  # of the step that was played last: how much of its time went into a reset
         self._over: set[int] = set()  # whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
-        self._slab: Slab | None = None
         self._actions: dict[int, Any] = {}
+        self._done = Done([], [], [])  # on the portable path: what has not been announced yet
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
@@ -54,80 +61,152 @@ class Worker:
                     first = face
                 require_same_face(first, self.task.env_ids[0], face, env_id)
             except (Exception, SystemExit) as error:
-                self.emit(self._failed(env_id, "__init__", error))
+                self.failed(env_id, "__init__", error)
                 return
         assert first is not None
         self.emit(Ready(self.task.worker, first))
 
-    def attach(self, slab: Slab) -> None:
-        """Take the arrays to read actions from and to write rows to."""
-        self._slab = slab
+    def attach(self, slab: Slab, ring: Any = None) -> None:
+        """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.envs}
+        self._stopwatch = Stopwatch(slab.times, slab.histogram)
+        self._worker_times = slab.worker_times[self.task.worker]
+        self._clocked_s = perf_counter()
+        self._rows: Callable[[int], Rows] = slab.rows
+        self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
+        if ring is not None:
+            self.stand = stand = compiled_stand(self, slab, ring)
+            self._rows, self._commit = stand.rows, self._hand_over
 
-    def step(self, env_ids: Sequence[int], laps: Sequence[int]) -> None:
-        """Play one step of these environments, in this order, each into a lap of its rows."""
-        slab = self._slab
-        assert slab is not None
-        envs, actions, over_set = self.envs, self._actions, self._over
-        done: list[int] = []
-        overs: list[bool] = []
-        infos: list[dict[str, Any]] = []
+    def clock(self, kind: int) -> None:
+        """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
+        now_s = perf_counter()
+        self._worker_times[kind] += now_s - self._clocked_s
+        self._clocked_s = now_s
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """Play one step of these environments, in this order; the rows of each go to its slot."""
+        self.played = 0
         try:
-            for env_id, lap in zip(env_ids, laps, strict=True):
-                env = envs[env_id]
-                phase = "step"
-                try:
-                    rows = slab.rows(env_id, lap)
-                    if env_id in over_set:
-                        phase = "reset"
-                        over_set.discard(env_id)
-                        env.reset(None, None)
-                        over = False
-                    else:
-                        over = env.step(actions[env_id])
-                    env.write_observations(rows)
-                    env.write_outcome(rows)
-                    if over:
-                        if self._next_step:
-                            over_set.add(env_id)
-                        elif self._same_step:
-                            final = env.infos
-                            ended = rows.terminations | rows.truncations
-                            observations = rows.observations.copy()
-                            phase = "reset"
-                            env.reset(None, None)
-                            env.write_observations(rows)
-                            env.infos = _with_finals(final, env, ended, observations)
-                except (Exception, SystemExit) as error:
-                    self.emit(self._failed(env_id, phase, error))
-                    continue
-                done.append(env_id)
-                overs.append(over)
-                if env.infos:
-                    infos += self._infos(env_id, env)
-                if self.task.each:
-                    self.emit(Done(done, overs, infos))
-                    done, overs, infos = [], [], []
+            for env_id, slot in zip(env_ids, slots, strict=True):
+                self.advance(env_id, slot)
+                self.played += 1
         finally:  # also where Ctrl-C interrupts an environment of this very process
-            if done:
-                self.emit(Done(done, overs, infos))
+            self._flush()
 
-    def reset(self, request: Reset) -> None:
-        """Reset environments, each into a lap of its rows."""
-        slab = self._slab
-        assert slab is not None
-        for env_id, lap, seed, options in request.orders:
-            env = self.envs[env_id]
+    def advance(self, env_id: int, slot: int) -> bool:
+        """Play one step of an environment, or the reset that is due instead; True if the next may be a fast one."""
+        env, stopwatch = self.envs[env_id], self._stopwatch
+        self.reset_s = 0.0
+        if env_id in self._over:
+            self._over.discard(env_id)
             try:
-                env.reset(seed, options)
-                rows = slab.rows(env_id, lap)
+                self._restart(env_id, env)
+                self._deliver(env_id, slot, env, False)
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, "reset", error)
+            return self._is_plain(env_id)
+        timed = stopwatch.due(env_id)
+        start_s = perf_counter() if timed else 0.0
+        try:
+            over = env.step(self._actions[env_id])
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "step", error)
+            return False
+        self._conclude(env_id, slot, env, over)
+        if timed:
+            stopwatch.record(env_id, perf_counter() - start_s - self.reset_s)
+        return self._is_plain(env_id)
+
+    def finish(self, env_id: int, slot: int, result: Any) -> bool:
+        """Go on with a step whose raw ``step`` has returned ``result``; True if the next may be a fast one."""
+        env = self.envs[env_id]
+        self.reset_s = 0.0
+        try:
+            over = env.take(result)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "step", error)
+            return False
+        self._conclude(env_id, slot, env, over)
+        return self._is_plain(env_id)
+
+    def _is_plain(self, env_id: int) -> bool:
+        return env_id not in self._over and self.envs[env_id].settled
+
+    def _conclude(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
+        """Write the rows of a step, and start the next episode where that is due: THE autoreset."""
+        phase = "step"
+        try:
+            if over and self._next_step:
+                self._over.add(env_id)
+            if over and self._same_step:
+                rows = self._rows(slot)
                 env.write_observations(rows)
                 env.write_outcome(rows)
-            except (Exception, SystemExit) as error:
-                self.emit(self._failed(env_id, "reset", error))
-                continue
+                final = env.infos
+                ended = rows.terminations | rows.truncations
+                observations = rows.observations.copy()
+                phase = "reset"
+                self._restart(env_id, env)
+                env.write_observations(rows)
+                env.infos = _with_finals(final, env, ended, observations)
+                self._commit(env_id, slot, True, self._infos(env_id, env))
+            else:
+                self._deliver(env_id, slot, env, over)
+        except (Exception, SystemExit) as error:
             self._over.discard(env_id)
-            self.emit(Done([env_id], [False], self._infos(env_id, env) if env.infos else []))
+            self.failed(env_id, phase, error)
+
+    def _deliver(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
+        """Write the rows that an environment holds, and hand them over."""
+        rows = self._rows(slot)
+        env.write_observations(rows)
+        env.write_outcome(rows)
+        self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
+
+    def _restart(
+        self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        start_s = perf_counter()
+        env.reset(seed, options)
+        self.reset_s = perf_counter() - start_s
+        self._stopwatch.record_reset(env_id, self.reset_s)
+
+    def _announce(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+        """Hand rows over on the portable path: by message, one for each environment where that is asked for."""
+        done = self._done
+        done.env_ids.append(env_id)
+        done.overs.append(over)
+        done.infos.extend(infos)
+        if self.task.each:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._done.env_ids:
+            done, self._done = self._done, Done([], [], [])
+            self.emit(done)
+
+    def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+        """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
+        if not infos or self.emit(Infos([env_id], infos)):
+            self.stand.commit(env_id, slot, over, bool(infos))
+
+    def reset(self, request: Reset) -> None:
+        """Reset environments; the rows of each go to its slot."""
+        self.played = 0
+        for env_id, slot, seed, options in request.orders:
+            env = self.envs[env_id]
+            self._over.discard(env_id)
+            try:
+                self._restart(env_id, env, seed, options)
+                self._deliver(env_id, slot, env, False)
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, "reset", error)
+            if self.stand is not None:
+                self.stand.resume(env_id, self._is_plain(env_id))
+                self.stand.flush()
+            self._flush()
+            self.played += 1
 
     def call(self, request: Call) -> None:
         """Call a method, or get or set an attribute, of environments; emits Reply."""
@@ -145,7 +224,7 @@ class Worker:
                     value = value(*request.args, **request.kwargs)
                 results.append(value)
             except (Exception, SystemExit) as error:
-                failed = self._failed(env_id, f"{request.action} {request.name!r}", error)
+                failed = Failed.of(env_id, self.task.worker, f"{request.action} {request.name!r}", error)
                 break
         self.emit(Reply(request.ticket, self.task.worker, results, failed))
 
@@ -155,7 +234,7 @@ class Worker:
             try:
                 env.close()
             except (Exception, SystemExit) as error:
-                self.emit(self._failed(env_id, "close", error))
+                self.failed(env_id, "close", error)
         self.envs = {}
 
     def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
@@ -169,8 +248,26 @@ class Worker:
         env.infos = []
         return infos
 
-    def _failed(self, env_id: int, phase: str, error: BaseException) -> Failed:
-        return Failed.of(env_id, self.task.worker, phase, error)
+    def failed(self, env_id: int, phase: str, error: BaseException) -> None:
+        """Tell that an environment raised."""
+        self.emit(Failed.of(env_id, self.task.worker, phase, error))
+
+
+def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
+    """Return the compiled loop for a worker's environments, those that can be stepped fast given to it."""
+    from pufferlib._native import lanes
+
+    share, first_finished = worker.task.env_ids, worker.task.first_finished
+    scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
+    stand = lanes.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
+    for env_id, env in worker.envs.items():
+        fast = env.fast
+        if fast is None:
+            continue
+        actions = slab.action(env_id)
+        actions = actions if isinstance(actions, tuple) else (actions,)
+        stand.adopt(env_id, lanes.Stepper(env, *fast[:2], actions, *fast[2:]))
+    return stand
 
 
 def _with_finals(

@@ -1,0 +1,214 @@
+"""Express: the flight of environments on the compiled path, where rows arrive in shared memory without a message.
+
+The plain case never comes here: ``send`` and ``recv`` of the compiled ``Lane`` are all of it. What is here is the rest,
+resets and failures, over the same shared words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pufferlib import _native
+from pufferlib.vectorization.batch import Batch, Batches
+from pufferlib.vectorization.flight import FAILED, FLYING, READY, Gather, States, repeat_rows
+from pufferlib.vectorization.slab import Slab
+
+__all__ = ["Express"]
+
+SYNCHRONOUS, ORDERED, FIRST_FINISHED = range(3)
+
+
+class Express(States):
+    """As Flight, for workers that commit rows to the ring.
+
+    Where batches come in the order of sending, or hold everything, an environment that fails keeps its slot: the batch
+    waits for its reset. In a pool the others go on without it.
+    """
+
+    def __init__(
+        self,
+        slab: Slab,
+        batches: Batches,
+        ring: Any,
+        shares: Sequence[range],
+        gather: Gather,
+        *,
+        first_finished: bool,
+        disabled: bool,
+        spin: int,
+        play: Callable[[int], None] | None,
+        step: Callable[[Sequence[int], Sequence[int]], None],
+        parent_times: Any,
+    ) -> None:
+        shape = slab.shape
+        self._num_envs, self._block_size = shape.num_envs, shape.block_size
+        self._slab, self._batches, self._ring = slab, batches, ring
+        self.states = bytearray(shape.num_envs)
+        self.overs = bytearray(shape.num_envs)
+        self._lost: set[int] = set()  # of those that have landed, whose worker has died since
+        self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
+        self._torn_rows = False
+        synchronous = shape.block_size == shape.num_envs
+        self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
+        if synchronous:
+            slab.name_rows()
+        ring.rewind(0)
+        self.lane = _native.lanes.Lane(
+            ring,
+            self._mode,
+            self.states,
+            self.overs,
+            [worker for worker, share in enumerate(shares) for _ in share],
+            slab,
+            batches.lent,
+            Batch,
+            gather,
+            play,
+            step,
+            spin,
+            disabled,
+            parent_times,
+        )
+        self.lane.clear = batches.plain
+
+    @property
+    def batch(self) -> Batch | None:  # type: ignore[override]
+        batch: Batch | None = self.lane.batch
+        return batch
+
+    @property
+    def last_ids(self) -> list[int] | None:  # type: ignore[override]
+        ids: list[int] | None = self.lane.last_ids
+        return ids
+
+    @property
+    def num_coming(self) -> int:
+        """How many environments were sent something and have not been received."""
+        coming: int = self.lane.coming
+        return coming
+
+    @property
+    def num_ready(self) -> int:
+        """How many of them have finished."""
+        return len(self.lane.landed())
+
+    @property
+    def num_flying(self) -> int:
+        """How many of them have not."""
+        return self.num_coming - self.num_ready
+
+    def of_state(self, *states: int) -> list[int]:
+        self._refresh()
+        return super().of_state(*states)
+
+    def _refresh(self) -> None:
+        """Tell those that have finished from those that have not, which nobody needs to know from step to step."""
+        for env_id in self.lane.landed():
+            self.states[env_id] = READY
+
+    def coming_slots(self, env_ids: Sequence[int]) -> list[int]:
+        """Return the slots that the next rows of these environments go to."""
+        fresh = iter(self.lane.coming_slots([env_id for env_id in env_ids if env_id not in self._reserved]))
+        return [self._reserved[env_id] if env_id in self._reserved else next(fresh) for env_id in env_ids]
+
+    def depart(self, env_ids: Iterable[int]) -> list[int]:
+        """These environments are sent something to do; return the slots that their rows go to."""
+        slots = []
+        for env_id in env_ids:
+            kept = self._reserved.pop(env_id, None)
+            if kept is None:
+                slots += self.lane.depart([env_id])
+            else:
+                self.states[env_id] = FLYING
+                self.lane.coming += 1
+                slots.append(kept)
+        return slots
+
+    def fail(self, env_id: int, *, died: bool = False) -> None:
+        """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
+        self._refresh()
+        state = self.states[env_id]
+        if state == READY and (died or self._mode == FIRST_FINISHED):
+            self._lost.add(env_id)
+            self.lane.clear = False
+            return
+        if state in (FLYING, READY):
+            if state == READY:  # its infos cannot be read, and without them its rows do not count
+                self._ring.revoke(self.lane.slot_of(env_id))
+            self.lane.coming -= 1
+            if self._mode == ORDERED:
+                self._reserved[env_id] = self.lane.slot_of(env_id)
+            self._torn_rows |= self._mode == FIRST_FINISHED and self.lane.has_claimed(env_id)
+        self.states[env_id] = FAILED
+
+    def has_news(self) -> bool:
+        """Whether something has come beside rows that is to be seen to before they are received."""
+        news: bool = self.lane.has_news()
+        return news
+
+    def look(self) -> None:
+        """Note what has come so far; what comes after this ends a wait."""
+        self.lane.look()
+
+    def await_block(self, timeout_s: float) -> None:
+        """Wait a little for the next block to be full or for urgent news."""
+        self.lane.await_block(timeout_s)
+
+    def await_row(self, timeout_s: float) -> None:
+        """Wait a little for any row or for urgent news."""
+        self.lane.await_row(timeout_s)
+
+    def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
+        """Rows come without a message here."""
+        raise AssertionError(f"a worker announced the rows of environments {list(env_ids)}")
+
+    def obstacle(self) -> str:
+        """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
+        if self._torn_rows:
+            return "a worker died while it wrote rows of the next batch; call reset"
+        block = self.lane.head % self._slab.shape.num_blocks
+        missing = [env_id for env_id, slot in self._reserved.items() if slot // self._block_size == block]
+        if missing:
+            return f"the next batch waits for environments {missing}, which failed; call async_reset(env_ids={missing})"
+        return ""
+
+    def fill(self, env_id: int) -> None:
+        """This waiting environment takes part in the next batch with the rows that it had in the last one."""
+        (slot,) = self.lane.depart([env_id])
+        repeat_rows(self._slab, (slot - self._block_size) % self._slab.shape.num_slots, slot)
+        self._ring.commit(slot, bool(self.overs[env_id]))
+
+    def batch_is_ready(self) -> bool:
+        """Whether the environments of the next batch have all arrived."""
+        full: bool = self.lane.is_full()
+        return full
+
+    def land(self, gather: Gather) -> Batch:
+        """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
+        block = self.lane.land()
+        if self._lost:
+            lost = self._lost.intersection(self.lane.last_ids)
+            for env_id in lost:
+                self.states[env_id] = FAILED
+            self._lost -= lost
+            self.lane.clear = self._batches.plain and not self._lost
+        if not self._batches.plain:
+            self.lane.batch = Batch.of(self._batches.lend(block, self._batches.blocks[block]), self.lane.batch.infos)
+        batch: Batch = self.lane.batch
+        return batch
+
+    def drop(self) -> None:
+        """Forget the rows that have arrived; their environments are about to be reset."""
+        self._lost.clear()
+        self._reserved.clear()
+        self._torn_rows = False
+        self._ring.rewind(self.lane.head)
+        self.lane.skip(self.lane.head)
+        self.lane.clear = self._batches.plain
+
+    def begin_anew(self) -> None:
+        """Forget everything; all environments are about to be made anew."""
+        self.drop()
+        self.states[:] = bytes(self._num_envs)
+        self.lane.forget()
