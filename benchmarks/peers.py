@@ -4,7 +4,8 @@
     python -m benchmarks.peers                    all, with the grid of delays, within 2 hours
     python -m benchmarks.peers --only 'trivial-*' --list
 
-Writes benchmarks/results/NAME.json as each workload is done; benchmarks/report.py makes tables and plots of them.
+Writes benchmarks/results/NAME.json as each workload is done; benchmarks/report.py makes tables and plots of them. What
+libraries print goes to benchmarks/.venvs/peers.log.
 
 Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
 order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
@@ -34,7 +35,7 @@ from time import monotonic
 from typing import Any, TextIO
 
 from benchmarks.processes import descendants, send_signal
-from benchmarks.venvs import NotInstalled, python_of
+from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
 from pufferlib.bench import machine, overload
 
@@ -92,12 +93,17 @@ class Child:
         self._signal(signal.SIGSTOP)
         return answer
 
-    def close(self) -> None:
-        """End it: by asking, then by killing all its processes."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+    def ask_to_end(self) -> None:
+        """Have it close its vectorizer and end."""
+        assert self._process.stdin is not None
         self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+
+    def close(self) -> None:
+        """End it: by asking, then by killing all its processes."""
+        assert self._process.stdout is not None
+        self.ask_to_end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
         for process in descendants(self._process.pid):
@@ -201,6 +207,8 @@ def measure(
                 attempt(entry, lambda entry=entry: play(entry))  # type: ignore[misc]
     finally:
         for child in children.values():
+            child.ask_to_end()  # all at once: some take seconds
+        for child in children.values():
             child.close()
     return entries
 
@@ -275,7 +283,7 @@ def main() -> None:
     if overload():
         print(overload())
     options.results.mkdir(parents=True, exist_ok=True)
-    with _terminable(), open(options.results / "peers.log", "w") as log:
+    with _terminable(), open(ignored_folder() / "peers.log", "w") as log:
         for number, workload in enumerate(chosen, 1):
             path = options.results / f"{workload.name}.json"
             if options.resume and _is_done(path, options.short):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.workloads import Target
 
-__all__ = ["Spread", "Verdict", "ahead", "judge", "rates", "ratios", "sign_test"]
+__all__ = ["Spread", "Verdict", "ahead", "figures", "judge", "rates", "ratios", "sign_test"]
 
 SIGNIFICANT = 0.05
 
@@ -50,6 +50,13 @@ def rates(entry: Mapping[str, Any]) -> list[float]:
     return [turn["steps"] / turn["seconds"] for turn in entry["turns"]]
 
 
+def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
+    """Return what a participant's turns gave, repeat by repeat; "step_us": microseconds for a step."""
+    if figure == "step_us":
+        return [1e6 / rate for rate in rates(entry)]
+    return [turn[figure] for turn in entry["turns"]]
+
+
 class Verdict(NamedTuple):
     """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared."""
 
@@ -70,7 +77,7 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         reasons = [found[name].get("reason", "") for name in _names(target.of) if name in found]
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
     if target.figure:
-        reached = min(Spread.of([turn[target.figure] for turn in entry["turns"]]) for entry in ours)
+        reached = min(Spread.of(figures(entry, target.figure)) for entry in ours)
         return Verdict(reached, reached.median <= target.at_most, "")
     best = max(ours, key=lambda entry: median(rates(entry)))
     note = best["name"] if len(_names(target.of)) > 1 else ""

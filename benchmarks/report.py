@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.ratios import Spread, judge, rates, ratios
+from benchmarks.ratios import Spread, figures, judge, rates, ratios
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant
 
 __all__ = ["fill", "load", "sections"]
@@ -73,7 +73,7 @@ def machine_text(results: Mapping[str, Result]) -> str:
     all_results = list(results.values())
     dates = sorted(result["date"][:10] for result in all_results)
     versions = sorted({result["version"] for result in all_results})
-    loads = [load for result in all_results for load in result["load"][:1]]
+    loads = [round(result["load"][0], 1) for result in all_results]
     lines = [
         f"- Machine: {'; '.join(sorted({result['machine'] for result in all_results}))}.",
         f"- Measured: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, version {', '.join(versions)}, by "
@@ -192,6 +192,7 @@ COLUMNS: dict[str, dict[str, tuple[str, Callable[[Spread], str]]]] = {
     },
 }
 FIGURES = {figure: column for columns in COLUMNS.values() for figure, column in columns.items()}
+FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
 
 
 def _reached(figure: str, spread: Spread) -> str:
@@ -201,7 +202,7 @@ def _reached(figure: str, spread: Spread) -> str:
 
 
 def _figure(figure: str, entry: Mapping[str, Any]) -> str:
-    return FIGURES[figure][1](Spread.of([turn[figure] for turn in entry["turns"]]))
+    return FIGURES[figure][1](Spread.of(figures(entry, figure)))
 
 
 def _num_columns(workload: Mapping[str, Any]) -> int:
@@ -284,8 +285,8 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [
-        draw_bars(results, OVERHEAD, folder / "overhead.png", "steps/s of an environment that takes no time"),
-        draw_bars(results, REAL, folder / "real.png", "steps/s of real environments"),
+        draw_points(results, OVERHEAD, folder / "overhead.png", "steps/s of an environment that takes no time"),
+        draw_points(results, REAL, folder / "real.png", "steps/s of real environments"),
         draw_grid(results, folder / "grid.png"),
     ]
     return [path for path in drawn if path is not None]
@@ -293,40 +294,50 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
 
 OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
 REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
-COLOURS = {"ours": "#c8341b", "ours-portable": "#e9a08f", "bare": "#222222"}
+COLOURS = {"ours": "#c8341b", "ours-portable": "#e08a76", "bare": "#222222"}
+OTHERS = "#4f7396"
 
 
-def draw_bars(results: Mapping[str, Result], names: Sequence[str], path: Path, title: str) -> Path | None:
-    """Draw a panel of bars a workload: medians, on a logarithmic scale, with lines from least to greatest."""
+def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path, title: str) -> Path | None:
+    """Draw a panel a workload: medians as points, on a logarithmic scale, with lines from least to greatest."""
     from matplotlib import pyplot
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, NullFormatter
 
     shown = [results[name] for name in names if name in results]
+    ran = [sorted((entry for entry in result["participants"] if rates(entry)), key=_order) for result in shown]
     if not shown:
         return None
-    rows = -(-len(shown) // 2)
-    figure, grid = pyplot.subplots(rows, 2, figsize=(12, 3.4 * rows), layout="constrained", squeeze=False)
-    for axes, result in zip(grid.flat, shown, strict=False):
-        entries = sorted((entry for entry in result["participants"] if rates(entry)), key=_order, reverse=True)
-        spreads = [Spread.of(rates(entry)) for entry in entries]
-        axes.barh(
-            [entry["name"] for entry in entries],
-            [spread.median for spread in spreads],
-            xerr=[
-                [spread.median - spread.low for spread in spreads],
-                [spread.high - spread.median for spread in spreads],
-            ],
-            color=[COLOURS.get(Participant.of(entry["name"]).library, "#9fb4c7") for entry in entries],
-            error_kw={"elinewidth": 1, "ecolor": "#555555"},
-        )
+    columns, text = min(2, len(shown)), EngFormatter(sep="", places=1)
+    heights = [1.5 + max(map(len, ran[first : first + columns])) for first in range(0, len(shown), columns)]
+    figure, grid = pyplot.subplots(
+        *(len(heights), columns),
+        figsize=(6.2 * columns, 0.5 + 0.24 * sum(heights)),
+        height_ratios=heights,
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, result, entries in zip(grid.flat, shown, ran, strict=False):
+        for row, entry in enumerate(entries):
+            spread, library = Spread.of(rates(entry)), Participant.of(entry["name"]).library
+            colour = COLOURS.get(library, OTHERS)
+            axes.plot([spread.low, spread.high], [row, row], color=colour, linewidth=2, alpha=0.5)
+            axes.plot([spread.median], [row], "o", color=colour, markersize=6)
+            where = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "fontsize": 7}
+            axes.annotate(text(spread.median), (spread.median, row), color=colour, **where)
+        axes.set_yticks(range(len(entries)), [entry["name"] for entry in entries])
+        axes.set_ylim(len(entries) - 0.4, -0.8)
         axes.set_xscale("log")
+        axes.margins(x=0.08)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
         axes.set_title(result["workload"]["title"], fontsize=10)
         axes.tick_params(labelsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in list(grid.flat)[len(shown) :]:
         axes.axis("off")
-    figure.suptitle(title)
+    figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return path

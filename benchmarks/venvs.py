@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VENVS", "NotInstalled", "Venv", "python_of"]
+__all__ = ["VENVS", "NotInstalled", "Venv", "ignored_folder", "python_of"]
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / ".venvs"
@@ -58,7 +58,7 @@ def python_of(name: str, again: bool = False) -> Path:
 
     again: try also where it could not be made before. Raises NotInstalled.
     """
-    venv, folder = VENVS[name], FOLDER / name
+    venv, folder = VENVS[name], ignored_folder() / name
     python, note = folder / "bin" / "python", folder / "made.json"
     wanted = venv.described()
     made = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
@@ -72,7 +72,6 @@ def python_of(name: str, again: bool = False) -> Path:
         if installed != wanted["installs"]:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            (FOLDER / ".gitignore").write_text("*\n")
             installed = ""
             _run([_python311(), "-m", "venv", folder])
             for arguments in venv.installs:
@@ -86,6 +85,13 @@ def python_of(name: str, again: bool = False) -> Path:
     if failed:
         raise NotInstalled(failed)
     return python
+
+
+def ignored_folder() -> Path:
+    """Return the folder of virtual environments and logs, which git ignores."""
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / ".gitignore").write_text("*\n")
+    return FOLDER
 
 
 def _run(command: Sequence[str | Path]) -> None:

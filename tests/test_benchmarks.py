@@ -261,6 +261,7 @@ BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou sh
         (Target("", BOTH[0], rate=100, at_least=0.92), (0.9, 0.8, 1), False, ""),
         (Target("", "ours processes@w2", figure="wait_us", at_most=30), (28, 25, 40), True, ""),
         (Target("", "ours processes@w2", figure="wait_us", at_most=20), (28, 25, 40), False, ""),
+        (Target("", "sb3 subproc", figure="step_us", at_most=5e4), (5e4, 5e4, 5e4), True, ""),
         (Target("", BOTH[0], ("torchrl pool@b8",), at_least=1), None, None, "did not run: torchrl pool@b8"),
         (
             *(Target("", BOTH[0], (PEERS[0], "torchrl pool@b8"), at_least=4), (4.5, 4, 5), True),
