@@ -404,8 +404,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tes
 vec = pufferlib.make(Clock, backend="pool", num_envs=2, num_workers=2, env_args=[99, 0.5])
 vec.reset()
 vec.send(np.zeros(2, np.int64))
-print("ready", flush=True)
 try:
+    print("ready", flush=True)  # in here: whoever reads it may be quicker with the signal than we with the next line
     vec.recv()
 except KeyboardInterrupt:
     print(vec.recv().observations.tolist(), flush=True)
