@@ -7,6 +7,7 @@ info, an observation that must be cast, an exception) they hand to the Python co
 nothing done twice.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -34,10 +35,13 @@ cdef extern from "ring.h" nogil:
         pass
     ctypedef struct puf_ring:
         uint64_t num_blocks, block_size, num_slots
-        uint32_t num_workers, box_size
+        uint32_t num_workers, box_size, pipe_size
         puf_door *door
         unsigned char *flags
-    size_t puf_ring_lay(puf_ring *, char *, uint64_t, uint64_t, uint32_t, uint32_t)
+    size_t puf_ring_lay(puf_ring *, char *, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t)
+    bint puf_put_info(puf_ring *, uint32_t, uint32_t, const char *, uint64_t)
+    bint puf_peek_info(puf_ring *, uint32_t, uint32_t *, uint32_t *)
+    void puf_take_info(puf_ring *, uint32_t, char *, uint32_t)
     void puf_rewind(puf_ring *, uint64_t)
     void puf_announce_mail(puf_ring *)
     void puf_announce_note(puf_ring *)
@@ -96,21 +100,27 @@ cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths ar
 cdef class Ring:
     """The shared words of ring.h in a piece of memory: a uint8 array of ``nbytes(…)``, zeroed at first.
 
-    All processes pass the same numbers. box_size: words that each worker's mailbox holds, a power of two.
+    All processes pass the same numbers. box_size: words that each worker's mailbox holds; pipe_size: bytes that the pipe
+    for each worker's infos holds; both powers of two.
     """
 
     cdef puf_ring c
     cdef object memory
 
-    def __init__(self, memory, uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size):
+    def __init__(
+        self, memory, uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size,
+        uint32_t pipe_size
+    ):
         self.memory = memory
-        puf_ring_lay(&self.c, puf_data(memory), num_blocks, block_size, num_workers, box_size)
+        puf_ring_lay(&self.c, puf_data(memory), num_blocks, block_size, num_workers, box_size, pipe_size)
 
     @staticmethod
-    def nbytes(uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size):
+    def nbytes(
+        uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size, uint32_t pipe_size
+    ):
         """Return how many bytes a ring takes."""
         cdef puf_ring ring
-        return puf_ring_lay(&ring, NULL, num_blocks, block_size, num_workers, box_size)
+        return puf_ring_lay(&ring, NULL, num_blocks, block_size, num_workers, box_size, pipe_size)
 
     def rewind(self, uint64_t head):
         """Forget all rows from block number ``head`` on, counted without end; only while no worker is at work."""
@@ -140,6 +150,22 @@ cdef class Ring:
     def revoke(self, uint64_t slot):
         """Take back the rows of an assigned slot of the block that is not full yet; only where nobody else writes."""
         puf_revoke(&self.c, slot)
+
+    def put_info(self, uint32_t worker, uint32_t env_id, bytes payload):
+        """Send bytes with the rows that an environment is about to commit; False if there is no room."""
+        return puf_put_info(&self.c, worker, env_id, payload, <uint64_t>len(payload))
+
+    def take_infos(self):
+        """Return all that ``put_info`` has sent, as (worker, env_id, payload)."""
+        cdef uint32_t worker, env_id = 0, nbytes = 0
+        cdef bytes payload
+        taken = []
+        for worker in range(self.c.num_workers):
+            while puf_peek_info(&self.c, worker, &env_id, &nbytes):
+                payload = PyBytes_FromStringAndSize(NULL, nbytes)
+                puf_take_info(&self.c, worker, PyBytes_AS_STRING(payload), nbytes)
+                taken.append((worker, env_id, payload))
+        return taken
 
     def announce(self, bint urgent):
         """Have the parent look at its sockets: at once, or once the block is full that the news belongs to."""
@@ -610,12 +636,13 @@ cdef class Lane:
     ``send`` and ``recv`` do the plain case and say so; otherwise they have changed nothing, and VecEnv goes the careful
     way, over the other methods. states, overs: those of vectorization.flight.Flight, shared with this. mode: SYNCHRONOUS,
     ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
-    play is None where workers are processes. gather: called with env ids for the infos of rows that say they have some.
+    play is None where workers are processes. collect: called before rows with infos land; returns False if these cannot
+    be read. gather: called with env ids for their infos, in turn.
     """
 
     cdef Ring ring
     cdef int mode, spin
-    cdef object states_memory, overs_memory, play, step, gather, batch_type
+    cdef object states_memory, overs_memory, play, step, collect, gather, batch_type
     cdef unsigned char *states
     cdef unsigned char *overs
     cdef unsigned int[::1] worker_of
@@ -642,7 +669,7 @@ cdef class Lane:
     cdef double[::1] parent_times
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
-                 gather, play, step, int spin, bint disabled, parent_times):
+                 collect, gather, play, step, int spin, bint disabled, parent_times):
         cdef int axis
         self.ring, self.mode, self.spin, self.disabled = ring, mode, spin, disabled
         self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
@@ -652,7 +679,8 @@ cdef class Lane:
         self.last = numpy.zeros(ring.c.block_size, numpy.uint32)
         self.slots = numpy.zeros(self.num_envs, numpy.uint32)
         self.laid = numpy.zeros(ring.c.num_workers, numpy.uint64)
-        self.blocks, self.batch_type, self.gather, self.play, self.step = blocks, batch_type, gather, play, step
+        self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
+        self.play, self.step = play, step
         self.num_last = self.head = self.departed = self.coming = 0
         self.mail = self.notes = 0
         self.clear = True
@@ -757,6 +785,8 @@ cdef class Lane:
             found = puf_is_full(ring, self.head)
         if self.has_news():  # asked after the block was full: what its rows left in a socket is there by now
             found = False
+        if found and self.has_infos():
+            found = self.collect()
         if found:
             self.land()
         self.note(start_ns, found)
@@ -800,6 +830,15 @@ cdef class Lane:
         """Note what has come so far: all of it is about to be seen to, but what comes after this ends a wait."""
         self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
         self.total = puf_total(&self.ring.c)
+
+    cdef bint has_infos(self) noexcept:
+        """Whether rows of the next block, which is full, come with infos."""
+        cdef uint64_t i
+        cdef unsigned char *flags = self.ring.c.flags + self.head % self.ring.c.num_blocks * self.ring.c.block_size
+        for i in range(self.ring.c.block_size):
+            if flags[i] & PUF_INFO:
+                return True
+        return False
 
     cpdef bint has_news(self):
         """Return whether anything has come, beside rows, since ``look``."""

@@ -76,10 +76,18 @@ typedef struct {
     char line[PUF_LINE - 3 * sizeof(uint64_t)];
 } puf_block;
 
+/* Infos that a worker sends along with rows, as records of bytes: environment, length, bytes. */
+typedef struct {
+    _Atomic uint64_t tail; /* bytes put; the worker's */
+    char tail_line[PUF_LINE - sizeof(uint64_t)];
+    _Atomic uint64_t head; /* bytes taken; the parent's */
+    char head_line[PUF_LINE - sizeof(uint64_t)];
+} puf_pipe;
+
 /* Where everything lies; each process makes its own from the same numbers. */
 typedef struct {
     uint64_t num_blocks, block_size, num_slots;
-    uint32_t num_workers, box_size; /* box_size: words a mailbox holds, a power of two */
+    uint32_t num_workers, box_size, pipe_size; /* words a mailbox holds, bytes a pipe holds: powers of two */
     puf_door *door; /* the parent's */
     _Atomic uint64_t *ticket;
     puf_block *blocks;
@@ -87,6 +95,8 @@ typedef struct {
     unsigned char *flags; /* one a slot: PUF_OVER, PUF_INFO; part of the row */
     puf_box *boxes;
     _Atomic uint64_t *posts; /* num_workers times box_size */
+    puf_pipe *pipes;
+    char *bytes; /* num_workers times pipe_size */
 } puf_ring;
 
 enum { PUF_OVER = 1, PUF_INFO = 2 };
@@ -97,7 +107,7 @@ static inline size_t puf_lines(size_t nbytes) { return (nbytes + PUF_LINE - 1) /
 
 /* Lay the ring out in memory (zeroed, aligned to PUF_LINE) and return its size; base may be NULL to ask for that. */
 static inline size_t puf_ring_lay(puf_ring *ring, char *base, uint64_t num_blocks, uint64_t block_size,
-                                  uint32_t num_workers, uint32_t box_size)
+                                  uint32_t num_workers, uint32_t box_size, uint32_t pipe_size)
 {
     size_t at = 0;
     ring->num_blocks = num_blocks;
@@ -105,6 +115,7 @@ static inline size_t puf_ring_lay(puf_ring *ring, char *base, uint64_t num_block
     ring->num_slots = num_blocks * block_size;
     ring->num_workers = num_workers;
     ring->box_size = box_size;
+    ring->pipe_size = pipe_size;
     ring->door = (puf_door *)(base + at);
     at += sizeof(puf_door);
     ring->ticket = (_Atomic uint64_t *)(base + at);
@@ -119,6 +130,10 @@ static inline size_t puf_ring_lay(puf_ring *ring, char *base, uint64_t num_block
     at += num_workers * sizeof(puf_box);
     ring->posts = (_Atomic uint64_t *)(base + at);
     at += puf_lines((size_t)num_workers * box_size * sizeof(uint64_t));
+    ring->pipes = (puf_pipe *)(base + at);
+    at += num_workers * sizeof(puf_pipe);
+    ring->bytes = base + at;
+    at += puf_lines((size_t)num_workers * pipe_size);
     return at;
 }
 
@@ -242,12 +257,70 @@ static inline int puf_await_post(puf_ring *ring, uint32_t worker, uint64_t *word
     return puf_take(ring, worker, word);
 }
 
-/* Empty the mailbox of a worker that is gone. For the parent. */
+/* Empty the mailbox and the pipe of a worker that is gone. For the parent. */
 static inline void puf_empty_box(puf_ring *ring, uint32_t worker)
 {
     puf_box *box = &ring->boxes[worker];
+    atomic_store(&ring->pipes[worker].head, atomic_load(&ring->pipes[worker].tail));
     atomic_store(&box->head, atomic_load(&box->tail));
     atomic_store(&box->door.asleep, PUF_AWAKE);
+}
+
+/* ------------------------------------------------------------------------------------------------------ infos */
+
+enum { PUF_RECORD = 2 * sizeof(uint32_t) }; /* what precedes the bytes of a record */
+
+/* Copy into or out of a pipe, from position `at` on, which wraps round. */
+static inline void puf_pipe_copy(puf_ring *ring, uint32_t worker, uint64_t at, char *bytes, uint64_t nbytes, int put)
+{
+    char *base = ring->bytes + (uint64_t)worker * ring->pipe_size;
+    while (nbytes) {
+        uint64_t place = at & (ring->pipe_size - 1), part = ring->pipe_size - place;
+        if (part > nbytes) part = nbytes;
+        if (put)
+            memcpy(base + place, bytes, part);
+        else
+            memcpy(bytes, base + place, part);
+        at += part;
+        bytes += part;
+        nbytes -= part;
+    }
+}
+
+/* Send bytes that belong to the row that an environment is about to commit; 0 if there is no room. For the worker. */
+static inline int puf_put_info(puf_ring *ring, uint32_t worker, uint32_t env, const char *bytes, uint64_t nbytes)
+{
+    puf_pipe *pipe = &ring->pipes[worker];
+    uint64_t tail = atomic_load_explicit(&pipe->tail, memory_order_relaxed);
+    uint64_t used = tail - atomic_load_explicit(&pipe->head, memory_order_acquire);
+    uint32_t record[2] = {env, (uint32_t)nbytes};
+    if (nbytes > ring->pipe_size || used + PUF_RECORD + nbytes > ring->pipe_size) return 0;
+    puf_pipe_copy(ring, worker, tail, (char *)record, PUF_RECORD, 1);
+    puf_pipe_copy(ring, worker, tail + PUF_RECORD, (char *)bytes, nbytes, 1);
+    atomic_store_explicit(&pipe->tail, tail + PUF_RECORD + nbytes, memory_order_release);
+    return 1;
+}
+
+/* Whether a record lies in a worker's pipe: its environment and length. For the parent. */
+static inline int puf_peek_info(puf_ring *ring, uint32_t worker, uint32_t *env, uint32_t *nbytes)
+{
+    puf_pipe *pipe = &ring->pipes[worker];
+    uint64_t head = atomic_load_explicit(&pipe->head, memory_order_relaxed);
+    uint32_t record[2];
+    if (head == atomic_load_explicit(&pipe->tail, memory_order_acquire)) return 0;
+    puf_pipe_copy(ring, worker, head, (char *)record, PUF_RECORD, 0);
+    *env = record[0];
+    *nbytes = record[1];
+    return 1;
+}
+
+/* Take the record that was peeked at. For the parent. */
+static inline void puf_take_info(puf_ring *ring, uint32_t worker, char *bytes, uint32_t nbytes)
+{
+    puf_pipe *pipe = &ring->pipes[worker];
+    uint64_t head = atomic_load_explicit(&pipe->head, memory_order_relaxed) + PUF_RECORD;
+    puf_pipe_copy(ring, worker, head, bytes, nbytes, 0);
+    atomic_store_explicit(&pipe->head, head + nbytes, memory_order_release);
 }
 
 /* ------------------------------------------------------------------------------------------------------ slots */

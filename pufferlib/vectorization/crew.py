@@ -58,6 +58,10 @@ class Crew(ABC):
         """Return messages, waiting up to timeout seconds (None: for ever) for the first."""
 
     @abstractmethod
+    def take_infos(self) -> list[Any]:
+        """On the compiled path: return messages that came with rows, Infos or Failed for what cannot be read."""
+
+    @abstractmethod
     def revive(self) -> list[int]:
         """Start again the workers that died, with new environments; return their ids."""
 

@@ -22,6 +22,8 @@ __all__ = [
     "Channel",
     "Frame",
     "done_frame",
+    "infos_of",
+    "infos_payload",
     "messages_of",
     "pickled_frame",
     "sealed_frame",
@@ -108,6 +110,19 @@ def done_frame(message: Done) -> bytes:
         return sealed_frame(message)
     words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
     return _HEADER.pack(4 * len(words), DONE) + struct.pack(f"={len(words)}I", *words)
+
+
+def infos_payload(infos: list[dict[str, Any]]) -> bytes:
+    """Return infos as they travel beside rows, through shared memory."""
+    return _pickled(infos)
+
+
+def infos_of(payload: bytes, env_id: int, worker: int) -> Infos | Failed:
+    """Return the message of infos that came beside an environment's rows, or the failure to read them."""
+    try:
+        return Infos([env_id], pickle.loads(payload))
+    except Exception as error:  # whatever a user's object raises when it is unpickled
+        return Failed.of(env_id, worker, "unpickling", error)
 
 
 def messages_of(frame: Frame, worker: int) -> list[Any]:

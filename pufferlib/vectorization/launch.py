@@ -25,6 +25,7 @@ from pufferlib.vectorization.doorbell import (
     STEP,
     Channel,
     done_frame,
+    infos_payload,
     messages_of,
     pickled_frame,
     sealed_frame,
@@ -162,6 +163,8 @@ def run_worker(launch: Launch) -> None:
     ring: Any = None
 
     def emit(message: Any) -> bool:
+        if isinstance(message, Infos) and _put_infos(ring, launch.worker, message):
+            return True
         frames, as_meant = _frames_of(message, launch.worker)
         for frame in frames:
             if ring is None:
@@ -239,6 +242,16 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
                 worker.call(request)
             else:  # it could not be unpickled here, as this answer says
                 worker.emit(request)
+
+
+def _put_infos(ring: Any, worker: int, message: Infos) -> bool:
+    """Send infos through shared memory; False if they do not fit, or cannot be pickled."""
+    (env_id,) = message.env_ids
+    try:
+        put: bool = ring.put_info(worker, env_id, infos_payload(message.infos))
+    except Exception:  # whatever a user's object raises when it is pickled; the frame's maker knows what to say
+        return False
+    return put
 
 
 def _frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:

@@ -16,7 +16,15 @@ from typing import Any
 from pufferlib import _native
 from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.doorbell import Channel, messages_of, pickled_frame, sealed_frame, step_frame, yield_core
+from pufferlib.vectorization.doorbell import (
+    Channel,
+    infos_of,
+    messages_of,
+    pickled_frame,
+    sealed_frame,
+    step_frame,
+    yield_core,
+)
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
@@ -180,6 +188,10 @@ class ProcessCrew(Crew):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll says so
             socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
             channel.post(pickled_frame(self._slab.shape))
+
+    def take_infos(self) -> list[Any]:
+        infos = [] if self._ring is None else self._ring.take_infos()
+        return [infos_of(payload, env_id, worker) for worker, env_id, payload in infos]
 
     def revive(self) -> list[int]:
         revived = sorted(self.dead)

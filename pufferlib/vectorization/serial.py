@@ -34,13 +34,17 @@ class InPlace(Crew):
         self.dead = set()
         self.spin = 0
         self._messages: list[Any] = []
+        self._infos: list[Infos] = []  # those that come with rows, on the compiled path
         self._ring: Any = None
         self._worker = Worker(task, self._emit)
 
     def _emit(self, message: Any) -> bool:
+        if isinstance(message, Infos):
+            self._infos.append(message)
+            return True
         self._messages.append(message)
         if self._ring is not None:
-            self._ring.announce(urgent=not isinstance(message, Infos))
+            self._ring.announce(urgent=True)
         return True
 
     def start(self) -> EnvFace:
@@ -104,11 +108,16 @@ class InPlace(Crew):
         self._messages.clear()
         return messages
 
+    def take_infos(self) -> list[Any]:
+        infos, self._infos = self._infos, []
+        return infos
+
     def revive(self) -> list[int]:
         return []
 
     def mend(self) -> list[int]:
         self._messages.clear()
+        self._infos.clear()
         return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:

@@ -29,6 +29,7 @@ __all__ = ["LAPS", "Slab", "SlabShape", "ring_nbytes", "ring_of"]
 
 LAPS = 3  # two batches with the learner, and one outstanding row an environment
 _CONTROL_WORDS = 64
+_PIPE_NBYTES = 1 << 16  # of one worker's infos that were not received yet; more of them go through its socket
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
 
 Array = np.ndarray[Any, Any]
@@ -195,10 +196,10 @@ def ring_of(slab: Slab) -> Any:
     return _native.lanes.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
 
-def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int]:
+def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
     # A mailbox holds a request for each environment of the largest share, and some for control.
-    share = -(-shape.num_envs // shape.num_workers)
-    return shape.num_blocks, shape.block_size, shape.num_workers, 1 << (share + _CONTROL_WORDS - 1).bit_length()
+    box_size = 1 << (-(-shape.num_envs // shape.num_workers) + _CONTROL_WORDS - 1).bit_length()
+    return shape.num_blocks, shape.block_size, shape.num_workers, box_size, _PIPE_NBYTES
 
 
 def _joined(array: Array) -> Array:

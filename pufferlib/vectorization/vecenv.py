@@ -189,6 +189,7 @@ class VecEnv:
                 batches,
                 ring,
                 crew.shares,
+                self._collect_infos,
                 self._gather_infos,
                 first_finished=self.first_finished,
                 disabled=autoreset_mode == "disabled",
@@ -366,7 +367,7 @@ class VecEnv:
             )
         crew = self._open_crew()
         crew.interruptible = True  # between two waits nothing is half done
-        while not flight.batch_is_ready() or flight.has_news():
+        while not self._may_land():
             obstacle = flight.obstacle()
             if obstacle:
                 raise CallError(f"recv could never return: {obstacle}")
@@ -515,6 +516,22 @@ class VecEnv:
             for env_id in message.env_ids:
                 self._flight.fail(env_id, died=True)
 
+    def _may_land(self) -> bool:
+        """Whether the next batch is there, and all that has come with it."""
+        flight = self._flight
+        return flight.batch_is_ready() and not flight.has_news() and self._collect_infos() and not self._inbox
+
+    def _collect_infos(self) -> bool:
+        """Take the infos that have come beside rows; False if there are some that nobody can read."""
+        readable = True
+        for message in self._open_crew().take_infos():
+            if isinstance(message, Infos):
+                self._infos.setdefault(message.env_ids[0], []).extend(message.infos)
+            else:
+                self._inbox.append(message)
+                readable = False
+        return readable
+
     def _gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
         """Return the infos that have come with the rows of these environments, in their order."""
         if not self._infos:
@@ -536,7 +553,7 @@ class VecEnv:
 
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
-        while self._flight.num_flying or self._flight.has_news():
+        while self._flight.num_flying or self._flight.has_news() or not self._collect_infos():
             self._pump(None)
         self._flight.drop()
         self._infos.clear()
