@@ -69,8 +69,7 @@ class Child:
             stderr=log,
             cwd=self._folder.name,
             env={**variables, **library.variables},
-            start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_in_a_group_that_ends_with_us,
         )
         self._buffer = b""
 
@@ -151,9 +150,13 @@ def _python(venv: str) -> Path:
     return python
 
 
-def _die_with_parent() -> None:
-    """In a child: have the kernel kill it when the thread that started it ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def _in_a_group_that_ends_with_us() -> None:
+    """In a child: found a process group, which the kernel hangs up and continues when we end, however we do.
+
+    It does so for groups of our session with stopped processes; in a session of its own they would stay stopped.
+    """
+    os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, for one that is not stopped
 
 
 def measure(

@@ -11,15 +11,15 @@ __all__ = ["cpu_s", "descendants", "send_signal"]
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, those that they have, and all of its session."""
+    """Return the processes that a process has started, those that they have, and all of its process group."""
     parents: dict[int, list[int]] = {}
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
-                _, parent, _, session, *_ = file.read().rpartition(")")[2].split()
+                _, parent, group, *_ = file.read().rpartition(")")[2].split()
                 parents.setdefault(int(parent), []).append(int(name))
-                if int(session) == pid != int(name):
+                if int(group) == pid != int(name):
                     found.append(int(name))
     found += [child for child in parents.get(pid, ()) if child not in found]
     for process in found:
