@@ -83,7 +83,8 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
     note = best["name"] if len(_names(target.of)) > 1 else ""
     if target.rate is not None:
         reached = Spread.of([rate / target.rate for rate in rates(best)])
-        return Verdict(reached, reached.median >= (target.at_least or 1), note)
+        steps = f"over {sum(turn['steps'] for turn in best['turns']):,} steps"
+        return Verdict(reached, reached.median >= (target.at_least or 1), " ".join(filter(None, (note, steps))))
     compared = {
         name: ratios(rates(best), rates(found[name])) for name in target.over if rates(found.get(name, NOT_RUN))
     }
