@@ -16,7 +16,7 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions clean dev train
+.PHONY: help demo test lint format versions portable clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,8 +40,12 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 	@$(call core_tests,oldest,3.10 3.11,tests/oldest.txt)
 	@$(call core_tests,newest,3.13)
 
+portable: dev  ## Run the tests of the core without the compiled path
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(ARGS)
+
 clean:  ## Remove all that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -f pufferlib/_native/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 dev train:
