@@ -32,7 +32,7 @@ import pufferlib
 from cleanrl_demo.policy import Policy
 from cleanrl_demo.report import Report
 
-VALUED_AT_ONCE = 4096  # rows that the critic sees at once: convolutions need memory
+VALUED_AT_ONCE = 1 << 22  # elements of observations that the critic sees at once: convolutions need memory
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,14 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run; ``seconds`` are of training alone, ``episodes`` of the evaluation after it."""
+    """What came of a run; ``seconds`` are of training alone, which began at the Unix time ``began``.
+
+    ``episodes`` are of the evaluation after it.
+    """
 
     policy: Policy
     num_steps: int
+    began: float
     seconds: float
     episodes: list[Episode]
     run_folder: Path | None
@@ -133,14 +137,14 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
             name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
             run_folder = None if config.runs is None else new_run_folder(config, name)
             with Report(name, config.total_steps, run_folder) as report:
-                start_s = time.perf_counter()
+                began, start_s = time.time(), time.perf_counter()
                 num_steps = learn(vec, policy, optimizer, config, report)
                 seconds = time.perf_counter() - start_s
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             episodes = evaluate(vec, policy, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
     finally:
         torch.set_num_threads(num_threads)
-    return Result(policy, num_steps, seconds, episodes, run_folder)
+    return Result(policy, num_steps, began, seconds, episodes, run_folder)
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
@@ -195,8 +199,9 @@ def update(
     policy: Policy, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
 ) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    rows_at_once = 1 + VALUED_AT_ONCE // (1 + rollout.observations[0].numel())
     with torch.no_grad():
-        old_values = torch.cat([policy.values(rows) for rows in rollout.observations.split(VALUED_AT_ONCE)])
+        old_values = torch.cat([policy.values(rows) for rows in rollout.observations.split(rows_at_once)])
     advantages = torch.from_numpy(rollout.advantages(old_values.numpy(), config.gamma, config.gae_lambda))
     returns = advantages + old_values
     real = torch.from_numpy(rollout.real.nonzero()[0])
