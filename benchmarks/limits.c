@@ -1,0 +1,253 @@
+// What two processes cost each other at least. limits.py compiles this and runs it:
+//
+//   limits copy BYTES SECONDS                seconds that a memcpy takes
+//   limits yield SECONDS                     seconds that a sched_yield takes
+//   limits trip HOW HERE THERE SECONDS       seconds of a round trip between processes on these two CPUs
+//   limits wake HOW HERE THERE COUNT         median of COUNT times until a process that sleeps runs
+//   limits batch WORKERS SECONDS             seconds to give each worker a turn and hear that all are done
+//
+// HOW is pipe, eventfd, futex or flag. Prints one number.
+
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64 };
+static const long PAUSE_NS = 1000000;  // until a process that waits is asleep, and its CPU too
+
+// A word on a cache line of its own: it counts turns, and says whether somebody sleeps until it changes.
+typedef struct {
+    _Alignas(64) atomic_uint turns;
+    atomic_uint asleep;
+} Word;
+
+typedef struct {
+    Word go[MOST_WORKERS], done;
+    _Atomic double woken_at;
+} Shared;
+
+static Shared *shared;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void on_cpu(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set)) {
+        perror("sched_setaffinity");
+        exit(1);
+    }
+}
+
+// Wait until a word is at least `turn`: yield at most so many times, then sleep.
+static void await(Word *word, unsigned turn, int yields) {
+    for (int i = 0; i < yields; i++) {
+        if ((int)(atomic_load(&word->turns) - turn) >= 0) return;
+        sched_yield();
+    }
+    for (;;) {
+        atomic_store(&word->asleep, 1);  // before the look, or who changes the word might see nobody to wake
+        unsigned seen = atomic_load(&word->turns);
+        if ((int)(seen - turn) >= 0) break;
+        syscall(SYS_futex, &word->turns, FUTEX_WAIT, seen, NULL, NULL, 0);
+    }
+    atomic_store(&word->asleep, 0);
+}
+
+// Add a turn to a word; wake who sleeps on it, if this is the turn that is waited for.
+static void ring(Word *word, unsigned waited_for) {
+    unsigned turns = atomic_fetch_add(&word->turns, 1) + 1;
+    if (turns == waited_for && atomic_load(&word->asleep))
+        syscall(SYS_futex, &word->turns, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static pid_t start(void) {
+    pid_t child = fork();
+    if (!child) prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return child;
+}
+
+static void end(const pid_t *children, int count) {
+    for (int i = 0; i < count; i++) {
+        kill(children[i], SIGKILL);
+        waitpid(children[i], NULL, 0);
+    }
+}
+
+// ------------------------------------------------------------------------------------------- two processes
+
+typedef struct {
+    const char *how;
+    int fds[2][2];  // of each direction, the end to read from and the end to write to
+} Link;
+
+static Link connect_by(const char *how) {
+    Link link = {.how = how};
+    for (int way = 0; way < 2; way++) {
+        if (!strcmp(how, "pipe") && pipe(link.fds[way])) exit(1);
+        if (!strcmp(how, "eventfd")) link.fds[way][0] = link.fds[way][1] = eventfd(0, 0);
+    }
+    return link;
+}
+
+static Word *word_of(int way) { return way ? &shared->done : &shared->go[0]; }
+
+static void tell(Link *link, int way, unsigned turn) {
+    unsigned long long one = 1;
+    if (!strcmp(link->how, "pipe")) {
+        if (write(link->fds[way][1], &one, 1) != 1) exit(1);
+    } else if (!strcmp(link->how, "eventfd")) {
+        if (write(link->fds[way][1], &one, 8) != 8) exit(1);
+    } else {
+        ring(word_of(way), turn);
+    }
+}
+
+static void hear(Link *link, int way, unsigned turn) {
+    unsigned long long got;
+    if (!strcmp(link->how, "pipe")) {
+        if (read(link->fds[way][0], &got, 1) != 1) exit(1);
+    } else if (!strcmp(link->how, "eventfd")) {
+        if (read(link->fds[way][0], &got, 8) != 8) exit(1);
+    } else if (!strcmp(link->how, "futex")) {
+        await(word_of(way), turn, 0);
+    } else {
+        while (atomic_load(&word_of(way)->turns) != turn) sched_yield();
+    }
+}
+
+static double trip(const char *how, int here, int there, double seconds) {
+    Link link = connect_by(how);
+    pid_t child = start();
+    on_cpu(child ? here : there);
+    if (!child)
+        for (unsigned turn = 1;; turn++) {
+            hear(&link, 0, turn);
+            tell(&link, 1, turn);
+        }
+    double begun = 0, ended = 0;
+    unsigned count = 0;
+    for (unsigned turn = 1; !begun || (ended = now()) - begun < seconds;) {
+        if (turn > CHECK_EVERY && !begun) begun = now();  // what came before was warming up
+        for (int i = 0; i < CHECK_EVERY; i++, turn++) {
+            tell(&link, 0, turn);
+            hear(&link, 1, turn);
+        }
+        count += begun ? CHECK_EVERY : 0;
+    }
+    end(&child, 1);
+    return (ended - begun) / count;
+}
+
+static int ascending(const void *a, const void *b) {
+    double difference = *(const double *)a - *(const double *)b;
+    return (difference > 0) - (difference < 0);
+}
+
+static double wake(const char *how, int here, int there, int count) {
+    Link link = connect_by(how);
+    pid_t child = start();
+    on_cpu(child ? here : there);
+    if (!child)
+        for (unsigned turn = 1;; turn++) {
+            hear(&link, 0, turn);
+            atomic_store(&shared->woken_at, now());
+            ring(&shared->done, turn);
+        }
+    double *times = calloc(count, sizeof *times);
+    for (int i = 0; i < count; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        double begun = now();
+        tell(&link, 0, i + 1);
+        await(&shared->done, i + 1, 0);
+        times[i] = atomic_load(&shared->woken_at) - begun;
+    }
+    end(&child, 1);
+    qsort(times, count, sizeof *times, ascending);
+    return times[count / 2];
+}
+
+// ---------------------------------------------------------------------------------------- many processes
+
+static double batch(int workers, double seconds) {
+    pid_t children[MOST_WORKERS];
+    for (int i = 0; i < workers; i++) {
+        children[i] = start();
+        if (!children[i])
+            for (unsigned turn = 1;; turn++) {
+                await(&shared->go[i], turn, YIELDS);
+                ring(&shared->done, turn * workers);
+            }
+    }
+    double begun = 0, ended = 0;
+    unsigned count = 0;
+    for (unsigned turn = 1; !begun || (ended = now()) - begun < seconds; turn++) {
+        if (turn > 10 && !begun) begun = now();
+        for (int i = 0; i < workers; i++) ring(&shared->go[i], turn);
+        await(&shared->done, turn * workers, YIELDS);
+        count += begun > 0;
+    }
+    end(children, workers);
+    return (ended - begun) / count;
+}
+
+// -------------------------------------------------------------------------------------------- one process
+
+static double copy(size_t bytes, double seconds) {
+    char *from = malloc(bytes), *to = malloc(bytes);
+    memset(from, 1, bytes);
+    memset(to, 2, bytes);
+    int at_once = bytes < 1 << 20 ? CHECK_EVERY : 1;
+    double begun = now(), ended;
+    unsigned count = 0;
+    do {
+        for (int i = 0; i < at_once; i++) {
+            memcpy(to, from, bytes);
+            __asm__ volatile("" : : "r"(to) : "memory");  // somebody might read it
+        }
+        count += at_once;
+    } while ((ended = now()) - begun < seconds);
+    return (ended - begun) / count;
+}
+
+static double yield(double seconds) {
+    double begun = now(), ended;
+    unsigned count = 0;
+    do {
+        for (int i = 0; i < CHECK_EVERY; i++) sched_yield();
+        count += CHECK_EVERY;
+    } while ((ended = now()) - begun < seconds);
+    return (ended - begun) / count;
+}
+
+int main(int argc, char **argv) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *what = argc > 1 ? argv[1] : "";
+    double found;
+    if (!strcmp(what, "copy") && argc == 4) found = copy(strtoull(argv[2], NULL, 10), atof(argv[3]));
+    else if (!strcmp(what, "yield") && argc == 3) found = yield(atof(argv[2]));
+    else if (!strcmp(what, "trip") && argc == 6) found = trip(argv[2], atoi(argv[3]), atoi(argv[4]), atof(argv[5]));
+    else if (!strcmp(what, "wake") && argc == 6) found = wake(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
+    else if (!strcmp(what, "batch") && argc == 4 && atoi(argv[2]) <= MOST_WORKERS)
+        found = batch(atoi(argv[2]), atof(argv[3]));
+    else return 2;
+    printf("%.12g\n", found);
+    return 0;
+}

@@ -1,0 +1,424 @@
+"""Measure what this machine can do at best, so that a target that was missed can be explained.
+
+    python -m benchmarks.limits            two minutes
+    python -m benchmarks.limits --short    under one
+
+Prints a table, and writes benchmarks/results/limits.json. What is measured takes turns, one short sample each, as often
+as there are repeats; what else the machine does meets all of it. The rows in C are compiled from limits.c by cc, and
+left out where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import mmap
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from benchmarks.envs import PlainEnv
+from pufferlib.bench import machine, overload
+
+__all__ = ["Row", "compiled", "loop_rows", "measure", "process_rows", "program_rows", "python_rows", "table"]
+
+FOLDER = Path(__file__).parent
+REPEATS, SHORT_REPEATS = 15, 7
+SAMPLE_S, SHORT_SAMPLE_S = 0.1, 0.05
+NUM_ENVS = 32  # of the loops
+NUM_WORKERS = (1, 2, 8, 16, 32)
+NUM_WAKES = 20  # of a sleeping process, in a sample
+ROWS_BYTES = 4 * 84 * 84  # an observation of Atari, 28 kB
+
+
+@dataclass
+class Row:
+    """One figure: ``sample`` is called with the seconds that it may take, and returns it in ``unit``.
+
+    unit: "s", "steps/s" or "bytes/s".
+    """
+
+    group: str
+    name: str
+    unit: str
+    sample: Callable[[float], float] = field(repr=False)
+    samples: list[float] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what goes into the JSON."""
+        found = {"median": median(self.samples), "min": min(self.samples), "max": max(self.samples)}
+        return {"group": self.group, "name": self.name, "unit": self.unit, **found, "samples": self.samples}
+
+
+def measure(rows: Sequence[Row], repeats: int, sample_s: float) -> None:
+    """Take samples of all rows in turn, ``repeats`` times, of about ``sample_s`` seconds each."""
+    for _ in range(repeats):
+        for row in rows:
+            row.samples.append(row.sample(sample_s))
+
+
+# ---------------------------------------------------------------------------------------------------- the bare loop
+
+
+def loop_rows() -> list[Row]:
+    """Return rows of one Python loop that steps environments, and does nothing else but, perhaps, store."""
+    rows = []
+    for kind in ("small", "large"):
+        environments = [PlainEnv(observation=kind, episode_length=1_000_000_000) for _ in range(NUM_ENVS)]
+        for index, env in enumerate(environments):
+            env.reset(seed=index)
+        shape = environments[0].observation_space.shape
+        title = f"{'×'.join(map(str, shape))} {environments[0].observation_space.dtype}"
+        rows.append(Row("bare loop", f"steps and stores, {title}", "steps/s", _storing(environments)))
+        if kind == "small":
+            rows.insert(0, Row("bare loop", "steps alone", "steps/s", _stepping(environments)))
+    return rows
+
+
+def _stepping(environments: Sequence[gymnasium.Env[Any, Any]]) -> Callable[[float], float]:
+    steps = [env.step for env in environments]
+
+    def once() -> None:
+        for step in steps:
+            step(0)
+
+    return lambda seconds: len(steps) / _seconds_each(once, seconds)
+
+
+def _storing(environments: Sequence[gymnasium.Env[Any, Any]]) -> Callable[[float], float]:
+    num_envs, space = len(environments), environments[0].observation_space
+    assert space.shape is not None
+    observations = np.zeros((num_envs, *space.shape), space.dtype)
+    rewards = np.zeros(num_envs, np.float32)
+    terminations = np.zeros(num_envs, np.bool_)
+    truncations = np.zeros(num_envs, np.bool_)
+
+    def once() -> None:
+        for index, env in enumerate(environments):
+            observation, reward, terminated, truncated, _ = env.step(0)
+            observations[index] = observation
+            rewards[index] = reward
+            terminations[index] = terminated
+            truncations[index] = truncated
+
+    return lambda seconds: num_envs / _seconds_each(once, seconds)
+
+
+def _seconds_each(act: Callable[[], Any], seconds: float) -> float:
+    """Return how long a call takes, doing it for so many seconds; the loop around it takes as long as ``for`` does."""
+    at_once, taken = 1, 0.0
+    while taken < seconds / 10:  # as often as a clock read does not matter
+        at_once *= 2
+        taken = _timed(act, at_once)
+    times, spent = [taken / at_once], taken
+    while spent < seconds:
+        taken = _timed(act, at_once)
+        times.append(taken / at_once)
+        spent += taken
+    return median(times)
+
+
+def _timed(act: Callable[[], Any], count: int) -> float:
+    start_s = perf_counter()
+    for _ in repeat(None, count):
+        act()
+    return perf_counter() - start_s
+
+
+# ------------------------------------------------------------------------------------------------- what Python costs
+
+
+def python_rows() -> list[Row]:
+    """Return rows of single operations in Python, each with the call that it stands in."""
+    env = PlainEnv(episode_length=1_000_000_000)
+    observation, _ = env.reset(seed=0)
+    step, image = env.step, np.ones(ROWS_BYTES, np.uint8)
+    small, large = np.zeros((NUM_ENVS, *observation.shape), np.float32), np.zeros((NUM_ENVS, ROWS_BYTES), np.uint8)
+    rewards, picked = np.zeros(NUM_ENVS, np.float32), np.arange(0, NUM_ENVS, 4)
+
+    def nothing() -> None: ...
+
+    def store_scalar() -> None:
+        rewards[3] = 1.0
+
+    def store_row() -> None:
+        small[3] = observation
+
+    def store_image() -> None:
+        large[3] = image
+
+    operations: dict[str, Callable[[], Any]] = {
+        "call of a function": nothing,
+        "env.step that does nothing": lambda: step(0),
+        "read perf_counter": perf_counter,
+        "read process_time": time.process_time,
+        "sched_yield": os.sched_yield,
+        "store of a scalar": store_scalar,
+        "store of a row of 32 bytes": store_row,
+        "store of a row of 28 kB": store_image,
+        f"tolist of {NUM_ENVS} numbers": rewards.tolist,
+        f"gather of {len(picked)} rows of 32 bytes": lambda: small[picked],
+        f"gather of {len(picked)} rows of 28 kB": lambda: large[picked],
+    }
+    return [
+        Row("Python", name, "s", lambda seconds, act=act: _seconds_each(act, seconds))  # type: ignore[misc]
+        for name, act in operations.items()
+    ]
+
+
+# --------------------------------------------------------------------------------------- processes, seen from Python
+
+
+def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
+    """Return rows of what Python processes cost each other: round trips, and a turn of idle workers."""
+    rows = []
+    for place, cpus in _places().items():
+        for how, link in (("pipe", _Pipe), ("eventfd", _Eventfd), ("flag and sched_yield", _Flag)):
+            sample = lambda seconds, link=link, cpus=cpus: _trip(link, cpus, seconds)  # noqa: E731
+            rows.append(Row(f"round trip, Python, {place}", how, "s", sample))
+    for count in num_workers:
+        name = f"{count} worker{'s' * (count > 1)}"
+        sample = lambda seconds, count=count: _batch(count, seconds)  # noqa: E731
+        rows.append(Row("batch of idle workers, Python, pipes", name, "s", sample))
+    return rows
+
+
+def _places() -> dict[str, tuple[int, int]]:
+    """Return pairs of CPUs: one and the same, and two if there are two."""
+    here, *others = sorted(os.sched_getaffinity(0))
+    return {"same CPU": (here, here), **({"other CPU": (here, others[0])} if others else {})}
+
+
+class _Pipe:
+    """One way between two processes."""
+
+    def __init__(self) -> None:
+        self.inlet, self.outlet = os.pipe()
+
+    def tell(self) -> None:
+        os.write(self.outlet, b"!")
+
+    def hear(self) -> bytes:
+        """Wait for a message; return b"" if none can come any more."""
+        return os.read(self.inlet, 1)
+
+    def close(self) -> None:
+        os.close(self.inlet)
+        os.close(self.outlet)
+
+
+class _Eventfd:
+    def __init__(self) -> None:
+        self.number = os.eventfd(0)
+
+    def tell(self) -> None:
+        os.eventfd_write(self.number, 1)
+
+    def hear(self) -> int:
+        return os.eventfd_read(self.number)
+
+    def close(self) -> None:
+        os.close(self.number)
+
+
+class _Flag:
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, 1)
+
+    def tell(self) -> None:
+        self.memory[0] = 1
+
+    def hear(self) -> int:
+        memory, sched_yield = self.memory, os.sched_yield
+        while not memory[0]:
+            sched_yield()
+        memory[0] = 0
+        return 1
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+def _trip(link: type[_Pipe | _Eventfd | _Flag], cpus: tuple[int, int], seconds: float) -> float:
+    there, back = link(), link()
+
+    def answer() -> None:
+        while there.hear():
+            back.tell()
+
+    def once() -> None:
+        there.tell()
+        back.hear()
+
+    with _on_cpu(cpus[0]), _child(answer, cpus[1]):
+        found = _seconds_each(once, seconds)
+    there.close()
+    back.close()
+    return found
+
+
+def _batch(num_workers: int, seconds: float) -> float:
+    links = [(_Pipe(), _Pipe()) for _ in range(num_workers)]
+
+    def answer(there: _Pipe, back: _Pipe) -> None:
+        while there.hear():
+            back.tell()
+
+    def once() -> None:
+        for there, _ in links:
+            there.tell()
+        for _, back in links:
+            back.hear()
+
+    with contextlib.ExitStack() as stack:
+        for there, back in links:
+            stack.enter_context(_child(lambda there=there, back=back: answer(there, back)))  # type: ignore[misc]
+        found = _seconds_each(once, seconds)
+    for there, back in links:
+        there.close()
+        back.close()
+    return found
+
+
+@contextlib.contextmanager
+def _on_cpu(cpu: int) -> Iterator[None]:
+    """Run this thread on one CPU only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextlib.contextmanager
+def _child(act: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
+    """Have a forked process do something, on one CPU if it is given, and kill it in the end."""
+    process = os.fork()
+    if not process:
+        try:
+            if cpu is not None:
+                os.sched_setaffinity(0, {cpu})
+            act()
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(process, 9)
+        os.waitpid(process, 0)
+
+
+# -------------------------------------------------------------------------------------------------------------- in C
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[Path | None]:
+    """Compile limits.c into a folder that is removed afterwards; None where there is no cc."""
+    cc = shutil.which("cc")
+    if cc is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "limits"
+        subprocess.run([cc, "-O2", "-o", program, FOLDER / "limits.c"], check=True)
+        yield program
+
+
+def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
+    """Return rows of what the compiled program measures: memory, the scheduler, and processes without Python."""
+
+    def told(*words: object) -> float:
+        command = [program, *map(str, words)]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+    rows = []
+    for size, title in ((ROWS_BYTES, "28 kB, in cache"), (1_000_000, "1 MB"), (64_000_000, "64 MB")):
+        sample = lambda seconds, size=size: size / told("copy", size, seconds)  # noqa: E731
+        rows.append(Row("memcpy", title, "bytes/s", sample))
+    rows.append(Row("C", "sched_yield", "s", lambda seconds: told("yield", seconds)))
+    for place, cpus in _places().items():
+        for how in ("pipe", "eventfd", "futex", "flag"):
+            sample = lambda seconds, how=how, cpus=cpus: told("trip", how, *cpus, seconds)  # noqa: E731
+            name = "flag and sched_yield" if how == "flag" else how
+            rows.append(Row(f"round trip, C, {place}", name, "s", sample))
+        for how in ("pipe", "futex"):
+            sample = lambda seconds, how=how, cpus=cpus: told("wake", how, *cpus, NUM_WAKES)  # noqa: E731
+            rows.append(Row(f"until a sleeping process runs, C, {place}", how, "s", sample))
+    for count in num_workers:
+        name = f"{count} worker{'s' * (count > 1)}"
+        sample = lambda seconds, count=count: told("batch", count, seconds)  # noqa: E731
+        rows.append(Row("batch of idle workers, C, 50 sched_yields, then futex", name, "s", sample))
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------------ what is told
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table of rows that have samples: medians, and the range from the least to the most."""
+    lines = ["| what | median (min – max) |", "| --- | --- |"]
+    for row in rows:
+        scale, unit = _scale(row.unit, median(row.samples))
+        middle, least, most = (
+            f"{value * scale:,.3g}" if value * scale < 1000 else f"{value * scale:,.0f}"
+            for value in (median(row.samples), min(row.samples), max(row.samples))
+        )
+        lines.append(f"| {row.group}: {row.name} | {middle} {unit} ({least} – {most}) |")
+    return "\n".join(lines)
+
+
+def _scale(unit: str, value: float) -> tuple[float, str]:
+    if unit == "steps/s":
+        return 1e-6, "M steps/s"
+    if unit == "bytes/s":
+        return 1e-9, "GB/s"
+    return (1e6, "µs") if value >= 1e-6 else (1e9, "ns")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="fewer and shorter samples")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results", metavar="FOLDER")
+    options = parser.parse_args()
+    print(machine())
+    load = os.getloadavg()[0]
+    if overload():
+        print(overload())
+    with compiled() as program:
+        rows = [*loop_rows(), *python_rows(), *process_rows()]
+        if program is None:
+            print("There is no cc: the rows in C are left out.")
+        else:
+            rows += program_rows(program)
+        measure(rows, *((SHORT_REPEATS, SHORT_SAMPLE_S) if options.short else (REPEATS, SAMPLE_S)))
+    print(table(rows))
+    facts = {
+        "machine": machine(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "benchmarks.limits", *sys.argv[1:]]),
+        "load": [load, os.getloadavg()[0]],
+        "rows": [row.facts() for row in rows],
+    }
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "limits.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

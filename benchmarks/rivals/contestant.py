@@ -1,0 +1,73 @@
+"""What every contestant of train.py does in the same way: read settings, make environments, tell what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import envs
+import gymnasium
+import numpy as np
+import torch
+from rivals.settings import Settings
+
+__all__ = ["ENVS", "Outcome", "tell", "told"]
+
+
+def breakout() -> gymnasium.Env[Any, Any]:
+    """Return Breakout as DQN saw it, whose bricks are all worth 1."""
+    return gymnasium.wrappers.ClipReward(envs.breakout(), -1, 1)
+
+
+ENVS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {"cartpole": envs.cartpole, "breakout": breakout}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run. began, ended: the Unix times of the first step and of the end of the last update.
+
+    num_steps: of environments. final_return: the mean over ``eval_episodes`` fresh episodes. versions: of packages,
+    beside those that all have.
+    """
+
+    began: float
+    ended: float
+    num_steps: int
+    num_parameters: int
+    final_return: float
+    versions: dict[str, str]
+
+
+def told() -> tuple[Settings, dict[str, Any], float]:
+    """Return the settings, the contestant's own options, and the Unix time at which the process was launched."""
+    given = json.loads(sys.argv[1])
+    settings = Settings(**{**given["settings"], "channels": tuple(given["settings"]["channels"])})
+    torch.set_num_threads(settings.torch_threads)
+    return settings, given["options"], given["launched"]
+
+
+def tell(outcome: Outcome, settings: Settings, launched: float) -> None:
+    """Print a line of JSON, the last that a contestant prints."""
+    seconds = outcome.ended - outcome.began
+    facts = {
+        "settings": asdict(settings),
+        "num_parameters": outcome.num_parameters,
+        "torch_threads": torch.get_num_threads(),
+        "num_steps": outcome.num_steps,
+        "steps_per_s": outcome.num_steps / seconds,
+        "seconds": seconds,
+        "setup_s": outcome.began - launched,
+        "total_s": time.time() - launched,
+        "final_return": outcome.final_return,
+        "versions": {
+            "torch": torch.__version__,
+            "gymnasium": gymnasium.__version__,
+            "numpy": np.__version__,
+            **outcome.versions,
+        },
+    }
+    print(json.dumps(facts), flush=True)

@@ -1,0 +1,65 @@
+"""The network of cleanrl_demo/policy.py, written down once more without it, for libraries that bring their own trainer.
+
+tests/test_limits.py holds the two side by side.
+"""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+import torch
+from rivals.settings import Settings
+from torch import Tensor, nn
+
+
+def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
+    """Return a layer with orthogonal weights and no bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def features(observations: Tensor) -> Tensor:
+    """Return numbers that networks like: images from 0 to 1, unbounded numbers drawn together."""
+    if observations.dtype == torch.uint8:
+        return observations.float() / 255
+    return observations.sign() * observations.abs().log1p()
+
+
+def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
+    """Return three convolutions, from (rows, channels, height, width) to (rows, size)."""
+    return nn.Sequential(
+        orthogonal(nn.Conv2d(num_channels, channels[0], 8, stride=4)),
+        nn.ReLU(),
+        orthogonal(nn.Conv2d(channels[0], channels[1], 4, stride=2)),
+        nn.ReLU(),
+        orthogonal(nn.Conv2d(channels[1], channels[2], 3)),
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
+def head(space: gymnasium.spaces.Box, settings: Settings, num_outputs: int, gain: float) -> nn.Sequential:
+    """Return an actor or a critic, on features of observations of this space."""
+    images = len(space.shape) == 3
+    encoder = convolutions(space.shape[0], settings.channels) if images else nn.Identity()
+    with torch.no_grad():
+        size = encoder(torch.zeros((1, *space.shape))).shape[1]
+    return nn.Sequential(
+        encoder,
+        orthogonal(nn.Linear(size, settings.hidden_size)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(settings.hidden_size, settings.hidden_size)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(settings.hidden_size, num_outputs), gain),
+    )
+
+
+class Agent(nn.Module):
+    """An actor of discrete actions and a critic."""
+
+    def __init__(self, space: gymnasium.spaces.Box, num_actions: int, settings: Settings) -> None:
+        super().__init__()
+        self.actor = head(space, settings, num_actions, gain=0.01)
+        self.critic = head(space, settings, 1, gain=1.0)

@@ -1,0 +1,47 @@
+"""What all contestants of train.py are told, so that they compute and learn the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SETTINGS", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides how much is computed and how well is learnt.
+
+    The network: an actor and a critic that share nothing, each of two tanh layers; images pass three convolutions
+    first. The value loss is halved, as PPO's authors have it. The learning rate falls to 0. What is evaluated in the
+    end are sampled actions.
+    """
+
+    env: str
+    total_steps: int
+    num_envs: int = 32
+    rollout_length: int = 32
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    learning_rate: float = 1e-3
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+    hidden_size: int = 64
+    channels: tuple[int, int, int] = (8, 16, 16)
+    torch_threads: int = 1
+    eval_episodes: int = 100
+    seed: int = 1
+
+    @property
+    def minibatch_size(self) -> int:
+        """Rows that are learnt from at once."""
+        return self.num_envs * self.rollout_length // self.num_minibatches
+
+
+SETTINGS = {
+    "cartpole": Settings("cartpole", total_steps=200_000),
+    "breakout": Settings("breakout", total_steps=20_000, num_envs=16, learning_rate=5e-4, eval_episodes=16),
+}

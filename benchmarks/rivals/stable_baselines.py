@@ -1,0 +1,90 @@
+"""Stable-Baselines3's PPO, told to do what the others do. Its option: vectorizer, dummy or subproc."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import stable_baselines3
+from rivals.contestant import ENVS, Outcome, tell, told
+from rivals.network import convolutions, features
+from rivals.settings import Settings
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from torch import Tensor, nn
+
+VECTORIZERS = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
+
+
+class Numbers(BaseFeaturesExtractor):
+    """Observations as the other contestants' networks read them; SB3 has turned images into floats from 0 to 1."""
+
+    def __init__(self, observation_space: gymnasium.spaces.Box) -> None:
+        super().__init__(observation_space, observation_space.shape[0])
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return features(observations)
+
+
+class Images(BaseFeaturesExtractor):
+    """The convolutions that the other contestants have."""
+
+    def __init__(self, observation_space: gymnasium.spaces.Box, channels: tuple[int, int, int]) -> None:
+        height, width = (((side - 8) // 4 + 1 - 4) // 2 + 1 - 2 for side in observation_space.shape[1:])
+        super().__init__(observation_space, channels[-1] * height * width)
+        self.convolutions = convolutions(observation_space.shape[0], channels)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.convolutions(observations)
+
+
+def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
+    """Return arguments of SB3's policy that make it the network of the others."""
+    return {
+        "net_arch": {"pi": [settings.hidden_size] * 2, "vf": [settings.hidden_size] * 2},
+        "activation_fn": nn.Tanh,
+        "features_extractor_class": Images if images else Numbers,
+        "features_extractor_kwargs": {"channels": settings.channels} if images else {},
+        "share_features_extractor": False,
+    }
+
+
+def main() -> None:
+    settings, options, launched = told()
+    vectorizer = VECTORIZERS[options["vectorizer"]]
+    env = make_vec_env(ENVS[settings.env], n_envs=settings.num_envs, seed=settings.seed, vec_env_cls=vectorizer)
+    images = len(env.observation_space.shape) == 3
+    model = PPO(
+        "CnnPolicy" if images else "MlpPolicy",
+        env,
+        learning_rate=lambda left: settings.learning_rate * left,
+        n_steps=settings.rollout_length,
+        batch_size=settings.minibatch_size,
+        n_epochs=settings.num_epochs,
+        gamma=settings.gamma,
+        gae_lambda=settings.gae_lambda,
+        clip_range=settings.clip,
+        ent_coef=settings.entropy_coefficient,
+        vf_coef=settings.value_coefficient / 2,  # its value loss is not halved
+        max_grad_norm=settings.max_grad_norm,
+        policy_kwargs=policy_kwargs(settings, images),
+        seed=settings.seed,
+        device="cpu",
+    )
+    began = time.time()
+    model.learn(settings.total_steps)
+    ended = time.time()
+    returns, _ = evaluate_policy(model, env, settings.eval_episodes, deterministic=False, return_episode_rewards=True)
+    num_parameters = sum(part.numel() for part in model.policy.parameters())
+    versions = {"stable-baselines3": stable_baselines3.__version__}
+    outcome = Outcome(began, ended, model.num_timesteps, num_parameters, sum(returns) / len(returns), versions)
+    tell(outcome, settings, launched)
+    env.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Train with PPO from end to end: cleanrl_demo/ppo.py, a script over Gymnasium's vector environments, and SB3's.
+
+    python -m benchmarks.train --short            within 5 minutes
+    python -m benchmarks.train                    all contestants, 5 seeds each, within half an hour
+
+All have the same environments, network, epochs, minibatches and torch threads, and each a process and a virtual
+environment of its own. They take turns, seed by seed, so that ratios are taken between runs that lie side by side.
+Steps per second are of environments, from the first step to the end of the last update. The final return is that of
+fresh episodes with sampled actions. Writes benchmarks/results/train.json and prints tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.rivals.settings import SETTINGS, Settings
+from benchmarks.venvs import TORCH, VENVS, Venv, python_of
+from pufferlib.bench import machine, overload
+
+__all__ = ["CONTESTANTS", "Contestant", "agree", "run", "table"]
+
+FOLDER = Path(__file__).parent
+TIMEOUT_S = 600
+SHORT_STEPS = {"cartpole": 100_000, "breakout": 8_000}
+SHORT_SEEDS = {"cartpole": 5, "breakout": 3}
+
+TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")
+VENVS["train-ours"] = Venv((TORCH, TRAINER, *VENVS["ours"].installs), VENVS["ours"].finish)
+VENVS["train-gymnasium"] = Venv((TORCH, *VENVS["gymnasium"].installs))
+
+
+class Failed(Exception):
+    """A contestant's run ended in an error; says which."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """script: in benchmarks/rivals, run by the python of a virtual environment with these options, by environment."""
+
+    venv: str
+    script: str
+    options: Mapping[str, Mapping[str, Any]]
+    short: tuple[str, ...] = ()
+    """the environments on which the short form has it: those where it is the best of its kind"""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def _everywhere(**options: Any) -> dict[str, dict[str, Any]]:
+    return dict.fromkeys(SETTINGS, options)
+
+
+OURS = {"cartpole": {"backend": "multiprocessing"}, "breakout": {"backend": "pool"}}
+CONTESTANTS = {
+    "ours": Contestant("train-ours", "ours", OURS, ("cartpole", "breakout")),
+    "ours, portable": Contestant("train-ours", "ours", OURS, (), {"PUFFERLIB_NATIVE": "0"}),
+    "SB3, DummyVecEnv": Contestant("sb3", "stable_baselines", _everywhere(vectorizer="dummy"), ("cartpole",)),
+    "SB3, SubprocVecEnv": Contestant("sb3", "stable_baselines", _everywhere(vectorizer="subproc"), ("breakout",)),
+    "CleanRL-style, SyncVectorEnv": Contestant(
+        "train-gymnasium", "vector_ppo", _everywhere(vectorizer="sync"), ("cartpole",)
+    ),
+    "CleanRL-style, AsyncVectorEnv": Contestant(
+        "train-gymnasium", "vector_ppo", _everywhere(vectorizer="async"), ("breakout",)
+    ),
+}
+
+
+def run(contestant: Contestant, settings: Settings, python: Path) -> dict[str, Any]:
+    """Return what a contestant tells of one run. Raises Failed."""
+    told = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            done = subprocess.run(
+                [python, "-m", f"rivals.{contestant.script}", json.dumps(told)],
+                capture_output=True,
+                text=True,
+                cwd=folder,  # not here: what each imports is what its virtual environment holds
+                env={**os.environ, **contestant.variables, "PYTHONPATH": str(FOLDER)},
+                timeout=TIMEOUT_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it was not done within {TIMEOUT_S} s") from None
+    if done.returncode:
+        raise Failed(f"it ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def agree(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise Failed unless runs of one seed had the same settings, network, threads and torch."""
+    for name in ("settings", "num_parameters", "torch_threads"):
+        told = {json.dumps(each[name], sort_keys=True) for each in runs}
+        if len(told) > 1:
+            raise Failed(f"they do not do the same: {name} is {' and '.join(sorted(told))}")
+    torches = {each["versions"]["torch"] for each in runs}
+    if len(torches) > 1:
+        raise Failed(f"they have different versions of torch: {', '.join(sorted(torches))}")
+
+
+def table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table of contestants, whose runs go by seed, the first being the one that others are held to.
+
+    entries: name and runs of each. Times as fast: the median of the ratios of runs with the same seed.
+    """
+    base = {each["settings"]["seed"]: each["steps_per_s"] for each in entries[0]["runs"]}
+    lines = [
+        f"| contestant | steps/s | {entries[0]['name']} is … times as fast | final return | set-up, s |",
+        "|" + " --- |" * 5,
+    ]
+    for entry in entries:
+        runs = [each for each in entry["runs"] if each["settings"]["seed"] in base]
+        ratios = [base[each["settings"]["seed"]] / each["steps_per_s"] for each in runs]
+        ahead = sum(ratio > 1 for ratio in ratios)
+        held = "" if entry is entries[0] else f"{_spread(ratios, '.2f')}, ahead in {ahead} of {len(ratios)}"
+        returns = [each["final_return"] for each in runs]
+        lines.append(
+            f"| {entry['name']} | {_spread([each['steps_per_s'] for each in runs], ',.0f')} | {held} "
+            f"| mean {mean(returns):.1f} ({min(returns):.1f} – {max(returns):.1f}) "
+            f"| {median([each['setup_s'] for each in runs]):.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    return f"{median(values):{form}} ({min(values):{form}} – {max(values):{form}})"
+
+
+def _measured(env: str, names: Sequence[str], seeds: Sequence[int], short: bool, ours: Path | None) -> dict[str, Any]:
+    """Run the contestants on one environment, and return all there is to keep."""
+    load, begun = os.getloadavg()[0], time.monotonic()
+    settings = replace(SETTINGS[env], total_steps=SHORT_STEPS[env]) if short else SETTINGS[env]
+    entries: list[dict[str, Any]] = [{"name": name, **asdict(CONTESTANTS[name]), "runs": []} for name in names]
+    pythons = {
+        name: ours if ours is not None and CONTESTANTS[name].script == "ours" else python_of(CONTESTANTS[name].venv)
+        for name in names
+    }
+    for number, seed in enumerate(seeds):
+        for shift in range(len(entries)):
+            entry = entries[(number + shift) % len(entries)]
+            name = entry["name"]
+            result = run(CONTESTANTS[name], replace(settings, seed=seed), pythons[name])
+            entry["runs"].append(result)
+            print(
+                f"{env}, seed {seed}, {name}: {result['steps_per_s']:,.0f} steps/s, "
+                f"final return {result['final_return']:.1f}, {result['total_s']:.0f} s in all",
+                flush=True,
+            )
+        agree([entry["runs"][-1] for entry in entries])
+    return {
+        "env": env,
+        "form": "short" if short else "full",
+        "contestants": entries,
+        "load": [load, os.getloadavg()[0]],
+        "took_s": round(time.monotonic() - begun, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="the best of each kind, and fewer steps of Breakout")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="environments")
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, help="default: all of the form")
+    parser.add_argument("--seeds", type=int, help="how many (5; 3 of the short form's Breakout)")
+    parser.add_argument("--ours", type=Path, metavar="PYTHON", help="that has pufferlib[train,atari], to save a venv")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results", metavar="FOLDER")
+    options = parser.parse_args()
+    print(machine())
+    if overload():
+        print(overload())
+    path = options.results / "train.json"
+    kept = json.loads(path.read_text())["environments"] if path.exists() else []
+    for env in options.only:
+        in_form = [name for name in CONTESTANTS if not options.short or env in CONTESTANTS[name].short]
+        names = options.contestants or in_form
+        seeds = range(1, 1 + (options.seeds or (SHORT_SEEDS[env] if options.short else 5)))
+        measured = _measured(env, names, seeds, options.short, options.ours)
+        print(f"\n{table(measured['contestants'])}\n", flush=True)
+        kept = [*(each for each in kept if each["env"] != env), measured]
+        facts = {
+            "machine": machine(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": shlex.join(["python", "-m", "benchmarks.train", *sys.argv[1:]]),
+            "environments": kept,
+        }
+        options.results.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
