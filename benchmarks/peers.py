@@ -72,12 +72,18 @@ class Child:
             preexec_fn=_in_a_group_that_ends_with_us,
         )
         self._buffer = b""
+        self._begun = monotonic()
+
+    def fileno(self) -> int:
+        """Return the descriptor that its answers come from."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
 
     def wait_until_ready(self) -> dict[str, Any]:
-        """Return what it says of itself, and stop it."""
-        about = self._answer(START_S)["ready"]
+        """Return what it says of itself, and how long it took to start, and stop it."""
+        about = self._answer(self._begun + START_S - monotonic())["ready"]
         self._signal(signal.SIGSTOP)
-        return about  # type: ignore[no-any-return]
+        return {**about, "start_s": round(monotonic() - self._begun, 2)}
 
     def turn(self, command: dict[str, Any]) -> dict[str, Any]:
         """Let it go on, have a command carried out, and stop it again."""
@@ -117,12 +123,11 @@ class Child:
         send_signal(self._process.pid, number)
 
     def _answer(self, timeout: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
         deadline = monotonic() + timeout
         while b"\n" not in self._buffer:
-            if not select.select([self._process.stdout], [], [], max(0.0, deadline - monotonic()))[0]:
-                raise Failed("failed", f"no answer within {timeout:.0f} s")
-            got = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not select.select([self], [], [], max(0.0, deadline - monotonic()))[0]:
+                raise Failed("failed", f"no answer within {max(0, timeout):.0f} s")
+            got = os.read(self.fileno(), 1 << 16)
             if not got:
                 raise Failed("failed", f"its process ended, with code {self._process.wait()}")
             self._buffer += got
@@ -173,9 +178,9 @@ def measure(
     entries: list[dict[str, Any]] = [{"name": name, "status": "ran", "turns": []} for name in participants]
     children: dict[str, Child] = {}
 
-    def attempt(entry: dict[str, Any], act: Callable[[], None]) -> None:
+    def attempt(act: Callable[[dict[str, Any]], None], entry: dict[str, Any]) -> None:
         try:
-            act()
+            act(entry)
         except Failed as error:
             entry["status"], entry["reason"] = error.args
             say(f"    {entry['name']}: {entry['status']}: {entry['reason'][:160]}")
@@ -187,27 +192,33 @@ def measure(
         children[entry["name"]] = Child(workload, entry["name"], log)
 
     def get_ready(entry: dict[str, Any]) -> None:
-        if entry["name"] in children:
-            begun = monotonic()
-            entry.update(children[entry["name"]].wait_until_ready())
-            entry["start_s"] = round(monotonic() - begun, 2)
+        entry.update(children[entry["name"]].wait_until_ready())
 
     def play(entry: dict[str, Any]) -> None:
-        if entry["name"] in children:
-            command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
-            if workload.kind == "wait":
-                command["think_s"] = workload.think_s
-            entry["turns"].append(children[entry["name"]].turn(command))
+        command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
+        if workload.kind == "wait":
+            command["think_s"] = workload.think_s
+        entry["turns"].append(children[entry["name"]].turn(command))
 
     try:
-        for first in range(0, len(entries), STARTS_AT_ONCE):
-            for act in (launch, get_ready):
-                for entry in entries[first : first + STARTS_AT_ONCE]:
-                    attempt(entry, lambda act=act, entry=entry: act(entry))  # type: ignore[misc]
+        coming, starting = list(entries), []
+        while coming or starting:
+            while coming and len(starting) < STARTS_AT_ONCE:
+                attempt(launch, coming[0])
+                starting += [entry for entry in coming[:1] if entry["name"] in children]
+                del coming[0]
+            if not starting:
+                break
+            # Whoever is ready first is stopped first: some spin, and would hold up those that still start.
+            ready = select.select([children[entry["name"]] for entry in starting], [], [], START_S)[0]
+            for entry in [entry for entry in starting if children[entry["name"]] in ready] or starting[:1]:
+                attempt(get_ready, entry)
+                starting.remove(entry)
         for repeat in range(repeats):
             for shift in range(len(entries)):
                 entry = entries[(repeat + shift) % len(entries)]
-                attempt(entry, lambda entry=entry: play(entry))  # type: ignore[misc]
+                if entry["name"] in children:
+                    attempt(play, entry)
     finally:
         for child in children.values():
             child.ask_to_end()  # all at once: some take seconds
@@ -249,16 +260,19 @@ def _version() -> str:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM end this process as Ctrl-C does, so that it leaves no stopped processes behind."""
+    """Have SIGTERM end this process as Ctrl-C does, and either only once, so that it leaves no processes behind."""
 
     def end(*_: object) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # a second one would interrupt the clearing up
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main() -> None:
@@ -286,6 +300,9 @@ def main() -> None:
     if overload():
         print(overload())
     options.results.mkdir(parents=True, exist_ok=True)
+    for workload in chosen:  # first of all, so that no measurement waits for it
+        for name in workload.participants:
+            _found(LIBRARIES[Participant.of(name).library].venv)
     with _terminable(), open(ignored_folder() / "peers.log", "w") as log:
         for number, workload in enumerate(chosen, 1):
             path = options.results / f"{workload.name}.json"

@@ -202,6 +202,13 @@ def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp
         assert entry["versions"]["numpy"] == np.__version__
 
 
+def test_what_is_not_installed_is_said_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peers, "_found", lambda venv: (None, "no wheel"))
+    with open(tmp_path / "log", "w") as log:
+        (entry,) = peers.measure(SMALL, ["bare loop"], repeats=1, window_s=1, warm_up_s=0, log=log, say=[].append)
+    assert (entry["status"], entry["reason"], entry["turns"]) == ("not installed", "no wheel", [])
+
+
 def test_cpu_time_of_a_process_is_its_own() -> None:
     used = time.process_time()
     assert cpu_s(os.getpid()) == pytest.approx(used, abs=0.05)
