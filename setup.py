@@ -10,7 +10,7 @@ from glob import glob
 from setuptools import Extension, setup
 
 FOLDER = "pufferlib/_native"
-FLAGS = ["-O3", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
+FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
 
 
 def extensions() -> list[Extension]:

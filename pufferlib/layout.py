@@ -269,7 +269,7 @@ class Layout(_Base):
 
     def flatten(self, sample: Any) -> Any:
         """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
-        row: Array = np.zeros(self.shape, self.dtype)
+        row: Array = np.empty(self.shape, self.dtype)
         self.pack(sample, row)
         return row[()] if isinstance(self.space, spaces.Discrete) else row
 

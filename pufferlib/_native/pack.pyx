@@ -139,25 +139,28 @@ cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims
                         Py_ssize_t itemsize) noexcept nogil:
     """Copy elements in C order; return the end of what was written."""
     cdef Py_ssize_t i
+    cdef Py_ssize_t count = dims[0]
+    cdef Py_ssize_t stride = strides[0]
     if ndim > 1:
-        for i in range(dims[0]):
-            target = copy_strided(target, source + i * strides[0], dims + 1, strides + 1, ndim - 1, itemsize)
-    elif strides[0] == itemsize:
-        memcpy(target, source, dims[0] * itemsize)
-        target += dims[0] * itemsize
+        for i in range(count):
+            target = copy_strided(target, source + i * stride, dims + 1, strides + 1, ndim - 1, itemsize)
+        return target
+    # Of a size known beforehand, an element is one load and one store.
+    if stride == itemsize:
+        memcpy(target, source, count * itemsize)
     elif itemsize == 1:
-        for i in range(dims[0]):
-            target[i] = source[i * strides[0]]
-        target += dims[0]
+        for i in range(count):
+            target[i] = source[i * stride]
+    elif itemsize == 2:
+        for i in range(count):
+            memcpy(target + 2 * i, source + i * stride, 2)
     elif itemsize == 4:
-        for i in range(dims[0]):
-            memcpy(target + 4 * i, source + i * strides[0], 4)
-        target += 4 * dims[0]
+        for i in range(count):
+            memcpy(target + 4 * i, source + i * stride, 4)
     else:
-        for i in range(dims[0]):
-            memcpy(target, source + i * strides[0], itemsize)
-            target += itemsize
-    return target
+        for i in range(count):
+            memcpy(target + 8 * i, source + i * stride, 8)
+    return target + count * itemsize
 
 
 cdef int fill(Node *node, object sample, char *row) except -1:

@@ -1,0 +1,189 @@
+"""What packing a nested observation and unpacking a nested action cost, beside the same in other libraries.
+
+    python -m benchmarks.nested [--pufferlib07 PYTHON]
+
+The observation is the one of ``envs.py`` with 12 leaves. PYTHON is an interpreter that has PufferLib 0.7.3. Prints a
+table, and writes benchmarks/results/nested.json.
+
+All take turns, in another order in each repeat, and ratios are taken within a repeat: what else the machine does meets
+both sides of a ratio. PufferLib's turns are in a process of their own, the others in this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).parent / "results"
+WINDOW_S = 0.1  # of one turn
+CALLS = 200  # between two looks at the clock
+
+Turn = Callable[[], float]  # plays for a while and returns seconds for a call
+
+
+def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
+    """Return what calls a function again and again."""
+
+    def turn() -> float:
+        start, count = perf_counter(), 0
+        while perf_counter() - start < WINDOW_S:
+            for _ in range(CALLS):
+                call(*arguments)
+            count += CALLS
+        return (perf_counter() - start) / count
+
+    return turn
+
+
+def packers() -> dict[str, Turn]:
+    """Return who writes one observation into a row that is there already; Gymnasium's makes a new one."""
+    from gymnasium import spaces
+
+    from benchmarks.envs import observation_space
+    from pufferlib.layout import observation_layout
+
+    space = observation_space("nested")
+    layout, sample = observation_layout(space), space.sample()
+    row = np.zeros(layout.shape, layout.dtype)
+    turns = {
+        "ours": turn_of(layout.pack, sample, row),
+        "ours in Python": turn_of(layout.pack_into, sample, layout.views(row)),
+        "gymnasium spaces.flatten": turn_of(spaces.flatten, space, sample),
+    }
+    if layout.packer is None:
+        del turns["ours"]
+    return turns
+
+
+def unpackers() -> dict[str, Turn]:
+    """Return who makes of one flat action the nested one."""
+    from gymnasium import spaces
+
+    from pufferlib.layout import action_layout
+
+    space = spaces.Dict(
+        {
+            "aim": spaces.Box(-1, 1, (2,), np.float32),
+            "build": spaces.MultiDiscrete([8, 8, 4]),
+            "chat": spaces.MultiBinary(4),
+            "move": spaces.Tuple((spaces.Discrete(5), spaces.Box(0, 10, (), np.float32))),
+        }
+    )
+    layout, sample = action_layout(space), space.sample()
+    row = layout.flatten(sample)
+    in_python = copy.copy(layout)
+    in_python.unpacker = None
+    turns = {
+        "ours": turn_of(layout.unpack, row),
+        "ours in Python": turn_of(in_python.unpack, row),
+        "gymnasium spaces.unflatten": turn_of(spaces.unflatten, space, spaces.flatten(space, sample)),
+    }
+    if layout.unpacker is None:
+        del turns["ours"]
+    return turns
+
+
+@contextlib.contextmanager
+def elsewhere(python: str) -> Iterator[Turn]:
+    """Give the turns of PufferLib 0.7.3, which another interpreter has."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would find ours
+    with subprocess.Popen([python, __file__, "--as-pufferlib07"], env=environment, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+        commands, answers = process.stdin, process.stdout
+
+        def turn() -> float:
+            commands.write("\n")
+            return float(answers.readline())
+
+        yield turn
+        commands.close()
+
+
+def answer_as_pufferlib07() -> None:
+    """Take a turn for each line that comes in: its compiled ``flatten``, stored as its environments do."""
+    from envs import observation_space
+
+    import pufferlib.emulation
+
+    sample = observation_space("nested").sample()
+    flatten, concatenate = pufferlib.emulation.flatten, pufferlib.emulation.concatenate
+    row = np.zeros_like(concatenate(flatten(sample)))
+
+    def store() -> None:
+        row[:] = concatenate(flatten(sample))
+
+    turn = turn_of(store)
+    turn()
+    for _ in sys.stdin:
+        print(turn(), flush=True)
+
+
+def measure(turns: dict[str, Turn], repeats: int) -> dict[str, list[float]]:
+    """Return the nanoseconds of each participant, repeat by repeat, after a turn that does not count."""
+    for turn in turns.values():
+        turn()
+    measured: dict[str, list[float]] = {name: [] for name in turns}
+    names = list(turns)
+    for repeat in range(repeats):
+        first = repeat % len(names)
+        for name in names[first:] + names[:first]:
+            measured[name].append(turns[name]() * 1e9)
+    return measured
+
+
+def table(title: str, measured: dict[str, list[float]]) -> str:
+    """Return the medians, and how many times as long as the first each took, as Markdown."""
+    best, *_ = measured
+    lines = [f"| {title} | ns, median (least – most) | times {best}, median (least – most) |", "| --- | --- | --- |"]
+    for name, its in measured.items():
+        ratios = [other / own for other, own in zip(its, measured[best], strict=True)]
+        lines.append(
+            f"| {name} | {median(its):,.0f} ({min(its):,.0f} – {max(its):,.0f}) "
+            f"| {median(ratios):.1f} ({min(ratios):.1f} – {max(ratios):.1f}) |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pufferlib07", metavar="PYTHON", help="an interpreter that has PufferLib 0.7.3")
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--results", type=Path, default=FOLDER, metavar="FOLDER")
+    parser.add_argument("--as-pufferlib07", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.as_pufferlib07:
+        return answer_as_pufferlib07()
+
+    from pufferlib import _native
+    from pufferlib.bench import machine
+
+    packing, unpacking = packers(), unpackers()
+    with contextlib.ExitStack() as stack:
+        if options.pufferlib07:
+            packing["PufferLib 0.7.3 flatten and store"] = stack.enter_context(elsewhere(options.pufferlib07))
+        measured = {
+            "pack an observation of 12 leaves": measure(packing, options.repeats),
+            "unpack an action of 5 leaves": measure(unpacking, options.repeats),
+        }
+    path = "compiled" if _native.available else f"portable: {_native.reason}"
+    options.results.mkdir(parents=True, exist_ok=True)
+    facts = {"machine": machine(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
+    (options.results / "nested.json").write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, its) for title, its in measured.items()))
+
+
+if __name__ == "__main__":
+    main()
