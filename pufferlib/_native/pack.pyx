@@ -1,9 +1,9 @@
 """Nested samples to the bytes of a row, and rows of actions to nested actions: the compiled twins of two writers.
 
 ``Packer`` does what ``compile_writer`` of pufferlib/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
-pufferlib/unpack.py does: the same bytes, a tenth of the time. Both take the plain case only, without ever calling into
-a sample's own code. Whatever is out of the ordinary (another dtype, a subclass, a key too many) they leave to the
-Python twin, which takes it or says what is wrong with it.
+pufferlib/unpack.py does: the same bytes, a tenth of the time. Both take the plain case only, and trust nothing that a
+sample says of itself: exact types, read in memory. Whatever is out of the ordinary (another dtype, a subclass, a key too
+many) they leave to the Python twin, which takes it or says what is wrong with it.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.math cimport isnan, rintf
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset
 
 import collections
