@@ -2,8 +2,8 @@
 
 ``Packer`` does what ``compile_writer`` of pufferlib/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
 pufferlib/unpack.py does: the same bytes, a tenth of the time. Both take the plain case only, and trust nothing that a
-sample says of itself: exact types, read in memory. Whatever is out of the ordinary (another dtype, a subclass, a key too
-many) they leave to the Python twin, which takes it or says what is wrong with it.
+sample says of itself: exact types, read in memory. Whatever is out of the ordinary (another dtype, a subclass, a key
+too many) they leave to the Python twin, which takes it or says what is wrong with it.
 """
 
 cimport cython
