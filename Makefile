@@ -5,7 +5,7 @@ export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
-	layout_actions layout_fit layout_kinds native odd_envs population squared vectorization wrong_calls))
+	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population squared vectorization wrong_calls))
 
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
@@ -44,7 +44,7 @@ portable: dev  ## Run the tests of the core without the compiled path
 	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(ARGS)
 
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

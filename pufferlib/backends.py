@@ -55,7 +55,8 @@ def make(
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
     debug: fill batches that have expired with NaN, or absurd numbers.
-    backend_kwargs: what one backend alone knows: ``worker_threads``, ``spin``.
+    backend_kwargs: what one backend alone knows: ``worker_threads``, ``spin``; and ``telemetry``, False to note nothing
+        for ``stats``.
 
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
     cannot be flattened, WorkerError if an environment cannot be made.

@@ -110,7 +110,7 @@ def test_the_fast_writer_writes_what_the_careful_one_does(drawn: Any) -> None:
     space, [x] = drawn
     layout = observation_layout(space, **BOUNDS)
     fast, careful = dirty_rows(layout)
-    layout.pack(x, fast)
+    layout.pack_into(x, layout.views(fast))
     Writer(layout._tree, set())(x, layout.views(careful))
     assert fast.tobytes() == careful.tobytes()
 
@@ -126,7 +126,7 @@ def test_what_fits_never_needs_the_careful_writer(drawn: Any) -> None:
         raise AssertionError("slow")
 
     layout.pack_into.__globals__["careful"] = never
-    layout.pack(x, dirty_rows(layout)[1])
+    layout.pack_into(x, layout.views(dirty_rows(layout)[1]))
 
 
 @given(samples(any_spaces(), count=3, odd=True), st.sampled_from(["row", "batch", "rollout", "every other"]))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import shutil
+import sys
 from typing import Any
 
 import gymnasium
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 
 import pufferlib
+from pufferlib import _native
 
 BACKENDS = ("serial", "multiprocessing", "pool")
 
@@ -112,3 +116,24 @@ def test_a_batch_is_valid_until_the_second_recv_after_it(backend: str) -> None:
             if len(old) > 2:
                 assert np.isnan(old[-3][0]).all(), "debug=True must poison what has expired"
             vec.send(np.zeros(4, np.int64))
+
+
+def test_the_compiled_path_is_in_use_wherever_it_can_be_built() -> None:
+    can_build = sys.platform.startswith("linux") and shutil.which("cc") and os.environ.get("PUFFERLIB_NATIVE") != "0"
+    assert _native.available or not can_build, _native.reason
+
+
+if _native.available:
+
+    def test_a_row_that_is_written_but_not_counted_yet_has_not_arrived() -> None:
+        with pufferlib.make(HashEnv, num_envs=2, seed=1) as vec:
+            vec.reset()
+            stand, flight = vec._crew._worker.stand, vec._flight
+            for _ in range(8):  # more than there are blocks: a count once wrong would stay so
+                for env_id, slot in enumerate(flight.depart([0, 1])):
+                    stand.commit(env_id, slot, False, False)
+                assert flight.lane.landed() == [0, 1] and flight.num_ready == 2
+                assert not flight.batch_is_ready() and not flight.is_settled()
+                stand.flush()
+                assert flight.batch_is_ready() and flight.is_settled()
+                assert vec.recv().env_ids.tolist() == [0, 1]

@@ -117,7 +117,7 @@ CASES = [
          "check='never' is not 'first' or 'always'"),
     Case("make(env, seed=-1)", make(seed=-1), pufferlib.PlanError, "seed=-1 is negative; use None or 0 and more"),
     Case('make(env, backend_kwargs={"address": "auto"})', make(backend_kwargs={"address": "auto"}),
-         pufferlib.PlanError, "backend_kwargs has address, but backend 'serial' knows nothing"),
+         pufferlib.PlanError, "backend_kwargs has address, but backend 'serial' knows telemetry"),
     Case("make([env, env], num_envs=3)", make([LongEnv, LongEnv], num_envs=3), pufferlib.PlanError,
          "num_envs=3, but env lists 2 creators; leave num_envs out"),
     Case("make(env, num_envs=3, env_kwargs=[{}, {}])", make(num_envs=3, env_kwargs=[{}, {}]), pufferlib.PlanError,

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import envs
+import numpy as np
 from player import Player, Task
 
 import pufferlib
@@ -48,10 +49,11 @@ def _pack(task: Task) -> Player:
     space = task.env_creator().observation_space
     layout = Layout(space)
     sample = space.sample()
+    row = np.zeros(layout.shape, layout.dtype)
 
     def recv() -> int:
         for _ in range(100):
-            layout.flatten(sample)
+            layout.pack(sample, row)
         return 100
 
     return Player(recv, lambda: None, lambda: None)

@@ -63,8 +63,10 @@ cdef extern from "ring.h" nogil:
     bint puf_is_full(puf_ring *, uint64_t)
     bint puf_is_done(puf_ring *, uint64_t)
     bint puf_is_stuck(puf_ring *, uint64_t, uint64_t)
-    bint puf_recount(puf_ring *, uint64_t)
+    bint puf_is_done_block(puf_ring *, uint64_t)
     uint64_t puf_total(puf_ring *)
+    uint64_t puf_counted(puf_ring *, uint64_t)
+    bint puf_is_asleep(puf_ring *, uint32_t)
     bint puf_await_block(puf_ring *, uint64_t, uint32_t, int, int64_t)
     void puf_await_row(puf_ring *, uint64_t, uint32_t, int64_t)
     int64_t puf_now_ns()
@@ -362,7 +364,7 @@ cdef class Stand:
     cdef list steppers  # None for environments that are always stepped in Python
     cdef uint64_t block, uncounted
     cdef readonly uint64_t played  # of what was requested last, how many environments are done
-    cdef bint claims
+    cdef bint claims, telemetry
     cdef double[:, :, ::1] times
     cdef uint64_t[:, ::1] histogram
     cdef double[:, ::1] worker_times
@@ -374,7 +376,7 @@ cdef class Stand:
         self.first, self.num_envs = share[0], len(share)
         self.steppers = [None] * len(share)
         self.block = self.uncounted = 0
-        self.claims = claims
+        self.claims, self.telemetry = claims, slab.shape.telemetry
         self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
         self.since_ns = puf_now_ns()
 
@@ -459,7 +461,7 @@ cdef class Stand:
                 self.play(<uint32_t>word, word >> 32)
 
     cdef void clock(self, int kind) noexcept:
-        """Note the seconds since the last call as busy (0) or waited (1)."""
+        """Note the seconds since the last call as busy (0) or waited (1). Waits are clocked for their own sake too."""
         cdef int64_t now_ns = puf_now_ns()
         self.worker_times[self.index, kind] += 1e-9 * (now_ns - self.since_ns)
         self.since_ns = now_ns
@@ -508,11 +510,11 @@ cdef class Stand:
         if not stepper.ready:
             stepper.resume(self.worker.advance(env_id, slot))
             return 0
-        timed = stepper.left_out == 0
+        timed = self.telemetry and stepper.left_out == 0
         if timed:
             self.reset_ns = 0
             start_ns = puf_now_ns()
-        else:
+        elif self.telemetry:
             stepper.left_out -= 1
         try:
             if stepper.native:
@@ -680,6 +682,7 @@ cdef class Lane:
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape
     cdef bint disabled  # autoreset_mode is: who is over may not act
+    cdef bint telemetry
     cdef int64_t *env_ids  # of each slot
     cdef object slab
     cdef double[::1] parent_times
@@ -702,6 +705,7 @@ cdef class Lane:
         self.mail = self.notes = 0
         self.clear = True
         self.parent_times = parent_times
+        self.telemetry = slab.shape.telemetry
         self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
         array = slab.actions[0]
         self.action_dtype = None
@@ -722,10 +726,12 @@ cdef class Lane:
 
     def send(self, actions):
         """Send actions for the last batch if that is plain; return whether it was."""
-        cdef int64_t start_ns = puf_now_ns()
+        cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
         if not self.send_plain(actions, start_ns):
             return False
+        if not self.telemetry:
+            return True
         seconds = 1e-9 * (puf_now_ns() - start_ns)
         self.parent_times[SEND] += seconds
         if self.parent_times[RETURNED]:
@@ -796,7 +802,7 @@ cdef class Lane:
         cdef int64_t start_ns
         if not self.clear or self.coming < ring.block_size:
             return None
-        start_ns = puf_now_ns()
+        start_ns = puf_now_ns() if self.telemetry else 0
         if not puf_is_full(ring, self.head):
             self.await_block(timeout_s)
             found = puf_is_full(ring, self.head)
@@ -806,7 +812,8 @@ cdef class Lane:
             found = self.collect()
         if found:
             self.land()
-        self.note(start_ns, found)
+        if self.telemetry:
+            self.note(start_ns, found)
         return self.batch if found else None
 
     # ---------------------------------------------------------------------------------------- the careful way
@@ -878,9 +885,11 @@ cdef class Lane:
             puf_await_row(&self.ring.c, self.total, self.mail, timeout_ns)
         PyErr_CheckSignals()
 
-    def is_full(self):
-        """Return whether the next batch has landed, told by the words if not by the count."""
-        return puf_is_full(&self.ring.c, self.head) or puf_recount(&self.ring.c, self.head)
+    def is_full(self, bint by_words):
+        """Return whether the next block is full, told by its words (which are the truth) or by its count."""
+        if by_words:
+            return puf_is_done_block(&self.ring.c, self.head)
+        return puf_is_full(&self.ring.c, self.head)
 
     def land(self):
         """Take the next block, which must be full: its environments wait now, and ``batch`` is its batch."""
@@ -951,6 +960,14 @@ cdef class Lane:
     def forget(self):
         """Forget the last batch: there is none to act on any more."""
         self.num_last = 0
+
+    def counted(self):
+        """Return how many environments' rows lie there, counted, and were not received."""
+        return puf_counted(&self.ring.c, self.head)
+
+    def is_asleep(self, uint32_t worker):
+        """Return whether a worker sleeps, and so has nothing left to count."""
+        return bool(puf_is_asleep(&self.ring.c, worker))
 
     def landed(self):
         """Return the environments whose rows lie there and were not received."""

@@ -142,7 +142,8 @@ static inline uint64_t puf_claimed(uint64_t lap, uint64_t env) { return (env + 1
 static inline int puf_is_claimed(uint64_t word) { return word & 1; }
 static inline uint64_t puf_claimant(uint64_t word) { return (word >> PUF_LAP_BITS) - 1; }
 
-/* Forget all rows from block number `head` (counted without end) on. Only while no worker is at work. */
+/* Forget all rows from block number `head` (counted without end) on. Only while no worker is at work, nor has rows that
+ * are written but not counted yet. */
 static inline void puf_rewind(puf_ring *ring, uint64_t head)
 {
     uint64_t first = head * ring->block_size;
@@ -400,13 +401,14 @@ static inline int puf_is_stuck(puf_ring *ring, uint64_t ticket, uint64_t env)
     return atomic_load(&ring->words[ticket % ring->num_slots]) == puf_claimed(ticket / ring->num_slots, env);
 }
 
-/* Count a block by its words, which are the truth: who was killed between word and count left it short. */
-static inline int puf_recount(puf_ring *ring, uint64_t head)
+/* The same, told by the words, which are the truth: who was killed between word and count left the count short. The
+ * count must not be mended here, for others may have rows that they will yet count: after a death one goes by the words
+ * until the next rewind. */
+static inline int puf_is_done_block(puf_ring *ring, uint64_t head)
 {
     uint64_t first = head * ring->block_size;
     for (uint64_t i = 0; i < ring->block_size; i++)
         if (!puf_is_done(ring, first + i)) return 0;
-    atomic_store(&ring->blocks[head % ring->num_blocks].count, puf_full(ring, head));
     return 1;
 }
 
@@ -416,6 +418,22 @@ static inline uint64_t puf_total(puf_ring *ring)
     uint64_t total = 0;
     for (uint64_t block = 0; block < ring->num_blocks; block++) total += atomic_load(&ring->blocks[block].count);
     return total;
+}
+
+/* How many rows' environments are counted in the blocks from number `head` on, none of which has been received. */
+static inline uint64_t puf_counted(puf_ring *ring, uint64_t head)
+{
+    uint64_t counted = 0;
+    for (uint64_t block = head; block < head + ring->num_blocks; block++)
+        counted += atomic_load(&ring->blocks[block % ring->num_blocks].count) -
+                   block / ring->num_blocks * ring->block_size;
+    return counted;
+}
+
+/* Whether a worker sleeps, and so has nothing left to count. For the parent, while it has posted nothing. */
+static inline int puf_is_asleep(puf_ring *ring, uint32_t worker)
+{
+    return atomic_load(&ring->boxes[worker].door.asleep) != PUF_AWAKE;
 }
 
 /* Wait until block number `head` is full or there is new mail. Return whether either is so.

@@ -34,6 +34,7 @@ class Express(States):
         shares: Sequence[range],
         collect: Callable[[], bool],
         gather: Gather,
+        dead: set[int],
         *,
         first_finished: bool,
         disabled: bool,
@@ -44,11 +45,12 @@ class Express(States):
     ) -> None:
         shape = slab.shape
         self._num_envs, self._block_size = shape.num_envs, shape.block_size
-        self._slab, self._batches, self._ring = slab, batches, ring
+        self._slab, self._batches, self._ring, self._dead = slab, batches, ring, dead
         self.states = bytearray(shape.num_envs)
         self.overs = bytearray(shape.num_envs)
         self._lost: set[int] = set()  # of those that have landed, whose worker has died since
         self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
+        self._wounded = False  # whether a worker has died since the last rewind, which leaves counts short
         self._torn_rows = False
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
@@ -95,10 +97,12 @@ class Express(States):
         """How many of them have finished."""
         return len(self.lane.landed())
 
-    @property
-    def num_flying(self) -> int:
-        """How many of them have not."""
-        return self.num_coming - self.num_ready
+    def is_settled(self) -> bool:
+        """Whether all that was sent has been done, and no worker has rows that it has written but not counted yet."""
+        if not self._wounded:
+            return self.num_coming == int(self.lane.counted())
+        live = set(range(self._slab.shape.num_workers)) - self._dead
+        return self.num_coming == self.num_ready and all(self.lane.is_asleep(worker) for worker in live)
 
     def of_state(self, *states: int) -> list[int]:
         self._refresh()
@@ -130,6 +134,9 @@ class Express(States):
     def fail(self, env_id: int, *, died: bool = False) -> None:
         """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
         self._refresh()
+        if died:
+            self._wounded = True
+            self.lane.clear = False
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
             self._lost.add(env_id)
@@ -155,7 +162,10 @@ class Express(States):
 
     def await_block(self, timeout_s: float) -> None:
         """Wait a little for the next block to be full or for urgent news."""
-        self.lane.await_block(timeout_s)
+        if self._wounded:
+            self.lane.await_row(timeout_s)
+        else:
+            self.lane.await_block(timeout_s)
 
     def await_row(self, timeout_s: float) -> None:
         """Wait a little for any row or for urgent news."""
@@ -183,7 +193,7 @@ class Express(States):
 
     def batch_is_ready(self) -> bool:
         """Whether the environments of the next batch have all arrived."""
-        full: bool = self.lane.is_full()
+        full: bool = self.lane.is_full(self._wounded)
         return full
 
     def land(self, gather: Gather) -> Batch:
@@ -194,17 +204,17 @@ class Express(States):
             for env_id in lost:
                 self.states[env_id] = FAILED
             self._lost -= lost
-            self.lane.clear = self._batches.plain and not self._lost
+            self.lane.clear = self._batches.plain and not (self._lost or self._wounded)
         if not self._batches.plain:
             self.lane.batch = Batch.of(self._batches.lend(block, self._batches.blocks[block]), self.lane.batch.infos)
         batch: Batch = self.lane.batch
         return batch
 
     def drop(self) -> None:
-        """Forget the rows that have arrived; their environments are about to be reset."""
+        """Forget the rows that have arrived; their environments are about to be reset. Only when all is settled."""
         self._lost.clear()
         self._reserved.clear()
-        self._torn_rows = False
+        self._torn_rows = self._wounded = False
         self._ring.rewind(self.lane.head)
         self.lane.skip(self.lane.head)
         self.lane.clear = self._batches.plain

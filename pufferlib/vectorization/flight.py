@@ -70,6 +70,10 @@ class Flight(States):
         """How many environments were sent something and have not been received."""
         return self.num_flying + self.num_ready
 
+    def is_settled(self) -> bool:
+        """Whether all that was sent has been done."""
+        return self.num_flying == 0
+
     def coming_slots(self, env_ids: Iterable[int]) -> list[int]:
         """Return the slots that the next rows of these environments go to."""
         return [self._laps[env_id] * self._num_envs + env_id for env_id in env_ids]

@@ -49,6 +49,7 @@ class SlabShape:
     block_size: int  # slots in a block
     num_workers: int
     ring_nbytes: int = 0  # of the compiled path's shared words
+    telemetry: bool = True  # whether times are noted
 
     @property
     def num_slots(self) -> int:

@@ -67,7 +67,7 @@ class VecEnv:
 
     backend: ClassVar[str]
     first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
-    backend_arguments: ClassVar[tuple[str, ...]] = ()  # keys of backend_kwargs that this backend knows
+    backend_arguments: ClassVar[tuple[str, ...]] = ()  # what backend_kwargs may hold, beside telemetry
 
     num_envs: int
     agents_per_env: int
@@ -107,9 +107,11 @@ class VecEnv:
             raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
         if check not in ("first", "always"):
             raise PlanError(f"check={check!r} is not 'first' or 'always'")
-        foreign = sorted(set(backend_kwargs or {}) - set(self.backend_arguments))
+        own_kwargs = dict(backend_kwargs or {})
+        telemetry = bool(own_kwargs.pop("telemetry", True))
+        foreign = sorted(set(own_kwargs) - set(self.backend_arguments))
         if foreign:
-            known = ", ".join(self.backend_arguments) or "nothing"
+            known = ", ".join((*self.backend_arguments, "telemetry"))
             raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {self.backend!r} knows {known}")
         self._seeds = Seeds(checked_seed(seed), plan.num_envs)
         self._tensors = Tensors(device, copy=copy) if as_torch or device is not None else None
@@ -129,7 +131,7 @@ class VecEnv:
             ),
             context=context,
             entropy=self._seeds.entropy,
-            **(backend_kwargs or {}),
+            **own_kwargs,
         )
         face = crew.start()
         space = face.action_space
@@ -143,6 +145,7 @@ class VecEnv:
             num_blocks=LAPS,
             block_size=plan.num_envs,
             num_workers=len(crew.shares),
+            telemetry=telemetry,
         )
         if _native.available:
             shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
@@ -191,6 +194,7 @@ class VecEnv:
                 crew.shares,
                 self._collect_infos,
                 self._gather_infos,
+                crew.dead,
                 first_finished=self.first_finished,
                 disabled=autoreset_mode == "disabled",
                 spin=crew.spin,
@@ -421,6 +425,8 @@ class VecEnv:
         print it. It is noted all the time, for about a hundredth of it.
         """
         self._open_crew()
+        if not self._slab.shape.telemetry:
+            raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
         stats = Stats.of(
             self._recording.take(),
             backend=self.backend,
@@ -553,7 +559,7 @@ class VecEnv:
 
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
-        while self._flight.num_flying or self._flight.has_news() or not self._collect_infos():
+        while not self._flight.is_settled() or self._flight.has_news() or not self._collect_infos():
             self._pump(None)
         self._flight.drop()
         self._infos.clear()

@@ -69,6 +69,7 @@ class Worker:
     def attach(self, slab: Slab, ring: Any = None) -> None:
         """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
         self._actions = {env_id: slab.action(env_id) for env_id in self.envs}
+        self._telemetry = slab.shape.telemetry
         self._stopwatch = Stopwatch(slab.times, slab.histogram)
         self._worker_times = slab.worker_times[self.task.worker]
         self._clocked_s = perf_counter()
@@ -106,7 +107,7 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "reset", error)
             return self._is_plain(env_id)
-        timed = stopwatch.due(env_id)
+        timed = self._telemetry and stopwatch.due(env_id)
         start_s = perf_counter() if timed else 0.0
         try:
             over = env.step(self._actions[env_id])
