@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import warnings
 import weakref
@@ -14,7 +15,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from hypothesis import given
 from hypothesis import strategies as st
+from mock_envs import HashEnv
 
+import pufferlib
 from pufferlib.errors import ActionError, PlanError, SpaceError
 from pufferlib.vectorization.tensors import KEPT, Tensors, as_numpy
 
@@ -198,7 +201,8 @@ class FakeCuda:
         return not self.refuses
 
     def unregister(self, address: int) -> None:
-        assert self.done == len(self.queue), "memory unlocked while it is being copied"
+        copies = [target for _, target in self.queue[self.done :] if isinstance(target, torch.Tensor)]
+        assert not copies, "memory unlocked while it is being copied"
         self.registered.remove(address)
 
     def pinned(self, like: Any) -> Any:
@@ -387,6 +391,69 @@ def test_closing_waits_for_copies_and_unlocks_memory() -> None:
     assert (cuda.registered, tensors.leases()) == (set(), [])
     assert torch.equal(targets[0], torch.zeros(4, 3)) and more[0].tolist() == unpinned[0].tolist()
     tensors.close()
+
+
+PLANS = [
+    dict(backend="serial"),
+    dict(backend="multiprocessing", num_workers=2),
+    dict(backend="multiprocessing", num_workers=2, batch_size=3),
+    dict(backend="pool", num_workers=1, batch_size=3),  # one worker: its environments finish in the order of sending
+]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "arguments", [dict(as_torch=True), dict(device="cpu", copy=True), dict(as_torch=True, debug=True)]
+)
+def test_a_vec_env_gives_tensors_of_the_same_batches(plan: dict[str, Any], arguments: dict[str, Any]) -> None:
+    plain, tensors = played(plan, {}), played(plan, arguments)
+    assert [[part.tolist() for part in batch] for batch in plain] == [[part.tolist() for part in b] for b in tensors]
+    assert all(isinstance(part, torch.Tensor) for batch in tensors for part in batch)
+    shared = arguments == dict(as_torch=True)
+    with pufferlib.make(HashEnv, num_envs=4, seed=1, **arguments) as vec:
+        vec.reset()
+        assert np.shares_memory(vec.batch.observations.numpy(), vec._slab.observations) is (
+            shared or "debug" in arguments
+        )
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_vec_env_lets_no_worker_write_what_a_device_still_copies(
+    plan: dict[str, Any], refuses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device copies as late as it may, and the learner's kernels come behind the copies."""
+    cuda, seen = FakeCuda(refuses), []
+
+    def make_tensors(device: Any, *, copy: bool) -> Tensors:
+        assert device == "cuda"
+        return on_fake(cuda, copy=copy)
+
+    monkeypatch.setattr("pufferlib.vectorization.vecenv.Tensors", make_tensors)
+
+    class Kernel:
+        def copy_(self, targets: Any) -> None:
+            seen.append([target.clone().tolist() for target in targets])
+
+    played(plan, dict(device="cuda"), lambda batch: cuda.queue.append((batch, Kernel())))
+    cuda.run(len(cuda.queue))
+    assert seen == [[part.tolist() for part in batch] for batch in played(plan, {})]
+    assert not cuda.registered
+
+
+def played(plan: dict[str, Any], arguments: dict[str, Any], see: Any = None) -> list[list[Any]]:
+    """Play fixed actions; return the arrays or tensors of each batch, copied, or show them to ``see``."""
+    batches = []
+    with pufferlib.make(functools.partial(HashEnv, mean_length=5), num_envs=4, seed=1, **plan, **arguments) as vec:
+        vec.async_reset()
+        for turn in range(40):
+            parts = [part for part in vec.recv() if not isinstance(part, list)]
+            if see is None:
+                batches.append([part.copy() if isinstance(part, np.ndarray) else part.clone() for part in parts])
+            else:
+                see(parts)
+            vec.send(torch.full((vec.agents_per_batch,), turn % 3))
+    return batches
 
 
 def test_only_cuda_pins() -> None:

@@ -62,9 +62,11 @@ class Batches:
         ]
         self._copy, self._debug, self._tensors = copy, debug, tensors
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
-        self.blocks: list[Arrays] = [
-            tuple(_frozen_ids(column[block] for column in columns)) for block in range(shape.num_blocks)
-        ]
+        self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
+        if shape.block_size == shape.num_envs:  # the same environments each time; who copies may count on that
+            for arrays in self.blocks:
+                for index in IDS:
+                    arrays[index].flags.writeable = False
         # The plain case: what is handed over of a block is the same each time, and nothing has to be done for it.
         self.plain = not (copy or debug) and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
@@ -123,11 +125,3 @@ def _poison(arrays: Arrays) -> None:
             array[...] = np.nan
         else:
             array[...] = np.frombuffer(b"\xcb" * array.itemsize, array.dtype)[0]
-
-
-def _frozen_ids(columns: Any) -> Any:
-    """Yield the columns of a block; ids are not the learner's to write."""
-    for index, column in enumerate(columns):
-        if index in IDS:
-            column.flags.writeable = False
-        yield column
