@@ -95,6 +95,7 @@ cdef enum:
     NUM_BUCKETS = 128
     MOST_LEFT_OUT = 1000
     HUNDRED_COSTS_NS = 6000
+    SLOW_NS = 20000
 
 # Yielding pays while waits are short: waking who sleeps on another core takes 30 to 40 us on a virtual machine. Where
 # they are long, it only takes the core from somebody who works (envs of 0.1 ms: 6 % of the throughput).
@@ -365,6 +366,7 @@ cdef class Stand:
     cdef uint64_t block, uncounted
     cdef readonly uint64_t played  # of what was requested last, how many environments are done
     cdef bint claims, telemetry
+    cdef bint is_slow  # the last step took so long that reading the clock is nothing beside it
     cdef double[:, :, ::1] times
     cdef uint64_t[:, ::1] histogram
     cdef double[:, ::1] worker_times
@@ -438,6 +440,7 @@ cdef class Stand:
         cdef uint64_t word
         cdef bint found
         cdef int yields
+        cdef uint32_t words = 0
         cdef int64_t wait_ns
         while True:
             if not puf_take(&self.ring.c, self.index, &word):
@@ -459,6 +462,9 @@ cdef class Stand:
                 self.play_share(word >> 32)
             else:
                 self.play(<uint32_t>word, word >> 32)
+                words += 1
+                if self.is_slow or words % 16 == 0:  # who always has work never waits, and would never be clocked
+                    self.clock(0)
 
     cdef void clock(self, int kind) noexcept:
         """Note the seconds since the last call as busy (0) or waited (1). Waits are clocked for their own sake too."""
@@ -504,8 +510,10 @@ cdef class Stand:
         if slot != PUF_CLAIM:
             self.turn_to(slot)
         if found is None:
+            self.is_slow = True
             self.worker.advance(env_id, slot)
             return 0
+        self.is_slow = False
         stepper = <Stepper>found
         if not stepper.ready:
             stepper.resume(self.worker.advance(env_id, slot))
@@ -636,6 +644,7 @@ cdef class Stand:
         octave = 63 - leading_zeros(<uint64_t>ns)
         bucket = 4 * octave + <int>((<uint64_t>ns << 2 >> octave) & 3)
         self.histogram[env_id, min(bucket, NUM_BUCKETS - 1)] += stepper.weight
+        self.is_slow = ns >= SLOW_NS
         if ns >= HUNDRED_COSTS_NS:
             stepper.weight = 1
             return 0

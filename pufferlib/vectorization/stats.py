@@ -147,6 +147,7 @@ class Stats:
         num_batches = int(parent[NUM_RECV])
         worked = float(times[:, :, SUM].sum())
         busy_s, waited_s = recorded.worker_times[:, BUSY], recorded.worker_times[:, WAITED]
+        waited_s = np.minimum(waited_s, np.maximum(seconds - busy_s, 0))  # a wait may have begun before the period
         thought_s = float(parent[THOUGHT])
         if backend == "serial":
             busy_s, waited_s = np.array([worked]), np.array([seconds - worked])
