@@ -45,6 +45,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Elsewhere 64-bit atomics may be locks that other processes do not see, and a futex's timespec another than libc's. */
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && sizeof(long) == 8, "a 64-bit platform is needed; others run plain Python");
+
 #define PUF_LINE 64 /* words that different processes write lie on lines of their own */
 #define PUF_LAP_BITS 44
 #define PUF_CLAIM 0xFFFFFFFFu   /* in place of a slot: claim one */
@@ -139,8 +142,6 @@ static inline size_t puf_ring_lay(puf_ring *ring, char *base, uint64_t num_block
 
 static inline uint64_t puf_free(uint64_t lap) { return lap << 1; }
 static inline uint64_t puf_claimed(uint64_t lap, uint64_t env) { return (env + 1) << PUF_LAP_BITS | lap << 1 | 1; }
-static inline int puf_is_claimed(uint64_t word) { return word & 1; }
-static inline uint64_t puf_claimant(uint64_t word) { return (word >> PUF_LAP_BITS) - 1; }
 
 /* Forget all rows from block number `head` (counted without end) on. Only while no worker is at work, nor has rows that
  * are written but not counted yet. */
