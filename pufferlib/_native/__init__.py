@@ -1,8 +1,9 @@
 """The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
 
-``pack`` has the rows of nested spaces, ``lanes`` what lies between ``send`` and ``recv``: shared slots, mailboxes,
-waiting, and the workers' inner loop. Where they were not built, or the platform lacks futexes, everything runs without
-them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on them.
+``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``lane`` is the parent's end, ``stand``
+the workers', and ``ring`` the shared words between them. Where they were not built, or the platform lacks futexes,
+everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on
+them.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["available", "lanes", "pack", "reason"]
+__all__ = ["available", "lane", "pack", "reason", "ring", "stand"]
 
-MODULES = ("pack", "lanes")
+MODULES = ("pack", "ring", "stand", "lane")
 
 available = False  # all of it, or none: half a compiled path is a third path to test
 reason = ""  # in words, why it is not available
 pack: Any = None
-lanes: Any = None
+ring: Any = None
+stand: Any = None
+lane: Any = None
 
 
 def _load() -> str:
     """Import the compiled modules; return why they are not used, "" if they are."""
-    global pack, lanes
+    global pack, ring, stand, lane
     wish = os.environ.get("PUFFERLIB_NATIVE", "")
     if wish == "0":
         return "PUFFERLIB_NATIVE=0 leaves it out"
@@ -35,7 +38,7 @@ def _load() -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # one of them was built anew, the other was not
-                pack, lanes = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
+                pack, ring, stand, lane = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
             why = f"it was not built, or for another Python ({error}); pip install again, with a C compiler at hand"

@@ -57,7 +57,7 @@ class Express(States):
         if synchronous:
             slab.name_rows()
         ring.rewind(0)
-        self.lane = _native.lanes.Lane(
+        self.lane = _native.lane.Lane(
             ring,
             self._mode,
             self.states,

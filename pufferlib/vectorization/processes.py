@@ -241,7 +241,7 @@ class ProcessCrew(Crew):
 
     def _summon(self, worker: int) -> None:
         """On the compiled path: have a worker read its socket."""
-        self._request(worker, [_native.lanes.CONTROL], [0])
+        self._request(worker, [_native.ring.CONTROL], [0])
 
     def seal(self, request: Reset | Call) -> bytes:
         try:

@@ -188,13 +188,13 @@ def ring_nbytes(shape: SlabShape) -> int:
     """Return the size of the compiled path's shared words, 0 where it is not in use."""
     if not _native.available:
         return 0
-    nbytes: int = _native.lanes.Ring.nbytes(*_ring_counts(shape))
+    nbytes: int = _native.ring.Ring.nbytes(*_ring_counts(shape))
     return nbytes
 
 
 def ring_of(slab: Slab) -> Any:
     """Return the shared words of a slab as this process sees them; None on the portable path."""
-    return _native.lanes.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
+    return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
 
 
 def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:

@@ -256,19 +256,19 @@ class Worker:
 
 def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
     """Return the compiled loop for a worker's environments, those that can be stepped fast given to it."""
-    from pufferlib._native import lanes
+    from pufferlib._native import stand
 
     share, first_finished = worker.task.env_ids, worker.task.first_finished
     scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
-    stand = lanes.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
+    found = stand.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
     for env_id, env in worker.envs.items():
         fast = env.fast
         if fast is None:
             continue
         actions = slab.action(env_id)
         actions = actions if isinstance(actions, tuple) else (actions,)
-        stand.adopt(env_id, lanes.Stepper(env, *fast[:2], actions, *fast[2:]))
-    return stand
+        found.adopt(env_id, stand.Stepper(env, *fast[:2], actions, *fast[2:]))
+    return found
 
 
 def _with_finals(

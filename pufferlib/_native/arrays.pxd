@@ -1,0 +1,11 @@
+"""arrays.h for Cython: NumPy arrays without NumPy's headers."""
+
+from cpython.object cimport PyObject
+
+cdef extern from "arrays.h":
+    bint puf_is_array(object, object ndarray)
+    char *puf_data(object)
+    int puf_ndim(object)
+    Py_ssize_t puf_dim(object, int)
+    PyObject *puf_descr(object)
+    bint puf_is_plain(object)

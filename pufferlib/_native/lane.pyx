@@ -1,0 +1,360 @@
+"""The parent's end: whole batches of actions go out, full blocks come in.
+
+The plain case is C from beginning to end; whatever is out of the ordinary VecEnv does, over the same shared words.
+"""
+
+from cpython.object cimport PyObject
+from libc.string cimport memcpy, memset
+
+from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.ring cimport *
+
+import numpy
+
+__all__ = ["Lane"]
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef object NDARRAY = numpy.ndarray
+
+cdef enum:
+    SYNCHRONOUS, ORDERED, FIRST_FINISHED
+    WAITING = 1, FLYING = 2  # as in vectorization/flight.py
+    MOST_DIMENSIONS = 8
+    # As in vectorization/telemetry.py, which says what they mean.
+    NUM_RECV = 0, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED
+
+cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
+
+
+cdef class Lane:
+    """The parent's end: whole batches of actions go out, full blocks come in.
+
+    ``send`` and ``recv`` do the plain case and say so; otherwise they have changed nothing, and VecEnv goes the careful
+    way, over the other methods. states, overs: those of vectorization.flight.Flight, shared with this. mode: SYNCHRONOUS,
+    ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
+    play is None where workers are processes. collect: called before rows with infos land; returns False if these cannot
+    be read. gather: called with env ids for their infos, in turn.
+    """
+
+    cdef Ring ring
+    cdef int mode, spin
+    cdef object states_memory, overs_memory, play, step, collect, gather, batch_type
+    cdef unsigned char *states
+    cdef unsigned char *overs
+    cdef unsigned int[::1] worker_of
+    cdef unsigned int[::1] last  # the environments of the last batch
+    cdef unsigned int[::1] slots  # of each environment, the one that was assigned to it last
+    cdef uint64_t[::1] laid  # words laid for each worker and not posted yet
+    cdef uint64_t num_envs, num_last
+    cdef readonly uint64_t head  # the number of the block that is received next, counted without end
+    cdef public uint64_t departed  # the next ticket, where batches come in the order of sending
+    cdef public uint64_t coming  # environments that were sent something and have not landed
+    cdef public bint clear  # nothing stands in the way of the plain case
+    cdef uint32_t mail, notes  # what was seen of the ring's
+    cdef uint64_t total
+    cdef public object batch
+    cdef list blocks  # of each: the arrays of its batch
+    cdef object action_dtype  # None where actions are more than one array
+    cdef char *actions
+    cdef size_t action_nbytes  # of one environment
+    cdef int ndim
+    cdef Py_ssize_t[MOST_DIMENSIONS] shape
+    cdef bint disabled  # autoreset_mode is: who is over may not act
+    cdef bint telemetry
+    cdef int64_t *env_ids  # of each slot
+    cdef object slab
+    cdef double[::1] parent_times
+    cdef int64_t expected_ns  # of the next wait
+
+    def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
+                 collect, gather, play, step, int spin, bint disabled, parent_times):
+        cdef int axis
+        self.ring, self.mode, self.spin, self.disabled = ring, mode, spin, disabled
+        self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
+        self.states, self.overs = states, overs
+        self.worker_of = numpy.array(worker_of, numpy.uint32)
+        self.num_envs = len(states)
+        self.last = numpy.zeros(ring.c.block_size, numpy.uint32)
+        self.slots = numpy.zeros(self.num_envs, numpy.uint32)
+        self.laid = numpy.zeros(ring.c.num_workers, numpy.uint64)
+        self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
+        self.play, self.step = play, step
+        self.num_last = self.head = self.departed = self.coming = 0
+        self.mail = self.notes = 0
+        self.clear = True
+        self.parent_times = parent_times
+        self.telemetry = slab.shape.telemetry
+        self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
+        array = slab.actions[0]
+        self.action_dtype = None
+        if len(slab.actions) == 1 and array.ndim <= MOST_DIMENSIONS:
+            self.action_dtype = array.dtype
+            self.actions, self.ndim = puf_data(array), array.ndim
+            self.action_nbytes = array.nbytes // self.num_envs
+            for axis in range(self.ndim):
+                self.shape[axis] = array.shape[axis]
+            self.shape[0] = self.shape[0] // self.num_envs * ring.c.block_size
+
+    @property
+    def last_ids(self):
+        """The environments of the last batch, None before the first."""
+        return numpy.asarray(self.last).tolist() if self.num_last else None
+
+    # ------------------------------------------------------------------------------------------ the plain case
+
+    def send(self, actions):
+        """Send actions for the last batch if that is plain; return whether it was."""
+        cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
+        cdef double seconds
+        if not self.send_plain(actions, start_ns):
+            return False
+        if not self.telemetry:
+            return True
+        seconds = 1e-9 * (puf_now_ns() - start_ns)
+        self.parent_times[SEND] += seconds
+        if self.parent_times[RETURNED]:
+            self.parent_times[THOUGHT] -= seconds
+        return True
+
+    cdef bint send_plain(self, object actions, int64_t now_ns) except -1:
+        cdef uint64_t i
+        cdef uint32_t env_id, worker
+        cdef puf_ring *ring = &self.ring.c
+        cdef const char *source
+        if not self.clear or not self.num_last or not self.acceptable(actions):
+            return False
+        for i in range(self.num_last):
+            env_id = self.last[i]
+            if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
+                return False
+        if self.play is None:
+            for worker in range(ring.num_workers):
+                if puf_room(ring, worker) < ring.block_size:
+                    return False
+        source = puf_data(actions)
+        if self.mode == SYNCHRONOUS:
+            memcpy(self.actions, source, self.num_envs * self.action_nbytes)
+            memset(self.states, FLYING, self.num_envs)
+            puf_begin(ring, self.head % ring.num_blocks, now_ns)
+            self.coming = self.num_envs
+            if self.play is not None:
+                self.play(self.head % ring.num_blocks)
+                return True
+            for worker in range(ring.num_workers):
+                puf_lay(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
+                puf_post(ring, worker, 1)
+            return True
+        for i in range(self.num_last):
+            memcpy(self.actions + self.last[i] * self.action_nbytes, source + i * self.action_nbytes, self.action_nbytes)
+        if self.play is not None:
+            env_ids = self.last_ids
+            self.step(env_ids, self.depart(env_ids))
+            return True
+        for i in range(self.num_last):
+            env_id = self.last[i]
+            worker = self.worker_of[env_id]
+            puf_lay(ring, worker, self.laid[worker], puf_request(env_id, self.leave(env_id)))
+            self.laid[worker] += 1
+        for worker in range(ring.num_workers):
+            if self.laid[worker]:
+                puf_post(ring, worker, self.laid[worker])
+                self.laid[worker] = 0
+        return True
+
+    cdef bint acceptable(self, object actions):
+        """Whether actions are one array, just as the slab has them."""
+        cdef int axis
+        if not puf_is_array(actions, NDARRAY) or puf_descr(actions) != <PyObject *>self.action_dtype:
+            return False
+        if puf_ndim(actions) != self.ndim or not puf_is_plain(actions):
+            return False
+        for axis in range(self.ndim):
+            if puf_dim(actions, axis) != self.shape[axis]:
+                return False
+        return True
+
+    def recv(self, double timeout_s):
+        """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
+        cdef puf_ring *ring = &self.ring.c
+        cdef bint found = True
+        cdef int64_t start_ns
+        if not self.clear or self.coming < ring.block_size:
+            return None
+        start_ns = puf_now_ns() if self.telemetry else 0
+        if not puf_is_full(ring, self.head):
+            self.await_block(timeout_s)
+            found = puf_is_full(ring, self.head)
+        if self.has_news():  # asked after the block was full: what its rows left in a socket is there by now
+            found = False
+        if found and self.has_infos():
+            found = self.collect()
+        if found:
+            self.land()
+        if self.telemetry:
+            self.note(start_ns, found)
+        return self.batch if found else None
+
+    # ---------------------------------------------------------------------------------------- the careful way
+
+    def depart(self, env_ids):
+        """Note that environments are sent something; return the slots that their rows go to."""
+        if self.mode == SYNCHRONOUS and not self.coming:
+            puf_begin(&self.ring.c, self.head % self.ring.c.num_blocks, puf_now_ns())
+        return [self.leave(env_id) for env_id in env_ids]
+
+    cdef uint32_t leave(self, uint32_t env_id):
+        cdef uint64_t ticket
+        cdef uint32_t slot
+        self.states[env_id] = FLYING
+        self.coming += 1
+        if self.mode == SYNCHRONOUS:
+            return self.slot_of(env_id)
+        if self.mode == FIRST_FINISHED:
+            return PUF_CLAIM
+        ticket = self.departed
+        self.departed += 1
+        if ticket % self.ring.c.block_size == 0:
+            puf_begin(&self.ring.c, ticket // self.ring.c.block_size % self.ring.c.num_blocks, puf_now_ns())
+        slot = <uint32_t>(ticket % self.ring.c.num_slots)
+        self.slots[env_id] = slot
+        return slot
+
+    def coming_slots(self, env_ids):
+        """Return the slots that ``depart`` would."""
+        cdef puf_ring *ring = &self.ring.c
+        if self.mode == SYNCHRONOUS:
+            return [self.slot_of(env_id) for env_id in env_ids]
+        if self.mode == FIRST_FINISHED:
+            return [PUF_CLAIM] * len(env_ids)
+        return [(self.departed + index) % ring.num_slots for index in range(len(env_ids))]
+
+    def look(self):
+        """Note what has come so far: all of it is about to be seen to, but what comes after this ends a wait."""
+        self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
+        self.total = puf_total(&self.ring.c)
+
+    cdef bint has_infos(self) noexcept:
+        """Whether rows of the next block, which is full, come with infos."""
+        cdef uint64_t i
+        cdef unsigned char *flags = self.ring.c.flags + self.head % self.ring.c.num_blocks * self.ring.c.block_size
+        for i in range(self.ring.c.block_size):
+            if flags[i] & PUF_INFO:
+                return True
+        return False
+
+    cpdef bint has_news(self):
+        """Return whether anything has come, beside rows, since ``look``."""
+        return puf_mail(&self.ring.c) != self.mail or puf_notes(&self.ring.c) != self.notes
+
+    def await_block(self, double timeout_s):
+        """Wait for the next block to be full or for urgent news, no longer than a slice of time."""
+        cdef int64_t timeout_ns = <int64_t>(1e9 * min(timeout_s, SLICE_S))
+        cdef int64_t start_ns = puf_now_ns()
+        cdef int yields = self.spin if self.expected_ns < LONG_WAIT_NS else 0
+        with nogil:
+            puf_await_block(&self.ring.c, self.head, self.mail, yields, timeout_ns)
+        self.expected_ns = expected_wait(self.expected_ns, puf_now_ns() - start_ns)
+        PyErr_CheckSignals()
+
+    def await_row(self, double timeout_s):
+        """Wait for any row or for urgent news, no longer than a slice of time."""
+        cdef int64_t timeout_ns = <int64_t>(1e9 * min(timeout_s, SLICE_S))
+        with nogil:
+            puf_await_row(&self.ring.c, self.total, self.mail, timeout_ns)
+        PyErr_CheckSignals()
+
+    def is_full(self, bint by_words):
+        """Return whether the next block is full, told by its words (which are the truth) or by its count."""
+        if by_words:
+            return puf_is_done_block(&self.ring.c, self.head)
+        return puf_is_full(&self.ring.c, self.head)
+
+    def land(self):
+        """Take the next block, which must be full: its environments wait now, and ``batch`` is its batch."""
+        cdef puf_ring *ring = &self.ring.c
+        cdef uint64_t block = self.head % ring.num_blocks
+        cdef unsigned char *flags = ring.flags + block * ring.block_size
+        cdef unsigned char any_flags = 0
+        cdef uint64_t i
+        cdef uint32_t env_id
+        cdef tuple arrays = <tuple>self.blocks[block]
+        cdef double fill_s = 1e-9 * puf_filled_in_ns(ring, block)
+        if self.mode == SYNCHRONOUS:
+            memset(self.states, WAITING, self.num_envs)
+            for i in range(self.num_envs):
+                self.overs[i] = flags[i] & PUF_OVER
+                any_flags |= flags[i]
+                self.last[i] = <uint32_t>i
+        else:
+            for i in range(ring.block_size):
+                env_id = <uint32_t>self.env_ids[block * ring.block_size + i]
+                self.last[i] = env_id
+                self.states[env_id] = WAITING
+                self.overs[env_id] = flags[i] & PUF_OVER
+                any_flags |= flags[i]
+        self.num_last = ring.block_size
+        self.coming -= ring.block_size
+        self.head += 1
+        infos = self.gather(self.last_ids) if any_flags & PUF_INFO else []
+        self.batch = tuple.__new__(
+            self.batch_type,
+            (arrays[0], arrays[1], arrays[2], arrays[3], infos, arrays[4], arrays[5], arrays[6]),
+        )
+        if fill_s > 0:
+            self.parent_times[FILL_NUM] += 1
+            self.parent_times[FILL_SUM] += fill_s
+            self.parent_times[FILL_MAX] = max(self.parent_times[FILL_MAX], fill_s)
+        return block
+
+    cdef void note(self, int64_t start_ns, bint found) noexcept:
+        """Note for telemetry where the parent's time goes."""
+        cdef double start_s = 1e-9 * start_ns
+        cdef double end_s = 1e-9 * puf_now_ns()
+        if self.parent_times[RETURNED]:
+            self.parent_times[THOUGHT] += start_s - self.parent_times[RETURNED]
+        self.parent_times[RETURNED] = end_s  # if nothing was found, recv goes on at once
+        self.parent_times[RECV] += end_s - start_s
+        self.parent_times[NUM_RECV] += found
+
+    cpdef uint32_t slot_of(self, uint32_t env_id):
+        """Return the slot that is assigned to an environment; none is where slots are claimed."""
+        if self.mode == SYNCHRONOUS:
+            return <uint32_t>(self.head % self.ring.c.num_blocks * self.ring.c.block_size + env_id)
+        return self.slots[env_id]
+
+    def has_claimed(self, uint64_t env_id):
+        """Return whether an environment has claimed a slot and not written its rows."""
+        cdef uint64_t ticket
+        cdef uint64_t first = self.head * self.ring.c.block_size
+        for ticket in range(first, first + self.ring.c.num_slots):
+            if puf_is_stuck(&self.ring.c, ticket, env_id):
+                return True
+        return False
+
+    def skip(self, uint64_t head):
+        """Go on at block number ``head`` with nothing under way, after a rewind of the ring."""
+        self.head, self.departed, self.coming = head, head * self.ring.c.block_size, 0
+
+    def forget(self):
+        """Forget the last batch: there is none to act on any more."""
+        self.num_last = 0
+
+    def counted(self):
+        """Return how many environments' rows lie there, counted, and were not received."""
+        return puf_counted(&self.ring.c, self.head)
+
+    def is_asleep(self, uint32_t worker):
+        """Return whether a worker sleeps, and so has nothing left to count."""
+        return bool(puf_is_asleep(&self.ring.c, worker))
+
+    def landed(self):
+        """Return the environments whose rows lie there and were not received."""
+        cdef uint64_t ticket
+        cdef uint64_t first = self.head * self.ring.c.block_size
+        found = []
+        for ticket in range(first, first + self.ring.c.num_slots):
+            if puf_is_done(&self.ring.c, ticket):
+                found.append(self.env_ids[ticket % self.ring.c.num_slots])
+        return found

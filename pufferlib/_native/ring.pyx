@@ -1,0 +1,85 @@
+"""The shared words of ring.h, as one process sees them."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from pufferlib._native.arrays cimport puf_data
+
+__all__ = ["CLAIM", "CONTROL", "Ring"]
+
+CLAIM = PUF_CLAIM
+CONTROL = PUF_CONTROL
+
+
+cdef class Ring:
+    """The shared words of ring.h in a piece of memory: a uint8 array of ``nbytes(…)``, zeroed at first.
+
+    All processes pass the same numbers. box_size: words that each worker's mailbox holds; pipe_size: bytes that the pipe
+    for each worker's infos holds; both powers of two.
+    """
+
+    def __init__(
+        self, memory, uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size,
+        uint32_t pipe_size
+    ):
+        self.memory = memory
+        puf_ring_lay(&self.c, puf_data(memory), num_blocks, block_size, num_workers, box_size, pipe_size)
+
+    @staticmethod
+    def nbytes(
+        uint64_t num_blocks, uint64_t block_size, uint32_t num_workers, uint32_t box_size, uint32_t pipe_size
+    ):
+        """Return how many bytes a ring takes."""
+        cdef puf_ring ring
+        return puf_ring_lay(&ring, NULL, num_blocks, block_size, num_workers, box_size, pipe_size)
+
+    def rewind(self, uint64_t head):
+        """Forget all rows from block number ``head`` on, counted without end; only while no worker is at work."""
+        puf_rewind(&self.c, head)
+
+    def empty_box(self, uint32_t worker):
+        """Empty the mailbox of a worker that is gone."""
+        puf_empty_box(&self.c, worker)
+
+    def request(self, uint32_t worker, env_ids, slots):
+        """Post requests to step environments into slots (or CLAIM); False, and nothing is posted, if there is no room."""
+        cdef uint64_t count = 0
+        if puf_room(&self.c, worker) < <uint64_t>len(env_ids):
+            return False
+        for env_id, slot in zip(env_ids, slots):
+            puf_lay(&self.c, worker, count, puf_request(env_id, slot))
+            count += 1
+        puf_post(&self.c, worker, count)
+        return True
+
+    def commit(self, uint64_t slot, bint over):
+        """Hand over the rows of a slot that the parent itself has written."""
+        self.c.flags[slot] = PUF_OVER if over else 0
+        puf_commit(&self.c, slot)
+        puf_count(&self.c, slot // self.c.block_size, 1)
+
+    def revoke(self, uint64_t slot):
+        """Take back the rows of an assigned slot of the block that is not full yet; only where nobody else writes."""
+        puf_revoke(&self.c, slot)
+
+    def put_info(self, uint32_t worker, uint32_t env_id, bytes payload):
+        """Send bytes with the rows that an environment is about to commit; False if there is no room."""
+        return puf_put_info(&self.c, worker, env_id, payload, <uint64_t>len(payload))
+
+    def take_infos(self):
+        """Return all that ``put_info`` has sent, as (worker, env_id, payload)."""
+        cdef uint32_t worker, env_id = 0, nbytes = 0
+        cdef bytes payload
+        taken = []
+        for worker in range(self.c.num_workers):
+            while puf_peek_info(&self.c, worker, &env_id, &nbytes):
+                payload = PyBytes_FromStringAndSize(NULL, nbytes)
+                puf_take_info(&self.c, worker, PyBytes_AS_STRING(payload), nbytes)
+                taken.append((worker, env_id, payload))
+        return taken
+
+    def announce(self, bint urgent):
+        """Have the parent look at its sockets: at once, or once the block is full that the news belongs to."""
+        if urgent:
+            puf_announce_mail(&self.c)
+        else:
+            puf_announce_note(&self.c)

@@ -1,0 +1,508 @@
+"""Where a worker stands: it takes requests, steps environments, and commits their rows.
+
+The plain case is C from beginning to end, but for the environment's own step. Whatever is out of the ordinary (an
+episode's end, an info, an observation that must be cast, an exception) goes to the Python code that both paths share,
+with nothing done twice.
+"""
+
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.string cimport memcpy
+
+from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.pack cimport Packer, Unpacker
+from pufferlib._native.ring cimport *
+
+import numpy
+
+__all__ = ["Stand", "Stepper"]
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept
+
+cdef object NDARRAY = numpy.ndarray
+cdef object INT64 = numpy.dtype(numpy.int64)
+cdef object FLOAT32 = numpy.dtype(numpy.float32)
+cdef object FLOAT64 = numpy.dtype(numpy.float64)
+cdef object BOOL = numpy.dtype(numpy.bool_)
+
+cdef enum:
+    MOST_DIMENSIONS = 8
+    # As in vectorization/telemetry.py, which says what they mean.
+    NUM_BUCKETS = 128
+    MOST_LEFT_OUT = 1000
+    HUNDRED_COSTS_NS = 6000
+    SLOW_NS = 20000
+
+
+# ------------------------------------------------------------------------------------------------- the columns
+
+cdef struct Column:
+    char *data
+    size_t nbytes  # of one slot
+
+
+cdef class Columns:
+    """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
+
+    cdef Column observations, rewards, terminations, truncations, masks, env_ids, agent_ids
+    cdef bint wide_rewards  # float64
+    cdef uint32_t agents_per_env
+    cdef object arrays
+
+    def __init__(self, slab, uint64_t num_slots):
+        self.arrays = slab
+        self.agents_per_env = slab.shape.agents_per_env
+        self.observations = column(slab.observations, num_slots)
+        self.rewards = column(slab.rewards, num_slots)
+        self.terminations = column(slab.terminations, num_slots)
+        self.truncations = column(slab.truncations, num_slots)
+        self.masks = column(slab.masks, num_slots)
+        self.env_ids = column(slab.env_ids, num_slots)
+        self.agent_ids = column(slab.agent_ids, num_slots)
+        self.wide_rewards = slab.rewards.dtype == FLOAT64
+
+    cdef void copy(self, uint64_t slot, Columns source) noexcept nogil:
+        """Copy the rows of another slab's first slot into a slot."""
+        put(&self.observations, slot, source.observations.data)
+        put(&self.rewards, slot, source.rewards.data)
+        put(&self.terminations, slot, source.terminations.data)
+        put(&self.truncations, slot, source.truncations.data)
+        put(&self.masks, slot, source.masks.data)
+
+    cdef void name(self, uint64_t slot, uint64_t env_id) noexcept nogil:
+        """Say whose rows these are."""
+        cdef uint32_t place
+        cdef int64_t *agents = <int64_t *>(self.agent_ids.data + slot * self.agent_ids.nbytes)
+        (<int64_t *>self.env_ids.data)[slot] = <int64_t>env_id
+        for place in range(self.agents_per_env):
+            agents[place] = <int64_t>(env_id * self.agents_per_env + place)
+
+    cdef void outcome(self, uint64_t slot, double reward) noexcept nogil:
+        """Write the outcome of a step in which one agent got a reward and nothing ended."""
+        if self.wide_rewards:
+            (<double *>self.rewards.data)[slot] = reward
+        else:
+            (<float *>self.rewards.data)[slot] = <float>reward
+        self.terminations.data[slot] = 0
+        self.truncations.data[slot] = 0
+        self.masks.data[slot] = 1
+
+
+cdef Column column(array, uint64_t num_slots):
+    cdef Column its
+    its.data = puf_data(array)
+    its.nbytes = array.nbytes // num_slots
+    return its
+
+
+cdef inline void put(Column *its, uint64_t slot, const char *source) noexcept nogil:
+    memcpy(its.data + slot * its.nbytes, source, its.nbytes)
+
+
+# -------------------------------------------------------------------------------------------- one environment
+
+cdef class Stepper:
+    """Steps one environment of one agent, as long as nothing out of the ordinary happens.
+
+    row_env: the RowEnv of which this is the fast twin; its ``totals`` (return and length of the episode so far) go there
+    and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the environment's
+    action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for a lone leaf.
+    native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five values.
+    """
+
+    cdef object row_env, env, step
+    cdef bint native
+    cdef Packer packer
+    cdef Unpacker unpacker
+    cdef bint is_int  # the action is one int64, given as a Python int
+    cdef object action  # or a view, of which copies are given; a PufferEnv reads the view itself
+    cdef char *discrete
+    cdef char *box
+    cdef bint leaf  # observations are arrays as they come
+    cdef object dtype
+    cdef int ndim
+    cdef Py_ssize_t[MOST_DIMENSIONS] shape
+    cdef double total_reward
+    cdef long length
+    cdef bint ready  # the next step may be played here
+    cdef uint32_t left_out, draw
+    cdef uint64_t weight
+
+    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native):
+        cdef int axis
+        space = row_env.observation_space
+        self.row_env, self.env, self.step, self.native = row_env, env, step, native
+        self.packer, self.unpacker = packer, unpacker
+        self.action = actions[0] if native else actions[0][0, ...]
+        self.discrete = self.box = NULL
+        self.is_int = False
+        if unpacker is None:
+            self.is_int = actions[0].dtype == INT64 and actions[0].ndim == 1
+            self.discrete = puf_data(actions[0])
+        else:
+            for component in actions:
+                if component.dtype == INT64:
+                    self.discrete = puf_data(component)
+                else:
+                    self.box = puf_data(component)
+        self.dtype = numpy.dtype(space.dtype)
+        self.ndim = len(space.shape)
+        self.leaf = row_env.observation_layout.is_leaf and 0 < self.ndim <= MOST_DIMENSIONS
+        for axis in range(min(self.ndim, MOST_DIMENSIONS)):
+            self.shape[axis] = space.shape[axis]
+        self.left_out, self.draw, self.weight = 0, 1, 1
+
+    cdef object act(self):
+        """Return what the environment's step returns for the action in the slab."""
+        if self.is_int:
+            return self.step((<int64_t *>self.discrete)[0])
+        if self.unpacker is not None:
+            return self.step(self.unpacker.unpack_at(self.discrete, self.box))
+        return self.step(self.action.copy())
+
+    cdef bint fits(self, object observation):
+        """Whether an observation is an array just as its space has it, or for a PufferEnv a batch of one such."""
+        cdef int axis
+        if not puf_is_array(observation, NDARRAY) or puf_descr(observation) != <PyObject *>self.dtype:
+            return False
+        if puf_ndim(observation) != self.ndim + self.native or not puf_is_plain(observation):
+            return False
+        if self.native and puf_dim(observation, 0) != 1:
+            return False
+        for axis in range(self.ndim):
+            if puf_dim(observation, axis + self.native) != self.shape[axis]:
+                return False
+        return True
+
+    cdef int hold(self) except -1:
+        """Give the episode's totals to the plain twin, which is about to go on."""
+        self.row_env.totals = (self.total_reward, self.length)
+        return 0
+
+    cdef int resume(self, bint ready) except -1:
+        """Take the episode's totals back, if the next step may be played here."""
+        self.ready = ready
+        if ready:
+            self.total_reward, self.length = self.row_env.totals
+        return 0
+
+
+cdef inline bint is_one(object array, object dtype):
+    """Whether this is an array of one element of a dtype."""
+    return (
+        puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype and puf_ndim(array) == 1 and puf_dim(array, 0) == 1
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- a worker
+
+cdef class Stand:
+    """Where a worker stands: requests come in, rows go out.
+
+    worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
+    ``finish(env_id, slot, result)`` the rest of one; both return whether the next step may be played here again.
+    ``failed(env_id, phase, error)`` tells of an exception.
+    scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
+    """
+
+    cdef Ring ring
+    cdef Columns columns, scratch_columns
+    cdef object slab, scratch, worker
+    cdef uint32_t index
+    cdef uint64_t first, num_envs  # the share
+    cdef list steppers  # None for environments that are always stepped in Python
+    cdef uint64_t block, uncounted
+    cdef readonly uint64_t played  # of what was requested last, how many environments are done
+    cdef bint claims, telemetry
+    cdef bint is_slow  # the last step took so long that reading the clock is nothing beside it
+    cdef double[:, :, ::1] times
+    cdef uint64_t[:, ::1] histogram
+    cdef double[:, ::1] worker_times
+    cdef int64_t since_ns, reset_ns, expected_ns
+
+    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims):
+        self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
+        self.columns, self.scratch_columns = Columns(slab, ring.c.num_slots), Columns(scratch, 1)
+        self.first, self.num_envs = share[0], len(share)
+        self.steppers = [None] * len(share)
+        self.block = self.uncounted = 0
+        self.claims, self.telemetry = claims, slab.shape.telemetry
+        self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
+        self.since_ns = puf_now_ns()
+
+    def adopt(self, uint64_t env_id, Stepper stepper):
+        """Have an environment stepped by its fast twin wherever that is possible."""
+        self.steppers[env_id - self.first] = stepper
+
+    def resume(self, uint64_t env_id, bint ready):
+        """Say whether the next step of an environment may be played here."""
+        stepper = self.steppers[env_id - self.first]
+        if stepper is not None:
+            (<Stepper>stepper).resume(ready)
+
+    def rows(self, uint32_t slot):
+        """Return where an environment writes its rows that are meant for a slot."""
+        return self.scratch.rows(0) if slot == PUF_CLAIM else self.slab.rows(slot)
+
+    def commit(self, uint64_t env_id, uint32_t slot, bint over, bint has_info):
+        """Hand over the rows that an environment has written."""
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+            self.hand_over(env_id, slot, over, has_info)
+            self.flush()
+        else:
+            self.hand_over(env_id, slot, over, has_info)
+
+    cdef uint32_t claim(self, uint64_t env_id):
+        cdef uint64_t ticket = puf_claim(&self.ring.c, env_id)
+        cdef uint64_t slot = ticket % self.ring.c.num_slots
+        if ticket % self.ring.c.block_size == 0:
+            puf_begin(&self.ring.c, slot // self.ring.c.block_size, puf_now_ns())
+        return <uint32_t>slot
+
+    cdef void hand_over(self, uint64_t env_id, uint32_t slot, bint over, bint has_info):
+        self.turn_to(slot)
+        self.columns.name(slot, env_id)
+        self.ring.c.flags[slot] = (PUF_OVER if over else 0) | (PUF_INFO if has_info else 0)
+        puf_commit(&self.ring.c, slot)
+        self.uncounted += 1
+
+    cdef inline void turn_to(self, uint32_t slot):
+        """Count what was handed over of another block, before going on to this one."""
+        if slot // self.ring.c.block_size != self.block:
+            self.flush()
+            self.block = slot // self.ring.c.block_size
+
+    cpdef void flush(self):
+        """Count what was handed over: once for all neighbours, as the parent can use none before the last."""
+        if self.uncounted:
+            puf_count(&self.ring.c, self.block, self.uncounted)
+            self.uncounted = 0
+
+    def serve(self, int spin):
+        """Play what is requested; return when there is a frame to be read from the socket.
+
+        spin: how often to yield the core before sleeping, as long as waits are short.
+        """
+        cdef uint64_t word
+        cdef bint found
+        cdef int yields
+        cdef uint32_t words = 0
+        cdef int64_t wait_ns
+        while True:
+            if not puf_take(&self.ring.c, self.index, &word):
+                self.flush()
+                self.clock(0)
+                wait_ns = self.since_ns
+                yields = spin if self.expected_ns < LONG_WAIT_NS else 0
+                with nogil:
+                    found = puf_await_post(&self.ring.c, self.index, &word, yields, -1)
+                self.clock(1)
+                self.expected_ns = expected_wait(self.expected_ns, self.since_ns - wait_ns)
+                if not found:
+                    PyErr_CheckSignals()
+                    continue
+            if <uint32_t>word == PUF_CONTROL:
+                self.flush()
+                return
+            if <uint32_t>word == PUF_SHARE:
+                self.play_share(word >> 32)
+            else:
+                self.play(<uint32_t>word, word >> 32)
+                words += 1
+                if self.is_slow or words % 16 == 0:  # who always has work never waits, and would never be clocked
+                    self.clock(0)
+
+    cdef void clock(self, int kind) noexcept:
+        """Note the seconds since the last call as busy (0) or waited (1). Waits are clocked for their own sake too."""
+        cdef int64_t now_ns = puf_now_ns()
+        self.worker_times[self.index, kind] += 1e-9 * (now_ns - self.since_ns)
+        self.since_ns = now_ns
+
+    def step_all(self, uint64_t block):
+        """Step all environments of the share into a block."""
+        self.played = 0
+        try:
+            self.clock(1)
+            self.play_share(block)
+        finally:
+            self.flush()
+            self.clock(0)
+
+    def step(self, env_ids, slots):
+        """Step these environments, in this order, into these slots."""
+        self.played = 0
+        try:
+            self.clock(1)
+            for env_id, slot in zip(env_ids, slots):
+                self.play(env_id, slot)
+                self.played += 1
+        finally:
+            self.flush()
+            self.clock(0)
+
+    cdef int play_share(self, uint64_t block) except -1:
+        cdef uint64_t env_id
+        cdef uint64_t base = block * self.ring.c.block_size
+        for env_id in range(self.first, self.first + self.num_envs):
+            self.play(env_id, <uint32_t>(base + env_id))
+            self.played += 1
+        return 0
+
+    cdef int play(self, uint64_t env_id, uint32_t slot) except -1:
+        cdef object found = self.steppers[env_id - self.first]
+        cdef Stepper stepper
+        cdef bint timed
+        cdef int64_t start_ns = 0
+        if slot != PUF_CLAIM:
+            self.turn_to(slot)
+        if found is None:
+            self.is_slow = True
+            self.worker.advance(env_id, slot)
+            return 0
+        self.is_slow = False
+        stepper = <Stepper>found
+        if not stepper.ready:
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        timed = self.telemetry and stepper.left_out == 0
+        if timed:
+            self.reset_ns = 0
+            start_ns = puf_now_ns()
+        elif self.telemetry:
+            stepper.left_out -= 1
+        try:
+            if stepper.native:
+                self.step_native(stepper, env_id, slot)
+            else:
+                self.step_raw(stepper, env_id, slot)
+        except (Exception, SystemExit) as error:
+            stepper.ready = False
+            self.worker.failed(env_id, "step", error)
+        if timed:
+            self.note(stepper, env_id, puf_now_ns() - start_ns - self.reset_ns)
+        return 0
+
+    cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object result = stepper.act()
+        cdef object observation, info
+        cdef double reward
+        if type(result) is tuple and PyTuple_GET_SIZE(result) == 5:
+            info = <object>PyTuple_GET_ITEM(result, 4)
+            if (
+                PyFloat_CheckExact(<object>PyTuple_GET_ITEM(result, 1))
+                and <object>PyTuple_GET_ITEM(result, 2) is False
+                and <object>PyTuple_GET_ITEM(result, 3) is False
+                and (info is None or (type(info) is dict and len(<dict>info) == 0))
+            ):
+                observation = <object>PyTuple_GET_ITEM(result, 0)
+                reward = PyFloat_AS_DOUBLE(<object>PyTuple_GET_ITEM(result, 1))
+                if self.write(stepper, observation, env_id, &slot):
+                    self.conclude(stepper, env_id, slot, reward)
+                    return 0
+        self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
+        """Have a step finished in Python. Time that went into a reset is none of the step's."""
+        stepper.hold()
+        stepper.resume(self.worker.finish(env_id, slot, result))
+        self.reset_ns = <int64_t>(1e9 * self.worker.reset_s)
+        return 0
+
+    cdef bint write(self, Stepper stepper, object observation, uint64_t env_id, uint32_t *slot) except -1:
+        """Write an observation if it is as it should be; a slot is claimed only once nothing can go wrong."""
+        cdef Column *its = &self.columns.observations
+        if stepper.leaf:
+            if not stepper.fits(observation):
+                return False
+            if slot[0] == PUF_CLAIM:
+                slot[0] = self.claim(env_id)
+            memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)
+            return True
+        if slot[0] != PUF_CLAIM:
+            return stepper.packer.pack_at(observation, its.data + slot[0] * its.nbytes)
+        if not stepper.packer.pack_at(observation, self.scratch_columns.observations.data):
+            return False
+        slot[0] = self.claim(env_id)
+        put(its, slot[0], self.scratch_columns.observations.data)
+        return True
+
+    cdef void conclude(self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward):
+        stepper.total_reward += reward
+        stepper.length += 1
+        self.columns.outcome(slot, reward)
+        self.hand_over(env_id, slot, False, False)
+        if self.claims:
+            self.flush()
+
+    cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object env = stepper.env
+        cdef object rewards = env.rewards, terminations = env.terminations, truncations = env.truncations
+        cdef object alive = env.alive
+        cdef object infos, observations
+        cdef bint wide = is_one(rewards, FLOAT64)
+        if not (
+            (wide or is_one(rewards, FLOAT32))
+            and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
+            and puf_data(alive)[0]
+        ):
+            stepper.hold()
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        if wide:
+            (<double *>puf_data(rewards))[0] = 0
+        else:
+            (<float *>puf_data(rewards))[0] = 0
+        puf_data(terminations)[0] = puf_data(truncations)[0] = 0
+        infos = stepper.step(stepper.action)
+        observations = env.observations
+        if (
+            infos is None
+            and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
+            and env.alive is alive and puf_data(alive)[0]
+            and not puf_data(terminations)[0] and not puf_data(truncations)[0]
+            and stepper.fits(observations)
+        ):
+            if slot == PUF_CLAIM:
+                slot = self.claim(env_id)
+            put(&self.columns.observations, slot, puf_data(observations))
+            self.conclude(
+                stepper, env_id, slot,
+                (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
+            )
+            return 0
+        self.hand_back(stepper, env_id, slot, infos)
+        return 0
+
+    cdef int note(self, Stepper stepper, uint64_t env_id, int64_t ns) except -1:
+        """Note how long a step took, and which is the next to be timed (vectorization/telemetry.py says why so)."""
+        cdef double seconds, weighted
+        cdef int bucket, octave
+        cdef uint64_t most
+        ns = max(1, ns)
+        seconds = 1e-9 * ns
+        weighted = stepper.weight * seconds
+        self.times[env_id, 0, 0] += stepper.weight
+        self.times[env_id, 0, 1] += weighted
+        self.times[env_id, 0, 2] += weighted * seconds
+        if seconds > self.times[env_id, 0, 3]:
+            self.times[env_id, 0, 3] = seconds
+        octave = 63 - leading_zeros(<uint64_t>ns)
+        bucket = 4 * octave + <int>((<uint64_t>ns << 2 >> octave) & 3)
+        self.histogram[env_id, min(bucket, NUM_BUCKETS - 1)] += stepper.weight
+        self.is_slow = ns >= SLOW_NS
+        if ns >= HUNDRED_COSTS_NS:
+            stepper.weight = 1
+            return 0
+        most = 2 * min(<uint64_t>MOST_LEFT_OUT, <uint64_t>(HUNDRED_COSTS_NS // ns))
+        stepper.draw = stepper.draw * 1664525 + 1013904223
+        stepper.left_out = (stepper.draw >> 8) % <uint32_t>(most + 1)
+        stepper.weight = stepper.left_out + 1
+        return 0
