@@ -1,0 +1,764 @@
+"""The compiled and the portable path are one path: the same programs give the same bytes, infos and errors on both."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import hashlib
+import os
+import pickle
+import signal
+import sys
+import threading
+import types
+import warnings
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mock_envs import HashPopulation, NestedHashEnv, TagEnv
+
+import pufferlib
+from pufferlib import _native
+from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, SyncVectorEnv
+
+if not _native.available:
+    pytest.skip(f"there is one path only: {_native.reason}", allow_module_level=True)
+
+BACKENDS = ("serial", "multiprocessing", "pool")
+MODES = ("next_step", "same_step", "disabled")
+
+
+def on_both(play: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return what a program gives on the compiled and on the portable path. Forked workers take the same one."""
+    found = []
+    for available in (True, False):
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of dtypes that are cast; workers would write it to stderr
+            patch.setattr(_native, "available", available)
+            found.append(play())
+    return found[0], found[1]
+
+
+def plain(value: Any) -> Any:
+    """Return a value as something that compares to the bit, without the seconds of episodes."""
+    if isinstance(value, dict):
+        return [(key, plain(item)) for key, item in sorted(value.items(), key=repr) if key != "t"]
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.str, value.shape, value.tobytes()
+    return type(value).__name__, value.hex() if isinstance(value, float) else value
+
+
+# -------------------------------------------------------------------------------- environments with every odd habit
+
+OBSERVATIONS = {
+    "float32": Box(-9, 9, (3,), np.float32),
+    "float64": Box(-9, 9, (2, 2), np.float64),
+    "scalar": Box(-9, 9, (), np.float32),
+    "nine": Box(-9, 9, (1, 2, 1, 1, 1, 2, 1, 1, 1), np.float32),
+    "eight": Box(-9, 9, (1, 2, 1, 1, 1, 2, 1, 1), np.int16),
+    "image": Box(0, 255, (4, 3, 2), np.uint8),
+    "discrete": Discrete(7, start=-3),
+    "choices": MultiDiscrete([3, 4]),
+    "bits": MultiBinary((2, 2)),
+    "words": Text(6, charset="abc"),
+    "many": Sequence(Box(-1, 1, (2,), np.float32)),
+    "nested": Dict(
+        a=Box(-9, 9, (3,), np.float32), b=Tuple([Discrete(5, start=2), MultiBinary(3)]),
+        c=Dict(d=Box(-9, 9, (2, 2), np.float64), e=Text(4, charset="xyz")), f=Box(0, 255, (3,), np.uint8),
+    ),
+}  # fmt: skip
+ACTIONS = {
+    "discrete": Discrete(5),
+    "started": Discrete(5, start=-2),
+    "box": Box(-1, 1, (2,), np.float32),
+    "double": Box(-1, 1, (1, 2), np.float64),
+    "nothing": Box(0, 1, (0,), np.float32),
+    "choices": MultiDiscrete([3, 4]),
+    "bits": MultiBinary(3),
+    "pair": Tuple([Discrete(3), Box(-1, 1, (1,), np.float32)]),
+    "parts": Dict(push=Discrete(3), where=MultiDiscrete([2, 2])),
+}
+
+
+@functools.cache
+def samples(name: str) -> list[Any]:
+    """Return some samples of a space of observations."""
+    space = OBSERVATIONS[name]
+    space.seed(1)
+    return [tuple(space.sample())[:3] if name == "many" else space.sample() for _ in range(32)]
+
+
+class Marked(np.ndarray):  # type: ignore[type-arg]
+    """An array that is not quite an ndarray."""
+
+
+class Infos(dict):  # type: ignore[type-arg]
+    """A dict that is not quite a dict."""
+
+
+Five = namedtuple("Five", "observation reward terminated truncated info")
+SHARED = {"shared": 1}
+
+# An array of the same values, as it came or as something else.
+ARRAYS: list[Callable[[Any], Any]] = [
+    lambda array: array,
+    lambda array: np.asfortranarray(array).reshape(array.shape),
+    lambda array: np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array,
+    lambda array: array.copy().view(Marked),
+    lambda array: frozen(array),
+    lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array,
+    lambda array: array.astype(array.dtype.newbyteorder()),
+]
+REWARDS: list[Callable[[float], Any]] = [
+    float, float, float, int, np.float64, np.float32, lambda reward: reward > 8, lambda reward: np.bool_(reward > 8),
+    lambda reward: [reward, 0.5], lambda reward: np.array([reward]), np.asarray, lambda reward: -0.0,
+]  # fmt: skip
+INFOS: list[Callable[[int], Any]] = [
+    lambda tick: {}, lambda tick: {}, lambda tick: {}, lambda tick: None, lambda tick: SHARED,
+    lambda tick: {"tick": tick}, lambda tick: {"deep": {"array": np.arange(tick % 5)}},
+    lambda tick: Infos(sub=tick), lambda tick: {"episode": "mine"},
+]  # fmt: skip
+
+
+def frozen(array: Any) -> Any:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def with_habit(habit: Callable[[Any], Any], sample: Any) -> Any:
+    """Return a sample whose arrays have a habit."""
+    if isinstance(sample, dict):
+        return {key: with_habit(habit, part) for key, part in sample.items()}
+    if isinstance(sample, tuple):
+        return tuple(with_habit(habit, part) for part in sample)
+    return habit(sample) if isinstance(sample, np.ndarray) else sample
+
+
+class Habits(gymnasium.Env[Any, Any]):
+    """Draws what it observes, and in which odd forms it says so, from a hash of all that has been done to it."""
+
+    def __init__(self, observed: str, acted: str, odd: float, env_index: int = 0, old: bool = True) -> None:
+        self.observation_space, self.action_space = OBSERVATIONS[observed], ACTIONS[acted]
+        self.observed, self.odd, self.env_index, self.old = observed, odd, env_index, old
+        self.salt: Any = 0
+        self.buffer = samples(observed)[0].copy() if isinstance(samples(observed)[0], np.ndarray) else None
+
+    def note(self, *things: Any) -> None:
+        self.digest = hashlib.md5(self.digest + pickle.dumps(things)).digest()
+
+    def choose(self, options: Any, byte: int) -> Any:
+        return options[self.digest[byte] % len(options)] if self.digest[0] < 256 * self.odd else options[0]
+
+    def observe(self) -> Any:
+        sample = samples(self.observed)[self.digest[2] % 32]
+        if self.buffer is not None and self.digest[3] % 3 == 0:
+            self.buffer[...] = sample  # which the next such observation overwrites
+            return self.buffer
+        return with_habit(self.choose(ARRAYS, 4), sample)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.digest = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode()
+        self.tick = 0
+        self.note(self.salt)
+        return self.observe(), self.choose(INFOS, 5) and self.choose(INFOS, 5)(0)
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        self.note(self.tick, plain(action), self.salt)
+        reward, info = self.digest[6] / 16, self.choose(INFOS, 7)(self.tick)
+        over, cut = self.digest[8] < 26, self.digest[9] < 13
+        if self.odd and self.digest[10:12] == b"\x00\x00":
+            info = {"large": bytes(3 << 20)}
+        if self.odd and self.old and self.digest[12] % 16 == 1:
+            return self.observe(), reward, over or cut, {"TimeLimit.truncated": cut, **(info or {})}
+        flag = self.choose((bool, np.bool_, int, lambda value: [value], bool), 13)
+        result = self.observe(), self.choose(REWARDS, 14)(reward), flag(over), flag(cut), info
+        return self.choose((tuple, Five._make, list, tuple), 15)(result)
+
+    def seasoned(self, salt: Any) -> int:
+        self.salt = salt
+        return self.tick
+
+
+class Alone(pufferlib.PufferEnv):
+    """A PufferEnv of one agent that at times replaces its buffers, dies without a flag, or tells infos."""
+
+    single_observation_space = Box(-9, 999, (3,), np.float32)
+    single_action_space = MultiDiscrete([3, 4])
+
+    def __init__(self, odd: float, env_index: int = 0) -> None:
+        self.odd, self.env_index, self.salt = odd, env_index, 0
+
+    def note(self, *things: Any) -> None:
+        self.digest = hashlib.md5(self.digest + pickle.dumps(things)).digest()
+        self.observations[0] = [self.env_index, self.tick, self.digest[1]]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
+        self.note(self.salt)
+        return None
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.note(actions.tolist(), self.salt)
+        self.rewards[:] = self.digest[2] / 7
+        self.terminations[:] = self.digest[3] < 20
+        self.truncations[:] = self.digest[4] < 10
+        if self.digest[0] >= 256 * self.odd:
+            return None
+        what = self.digest[5] % 8
+        if what == 0:
+            self.rewards = self.rewards.astype((np.float32, np.float64)[self.digest[6] % 2])
+        elif what == 1 and self.tick > 1:  # later than it is looked at, unless it always is
+            self.observations = self.observations.astype((np.float64, np.float32)[self.digest[6] % 2])
+        elif what == 2:
+            self.terminations, self.truncations = self.terminations.copy(), self.truncations[::-1]
+        elif what == 3:
+            self.alive[:] = False
+        elif what == 4:
+            self.observations = np.asfortranarray(np.repeat(self.observations, 2, axis=1))[:, ::2]
+        return (None, {}, {"tick": self.tick}, [{}], [{"listed": 1}])[self.digest[7] % 5]
+
+    def seasoned(self, salt: Any) -> int:
+        self.salt = salt
+        return self.tick
+
+
+class Seasoned(TagEnv):
+    """A PufferEnv of several agents."""
+
+    salt = 0
+
+    def step(self, actions: Any) -> Any:
+        super().step(actions + self.salt)
+
+    def seasoned(self, salt: Any) -> int:
+        self.salt = salt
+        return int(self.tick)
+
+
+class SeasonedHashes(NestedHashEnv):
+    """Nested observations and actions, nothing else odd."""
+
+    def seasoned(self, salt: Any) -> int:
+        self.digest = hashlib.md5(self.digest + bytes(salt)).digest() if salt else self.digest
+        return self.tick
+
+
+class SeasonedPopulation(HashPopulation):
+    """Agents that come and go."""
+
+    def seasoned(self, salt: Any) -> int:
+        self.digest = hashlib.md5(self.digest + bytes(salt)).digest() if salt else self.digest
+        return self.tick
+
+
+# --------------------------------------------------------------------------------------------------------- programs
+
+NUMBERS = st.integers(0, 2**31 - 1)
+
+
+class Log(NamedTuple):
+    order: list[Any]  # env ids batch by batch, answers of calls, words of errors
+    rows: dict[tuple[int, int], list[Any]]  # by (number of the last full reset, env_id)
+    errors: list[str]
+
+
+class Player:
+    """Plays a program. What it sends to an environment depends on that environment's own past alone."""
+
+    def __init__(self, vec: pufferlib.VecEnv, seed: int) -> None:
+        self.vec, self.seed, self.epoch = vec, seed, -1
+        self.log = Log([], {}, [])
+        self.waiting: list[int] = []  # in the order of their arrival
+        self.over: set[int] = set()
+        self.sent: dict[int, int] = {}
+        self.batch_size = vec.agents_per_batch // vec.agents_per_env
+        self.synchronous = self.batch_size == vec.num_envs
+
+    def actions(self, env_ids: list[int]) -> Any:
+        space, drawn = self.vec.single_action_space, []
+        for env_id in env_ids:
+            generator = np.random.default_rng([self.seed, self.epoch, env_id, self.sent[env_id]])
+            self.sent[env_id] += 1
+            for _ in range(self.vec.agents_per_env):
+                space._np_random = generator
+                drawn.append(space.sample())
+                if isinstance(space, Tuple):
+                    for part in space.spaces:
+                        part._np_random = generator
+                    drawn[-1] = space.sample()
+        if isinstance(space, Tuple):
+            return tuple(np.stack(part) for part in zip(*drawn, strict=True))
+        return np.stack(drawn)
+
+    def reset(self, number: int, options: bool) -> None:
+        self.epoch += 1
+        self.waiting, self.over, self.sent = [], set(), dict.fromkeys(range(self.vec.num_envs), 0)
+        self.vec.async_reset(seed=number, options={"number": number} if options else None)
+        self.drain()
+
+    def receive(self, timeout: float | None) -> None:
+        try:
+            batch = self.vec.recv(timeout)
+        except pufferlib.RecvTimeout:
+            batch = self.vec.recv()
+        n = self.vec.agents_per_env
+        columns = [np.asarray(column) for column in (*batch[:4], *batch[5:])]
+        ids = columns[4].tolist()
+        self.log.order.append(ids)
+        assert columns[5].tolist() == [env_id * n + place for env_id in ids for place in range(n)]
+        told = [info["env_id"] for info in batch.infos]
+        ended = {info["env_id"] for info in batch.infos if info.get("env")}
+        assert told == sorted(told, key=ids.index)
+        infos: dict[int, list[Any]] = {env_id: [] for env_id in ids}
+        for info in batch.infos:
+            infos[info["env_id"]].append(plain(info))
+        for index, env_id in enumerate(ids):
+            mine = slice(index * n, (index + 1) * n)
+            rows = [(column.dtype.str, column[mine].tobytes()) for column in (*columns[:4], columns[6])]
+            self.log.rows.setdefault((self.epoch, env_id), []).append((*rows, infos[env_id]))
+            (self.over.add if env_id in ended else self.over.discard)(env_id)
+            self.waiting.append(env_id)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Receive as often as there is a batch to come."""
+        while self.vec.num_envs - len(self.waiting) >= self.batch_size:
+            self.receive(timeout)
+
+    def send(self, number: int) -> None:
+        """Send to some that wait, in an order that the number tells; in synchronous use also to all at once."""
+        able = [e for e in self.waiting if self.vec.autoreset_mode != "disabled" or e not in self.over]
+        if self.synchronous and number % 4 and len(able) == self.vec.num_envs:
+            self.vec.send(self.actions(able))
+            self.waiting = []
+        elif able:
+            chosen = [able[index] for index in np.random.default_rng(number).permutation(len(able))]
+            chosen = chosen if self.synchronous else chosen[: 1 + number % len(chosen)]
+            self.vec.send(self.actions(chosen), env_ids=chosen)
+            self.waiting = [env_id for env_id in self.waiting if env_id not in chosen]
+
+    def restart(self, number: int) -> None:
+        """Reset all that are over and stay so, or else one of those that wait."""
+        alone = len(self.waiting) == self.vec.num_envs
+        chosen = [e for e in self.waiting if e in self.over] if self.vec.autoreset_mode == "disabled" else []
+        if not chosen and self.vec.backend != "pool":  # when an environment waits there is chance
+            chosen = self.waiting[number % max(1, len(self.waiting)) :][:1]
+        if not chosen:
+            return
+        self.over.difference_update(chosen)
+        self.waiting = [env_id for env_id in self.waiting if env_id not in chosen]
+        self.vec.async_reset(seed=[100 * self.sent[env_id] + env_id for env_id in chosen], env_ids=chosen)
+        if self.synchronous and alone:
+            self.waiting = []  # the others come again as they are
+
+    def call(self, number: int) -> None:
+        if self.vec.backend == "pool":  # how far each environment is there is chance
+            self.vec.call("seasoned", 0)
+        else:
+            self.log.order.append(self.vec.call("seasoned", number % 3))
+
+    def perform(self, what: str, number: int) -> None:
+        if what == "reset":
+            self.reset(number, number % 2 == 1)
+        elif what == "send and reset":
+            self.send(number)
+            self.reset(number, False)
+        elif what == "restart":
+            self.restart(number)
+            self.drain()
+        else:
+            self.send(number)
+            if what == "call":
+                self.call(number)
+            self.drain(0.0 if what == "hurry" else None)
+
+
+def played(creator: Callable[[], Any], seed: int, program: list[tuple[str, int]], **arguments: Any) -> Log:
+    """Return what a program saw."""
+    with pufferlib.make(creator, **arguments) as vec:
+        player = Player(vec, seed)
+        player.reset(seed, False)
+        for what, number in program:
+            try:
+                player.perform(what, number)
+            except pufferlib.WorkerError as error:
+                player.log.errors.append(str(error).splitlines()[0])
+                if arguments["backend"] != "serial":  # how much arrived before is chance
+                    break
+                player.reset(number, False)
+    return player.log
+
+
+def assert_alike(first: Log, second: Log, backend: str) -> None:
+    """Assert that logs are equal, as far as chance does not decide how long they are."""
+    assert bool(first.errors) == bool(second.errors)
+    if backend == "serial" or not (backend == "pool" or first.errors):
+        assert first == second
+        return
+    for key in first.rows.keys() & second.rows.keys():
+        length = min(len(first.rows[key]), len(second.rows[key]))
+        assert first.rows[key][:length] == second.rows[key][:length], f"(epoch, environment) {key} differs"
+
+
+@st.composite
+def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a creator and its wrap_kwargs."""
+    odd = draw(st.sampled_from([0.0, 0.1, 0.5]))
+    kind = draw(st.sampled_from(["habits"] * 6 + ["alone"] * 2 + ["agents", "population", "hashes"]))
+    if kind == "habits":
+        observed, acted = draw(st.sampled_from(sorted(OBSERVATIONS))), draw(st.sampled_from(sorted(ACTIONS)))
+        return functools.partial(Habits, observed, acted, odd), {"max_length": 3} if observed == "many" else {}
+    if kind == "alone":
+        return functools.partial(Alone, odd), {}
+    if kind == "agents":
+        return functools.partial(Seasoned, num_agents=draw(st.integers(2, 3))), {}
+    return (SeasonedPopulation, {"max_agents": 4}) if kind == "population" else (SeasonedHashes, {})
+
+
+@settings(max_examples=90)
+@given(data=st.data())
+def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
+    creator, wrap_kwargs = data.draw(creators(), "creator")
+    num_envs = data.draw(st.integers(1, 6), "num_envs")
+    backend = data.draw(st.sampled_from(BACKENDS), "backend")
+    program = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from(["send"] * 8 + ["reset", "send and reset", "restart", "call", "hurry"]), NUMBERS),
+            min_size=1,
+            max_size=40,
+        ),
+        "program",
+    )
+    arguments: dict[str, Any] = dict(
+        backend=backend,
+        num_envs=num_envs,
+        num_workers=data.draw(st.integers(1, num_envs), "num_workers"),
+        batch_size=data.draw(st.sampled_from([num_envs, *range(1, num_envs + 1)]), "batch_size"),
+        autoreset_mode=data.draw(st.sampled_from(MODES), "autoreset_mode"),
+        check=data.draw(st.sampled_from(["first", "first", "always"]), "check"),
+        wrap_kwargs=wrap_kwargs,
+        **data.draw(st.sampled_from([{}, {}, {}, {"copy": True}, {"debug": True}]), "kwargs"),
+    )
+    seed = data.draw(NUMBERS, "seed")
+    compiled, portable = on_both(lambda: played(creator, seed, program, **arguments))
+    assert_alike(compiled, portable, backend)
+
+
+# ------------------------------------------------------------------------------------------------- chosen programs
+
+
+WRITTEN: list[Callable[[Any], Any]] = [  # ways to write down actions, all of which mean the same
+    lambda actions: actions,
+    lambda actions: np.repeat(actions, 2)[::2],
+    lambda actions: actions[::-1].copy()[::-1],
+    lambda actions: actions.astype(">i8"),
+    lambda actions: frozen(actions),
+    lambda actions: actions.view(Marked),
+    lambda actions: actions.astype(pickle.loads(pickle.dumps(np.dtype(np.int64)))),  # equal, and another object
+    lambda actions: np.frombuffer(b"x" + actions.tobytes(), np.int64, offset=1),
+    lambda actions: actions.astype(np.int16),
+    lambda actions: actions.astype(np.uint8),
+    lambda actions: actions.astype(np.bool_),
+    lambda actions: actions.tolist(),
+    lambda actions: tuple(actions.tolist()),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("batch_size", [3, 2])
+def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> None:
+    def play(written: list[Callable[[Any], Any]]) -> Any:
+        creator = functools.partial(Habits, "float32", "discrete", 0.0)
+        rows: dict[int, list[Any]] = {0: [], 1: [], 2: []}
+        with pufferlib.make(creator, backend=backend, num_envs=3, num_workers=2, batch_size=batch_size) as vec:
+            vec.async_reset(seed=3)
+            for number in range(30):
+                batch = vec.recv()
+                for index, env_id in enumerate(batch.env_ids.tolist()):
+                    rows[env_id].append(batch.observations[index].tolist())
+                vec.send(written[number % len(written)](1 - batch.env_ids % 2))
+        return rows
+
+    compiled, portable = on_both(lambda: play(WRITTEN))
+    expected = play(WRITTEN[:1])
+    for env_id, rows in expected.items():
+        num = min(len(rows), len(compiled[env_id]), len(portable[env_id]))
+        assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
+
+
+@pytest.mark.parametrize("vectorizer", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("odd", [0.0, 0.5])
+def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
+    def play() -> Any:
+        vec = vectorizer([functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)])
+        seen = [plain(vec.reset(seed=5))]
+        vec.action_space.seed(5)
+        for _ in range(60):
+            *rows, infos = vec.step(vec.action_space.sample())
+            assert rows[1].dtype == np.float64
+            seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in ("episode", "_episode")})))
+        vec.close()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("arguments", [{"as_torch": True}, {"device": "cpu"}, {"as_torch": True, "copy": True}])
+def test_tensors_are_the_same(arguments: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+
+    def play() -> Any:
+        seen = []
+        creator = functools.partial(Habits, "image", "box", 0.2)
+        with pufferlib.make(creator, backend="multiprocessing", num_envs=3, num_workers=2, **arguments) as vec:
+            vec.reset(seed=1)
+            for number in range(40):
+                vec.step(torch.full((3, 2), number / 40))  # a tensor of actions
+                batch = vec.batch
+                assert batch is not None and isinstance(batch.observations, torch.Tensor)
+                seen.append([plain(column.numpy()) for column in (*batch[:4], *batch[5:])] + [plain(batch.infos)])
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+# What a step may return instead of (observation, reward, terminated, truncated, info), given these five.
+WRONG: dict[str, Callable[..., Any]] = {
+    "nothing": lambda o, r, t, u, i: None,
+    "three": lambda o, r, t, u, i: (o, r, t),
+    "six": lambda o, r, t, u, i: (o, r, t, u, i, i),
+    "a list": lambda o, r, t, u, i: [o, r, t, u, i],
+    "an iterator": lambda o, r, t, u, i: iter((o, r, t, u, i)),
+    "reward str": lambda o, r, t, u, i: (o, "x", t, u, i),
+    "reward None": lambda o, r, t, u, i: (o, None, t, u, i),
+    "reward complex": lambda o, r, t, u, i: (o, 1j, t, u, i),
+    "reward nan": lambda o, r, t, u, i: (o, float("nan"), t, u, i),
+    "reward huge": lambda o, r, t, u, i: (o, 1e300, t, u, i),
+    "reward too huge": lambda o, r, t, u, i: (o, 10**400, t, u, i),
+    "reward bool": lambda o, r, t, u, i: (o, True, t, u, i),
+    "rewards": lambda o, r, t, u, i: (o, [1, 2], t, u, i),
+    "no rewards": lambda o, r, t, u, i: (o, [], t, u, i),
+    "flag None": lambda o, r, t, u, i: (o, r, None, u, i),
+    "flags": lambda o, r, t, u, i: (o, r, np.array([True, False]), u, i),
+    "info int": lambda o, r, t, u, i: (o, r, t, u, 5),
+    "info list": lambda o, r, t, u, i: (o, r, t, u, [1]),
+    "info proxy": lambda o, r, t, u, i: (o, r, t, u, types.MappingProxyType({"a": 1})),
+    "empty info proxy": lambda o, r, t, u, i: (o, r, t, u, types.MappingProxyType({})),
+    "observation None": lambda o, r, t, u, i: (None, r, t, u, i),
+    "observation list": lambda o, r, t, u, i: (o.tolist(), r, t, u, i),
+    "observation short": lambda o, r, t, u, i: (o[:1], r, t, u, i),
+    "observation broadcast": lambda o, r, t, u, i: (o[None], r, t, u, i),
+    "observation complex": lambda o, r, t, u, i: (o.astype(complex), r, t, u, i),
+    "observation objects": lambda o, r, t, u, i: (o.astype(object), r, t, u, i),
+    "observation masked": lambda o, r, t, u, i: (np.ma.array(o), r, t, u, i),
+    "observation int": lambda o, r, t, u, i: (5, r, t, u, i),
+}
+
+
+class Errs(gymnasium.Env[Any, Any]):
+    """Does well at first, and then what it is told to."""
+
+    observation_space = Box(-9, 99, (2,), np.float32)
+    action_space = Discrete(3)
+
+    def __init__(self, err: Callable[..., Any]) -> None:
+        self.err = err
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        result = np.full(2, self.tick, np.float32), 0.25, False, False, {}
+        return self.err(*result) if self.tick == 3 else result
+
+
+class NativeErrs(pufferlib.PufferEnv):
+    """Does well at first, and then what it is told to."""
+
+    single_observation_space = Box(-9, 99, (2,), np.float32)
+    single_action_space = Discrete(3)
+
+    def __init__(self, err: Callable[[Any], Any]) -> None:
+        self.err = err
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        self.observations[:] = 0
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:], self.rewards[:] = self.tick, 0.1
+        return self.err(self) if self.tick == 3 else None
+
+
+def replaced(name: str, by: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what replaces an attribute of an environment."""
+    return lambda env: setattr(env, name, by(getattr(env, name)))
+
+
+NATIVE_WRONG: dict[str, Callable[[Any], Any]] = {
+    f"{name} {what}": replaced(name, by)
+    for name in ("observations", "rewards", "terminations", "truncations", "alive")
+    for what, by in {
+        "list": lambda array: array.tolist(),
+        "int8": lambda array: array.astype(np.int8),
+        "longer": lambda array: np.repeat(array, 2, axis=0),
+        "empty": lambda array: array[:0],
+        "scalar": lambda array: array.reshape(-1)[0],
+        "None": lambda array: None,
+        "objects": lambda array: array.astype(object),
+        "swapped": lambda array: array.astype(array.dtype.newbyteorder()),
+        "broadcast": lambda array: array[..., None],
+    }.items()
+} | {
+    "tuple of one": lambda env: ({"a": 1},),
+    "too many": lambda env: [{}, {}],
+    "str": lambda env: "x",
+    "int": lambda env: 5,
+    "empty str": lambda env: "",
+    "proxy": lambda env: types.MappingProxyType({"a": 1}),
+    "deletes": lambda env: delattr(env, "rewards"),
+}
+
+
+def raising(error: type[BaseException]) -> Callable[..., Any]:
+    def err(*result: Any) -> Any:
+        raise error("out of order")
+
+    return err
+
+
+RAISED = (StopIteration, SystemExit, MemoryError, RecursionError, GeneratorExit, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize(
+    ("env", "err"),
+    [pytest.param(Errs, err, id=name) for name, err in WRONG.items()]
+    + [pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()]
+    + [pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
+       for env in (Errs, NativeErrs) for error in RAISED],
+)  # fmt: skip
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        with pufferlib.make([lambda: env(err), lambda: env(lambda *_: None)], autoreset_mode=autoreset_mode) as vec:
+            vec.reset()
+            for _ in range(6):
+                try:
+                    seen.append(plain(vec.step(np.zeros(2, np.int64))))
+                except BaseException as error:
+                    seen.append((type(error), str(error).partition("\n")[0]))
+                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        vec.reset()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+class Teller(Errs):
+    """Tells infos that are hard to send: of which kind, its action says."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *result: result)
+
+    def step(self, action: Any) -> Any:
+        *rows, _ = super().step(action)
+        return *rows, [{}, {"large": np.arange(3 << 18)}, {"small": b"x" * 20000}, {"lock": threading.Lock()}][action]
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_infos_of_every_size_arrive_alike(backend: str) -> None:
+    def play() -> Any:
+        seen = []
+        with pufferlib.make(Teller, backend=backend, num_envs=9, num_workers=2) as vec:
+            vec.reset()
+            for actions in ([1] * 9, [2] * 9, [2, 1] * 4 + [0], [0] * 9, [0, 0, 0, 3, 0, 2, 1, 0, 0]):
+                vec.send(np.array(actions))
+                try:
+                    seen.append(plain(vec.recv().infos))
+                except pufferlib.WorkerError as error:
+                    seen.append(str(error))
+            vec.reset(env_ids=[3])
+            assert vec.batch is not None
+            seen.append(plain(vec.batch))
+        return seen
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Teller, "action_space", Discrete(4))
+        compiled, portable = on_both(play)
+    assert compiled == portable
+    assert "cannot be pickled" in compiled[4]
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_workers_that_are_stopped_for_a_while_lose_nothing(backend: str) -> None:
+    creator = functools.partial(TagEnv, num_agents=1, length=10**6)
+    with pufferlib.make(creator, backend=backend, num_envs=5, num_workers=3) as vec:
+        vec.reset()
+        pids = vec._crew.pids()  # type: ignore[union-attr]
+        for tick in range(1, 13):
+            pid = pids[tick % 3]
+            os.kill(pid, signal.SIGSTOP)
+            vec.send(np.full(5, tick % 3))
+            threading.Timer(0.02 if tick % 4 else 0.15, os.kill, (pid, signal.SIGCONT)).start()
+            batch = vec.recv(timeout=30)
+            assert batch.observations[:, 2].tolist() == [tick] * 5 and batch.rewards.tolist() == [tick % 3] * 5
+        while threading.active_count() > 1:
+            threading.enumerate()[-1].join()
+
+
+def test_steps_leave_no_references() -> None:
+    """Of what each step passes through, as many references as before are held after ten thousand steps."""
+    bits, word, info, action = np.zeros((2, 2), np.int8), "".join(["a", "b"]), {}, 290
+
+    class Holder(gymnasium.Env[Any, Any]):
+        observation_space = Dict(bits=MultiBinary((2, 2)), word=Text(3), pair=Tuple([Discrete(3), Box(0, 1, (2,))]))
+        action_space = Dict(a=Discrete(300), b=Box(-1, 1, (2,)))
+        box = np.zeros(2, np.float32)
+        result: Any = ({"bits": bits, "word": word, "pair": (2, box)}, 1.5, False, False, info)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.result[0], {}
+
+        def step(self, action: Any) -> Any:
+            return self.result
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(thing) for thing in held]
+
+    held = [bits, word, info, Holder.result, Holder.box, bits.dtype, Holder.box.dtype, np.dtype(np.int64)]
+    if sys.version_info < (3, 12):  # later ones are immortal
+        held += [True, False, 2]
+    actions = np.full((50, 1), action), np.zeros((50, 2), np.float32)
+    with pufferlib.make(Holder, num_envs=50) as vec:
+        vec.reset()
+        for _ in range(3):
+            vec.step(actions)
+        before = counts()
+        for _ in range(200):
+            vec.step(actions)
+        after = counts()
+    assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True)), (before, after)
