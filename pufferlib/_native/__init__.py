@@ -1,9 +1,9 @@
 """The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
 
-``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``lane`` is the parent's end, ``stand``
-the workers', and ``ring`` the shared words between them. Where they were not built, or the platform lacks futexes,
-everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on
-them.
+``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``lane`` is the parent's end,
+``stand`` the workers', and ``ring`` the shared words between them. Where they were not built, or the platform lacks
+futexes, everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1
+insists on them.
 """
 
 from __future__ import annotations

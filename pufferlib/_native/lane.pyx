@@ -119,7 +119,7 @@ cdef class Lane:
         return True
 
     cdef bint send_plain(self, object actions, int64_t now_ns) except -1:
-        cdef uint64_t i
+        cdef uint64_t i, most
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
         cdef const char *source
@@ -130,8 +130,11 @@ cdef class Lane:
             if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
                 return False
         if self.play is None:
+            most = 1 if self.mode == SYNCHRONOUS else min(
+                ring.block_size, (self.num_envs + ring.num_workers - 1) // ring.num_workers
+            )
             for worker in range(ring.num_workers):
-                if puf_room(ring, worker) < ring.block_size:
+                if puf_room(ring, worker) < most:
                     return False
         source = puf_data(actions)
         if self.mode == SYNCHRONOUS:

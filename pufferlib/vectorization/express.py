@@ -51,7 +51,7 @@ class Express(States):
         self._lost: set[int] = set()  # of those that have landed, whose worker has died since
         self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
         self._wounded = False  # whether a worker has died since the last rewind, which leaves counts short
-        self._torn_rows = False
+        self.torn = ""  # why nothing but a reset of all environments helps
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
         if synchronous:
@@ -148,7 +148,8 @@ class Express(States):
             self.lane.coming -= 1
             if self._mode == ORDERED:
                 self._reserved[env_id] = self.lane.slot_of(env_id)
-            self._torn_rows |= self._mode == FIRST_FINISHED and self.lane.has_claimed(env_id)
+            if self._mode == FIRST_FINISHED and self.lane.has_claimed(env_id):
+                self.torn = "a worker died while it wrote rows of a batch; call reset"
         self.states[env_id] = FAILED
 
     def has_news(self) -> bool:
@@ -163,9 +164,15 @@ class Express(States):
     def await_block(self, timeout_s: float) -> None:
         """Wait a little for the next block to be full or for urgent news."""
         if self._wounded:
-            self.lane.await_row(timeout_s)
+            if not self.lane.is_full(True):  # what came before ``look`` would not end the wait
+                self.lane.await_row(timeout_s)
         else:
             self.lane.await_block(timeout_s)
+
+    def await_settling(self, timeout_s: float) -> None:
+        """Wait a little for what keeps things from being settled."""
+        if not self.is_settled():
+            self.lane.await_row(timeout_s)
 
     def await_row(self, timeout_s: float) -> None:
         """Wait a little for any row or for urgent news."""
@@ -177,8 +184,8 @@ class Express(States):
 
     def obstacle(self) -> str:
         """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
-        if self._torn_rows:
-            return "a worker died while it wrote rows of the next batch; call reset"
+        if self.torn:
+            return self.torn
         block = self.lane.head % self._slab.shape.num_blocks
         missing = [env_id for env_id, slot in self._reserved.items() if slot // self._block_size == block]
         if missing:
@@ -214,7 +221,7 @@ class Express(States):
         """Forget the rows that have arrived; their environments are about to be reset. Only when all is settled."""
         self._lost.clear()
         self._reserved.clear()
-        self._torn_rows = self._wounded = False
+        self._wounded, self.torn = False, ""
         self._ring.rewind(self.lane.head)
         self.lane.skip(self.lane.head)
         self.lane.clear = self._batches.plain

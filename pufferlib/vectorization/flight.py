@@ -113,12 +113,17 @@ class Flight(States):
         """Whether something has come beside rows that is to be seen to before they are received."""
         return False
 
+    torn = ""  # why nothing but a reset of all environments helps
+
     def obstacle(self) -> str:
         """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
         return ""
 
     def await_block(self, timeout_s: float) -> None:
         """Wait for rows that come without a message: here there are none."""
+
+    def await_settling(self, timeout_s: float) -> None:
+        """The same."""
 
     def fill(self, env_id: int) -> None:
         """This waiting environment takes part in the next batch with the rows that it had in the last one."""

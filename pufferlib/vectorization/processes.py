@@ -298,7 +298,8 @@ class ProcessCrew(Crew):
             for frame in frames:
                 messages += messages_of(frame, worker)
             if closed or key.fileobj is not channel:
-                messages.append(self._bury(worker))
+                died = self._bury(worker)
+                messages += [*self.take_infos(), died]  # rows that it has finished stand, and so do their infos
         return messages
 
     def _bury(self, worker: int) -> Died:

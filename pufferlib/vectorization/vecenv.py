@@ -271,6 +271,8 @@ class VecEnv:
         crew = self._open_crew()
         if env_ids is not None:
             self._refuse_torn()
+            if self._flight.torn:
+                raise CallError(f"cannot reset some: {self._flight.torn}")
         ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
         if env_ids is not None:
             busy = [env_id for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
@@ -521,6 +523,8 @@ class VecEnv:
             self._errors.append(message.error())
             for env_id in message.env_ids:
                 self._flight.fail(env_id, died=True)
+                if self._flight.states[env_id] == FAILED:  # of rows that will never come
+                    self._infos.pop(env_id, None)
 
     def _may_land(self) -> bool:
         """Whether the next batch is there, and all that has come with it."""
@@ -560,7 +564,7 @@ class VecEnv:
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
         while not self._flight.is_settled() or self._flight.has_news() or not self._collect_infos():
-            self._pump(None)
+            self._pump(None, self._flight.await_settling)
         self._flight.drop()
         self._infos.clear()
         while self._errors:
