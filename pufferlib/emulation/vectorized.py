@@ -37,6 +37,8 @@ def is_vectorized(env: Any) -> bool:
     """Return whether env is a vector environment, by its class or by what it has."""
     if isinstance(env, type):
         return False
+    if isinstance(env, gymnasium.Wrapper):  # Gymnasium 0.29 warns when attributes are asked for through one
+        env = env.unwrapped
     return isinstance(env, gymnasium.vector.VectorEnv) or (
         isinstance(getattr(env, "single_observation_space", None), gymnasium.Space)
         and isinstance(getattr(env, "single_action_space", None), gymnasium.Space)
