@@ -7,10 +7,13 @@ export PYTHON TORCH
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
 	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population squared vectorization wrong_calls))
 
+# What is about the compiled path alone.
+NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
+
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
-	0) .venv-$(1)/bin/python -m pytest -m "not extras" $(CORE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m pytest -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef

@@ -67,6 +67,7 @@ OBSERVATIONS = {
     "nine": Box(-9, 9, (1, 2, 1, 1, 1, 2, 1, 1, 1), np.float32),
     "eight": Box(-9, 9, (1, 2, 1, 1, 1, 2, 1, 1), np.int16),
     "image": Box(0, 255, (4, 3, 2), np.uint8),
+    "nothing": Box(0, 1, (0,), np.float32),
     "discrete": Discrete(7, start=-3),
     "choices": MultiDiscrete([3, 4]),
     "bits": MultiBinary((2, 2)),

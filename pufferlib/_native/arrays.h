@@ -40,6 +40,8 @@ static inline int puf_is_plain(PyObject *array)
     return (puf_flags(array) & wanted) == wanted;
 }
 
+static inline int puf_is_writeable(PyObject *array) { return puf_flags(array) & PUF_WRITEABLE; }
+
 /* The value of a NumPy scalar of a number type, which follows the object's head. */
 static inline char *puf_scalar(PyObject *scalar) { return (char *)scalar + sizeof(PyObject); }
 

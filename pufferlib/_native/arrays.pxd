@@ -9,3 +9,4 @@ cdef extern from "arrays.h":
     Py_ssize_t puf_dim(object, int)
     PyObject *puf_descr(object)
     bint puf_is_plain(object)
+    bint puf_is_writeable(object)

@@ -52,7 +52,9 @@ cdef class Lane:
     cdef public uint64_t departed  # the next ticket, where batches come in the order of sending
     cdef public uint64_t coming  # environments that were sent something and have not landed
     cdef public bint clear  # nothing stands in the way of the plain case
+    cdef readonly bint midway  # in recv's taking of a batch, which Python code is part of: not to be left there
     cdef uint32_t mail, notes  # what was seen of the ring's
+    cdef int64_t looked_ns  # and when
     cdef uint64_t total
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
@@ -82,7 +84,7 @@ cdef class Lane:
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
         self.play, self.step = play, step
         self.num_last = self.head = self.departed = self.coming = 0
-        self.mail = self.notes = 0
+        self.mail = self.notes = self.looked_ns = 0
         self.clear = True
         self.parent_times = parent_times
         self.telemetry = slab.shape.telemetry
@@ -185,16 +187,20 @@ cdef class Lane:
         cdef int64_t start_ns
         if not self.clear or self.coming < ring.block_size:
             return None
-        start_ns = puf_now_ns() if self.telemetry else 0
+        start_ns = puf_now_ns()
+        if self.is_overdue(start_ns):
+            return None
         if not puf_is_full(ring, self.head):
             self.await_block(timeout_s)
             found = puf_is_full(ring, self.head)
         if self.has_news():  # asked after the block was full: what its rows left in a socket is there by now
             found = False
+        self.midway = True
         if found and self.has_infos():
             found = self.collect()
         if found:
             self.land()
+        self.midway = False
         if self.telemetry:
             self.note(start_ns, found)
         return self.batch if found else None
@@ -237,6 +243,15 @@ cdef class Lane:
         """Note what has come so far: all of it is about to be seen to, but what comes after this ends a wait."""
         self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
         self.total = puf_total(&self.ring.c)
+        self.looked_ns = puf_now_ns()
+
+    cdef bint is_overdue(self, int64_t now_ns) noexcept:
+        """Return whether nobody has looked for a slice of time: a worker may be dead that nobody has to wait for."""
+        return now_ns - self.looked_ns > <int64_t>(1e9 * SLICE_S)
+
+    def wants_a_look(self):
+        """Return whether it is time to look at the sockets, though rows keep coming."""
+        return bool(self.is_overdue(puf_now_ns()))
 
     cdef bint has_infos(self) noexcept:
         """Whether rows of the next block, which is full, come with infos."""
@@ -253,9 +268,9 @@ cdef class Lane:
 
     def await_block(self, double timeout_s):
         """Wait for the next block to be full or for urgent news, no longer than a slice of time."""
-        cdef int64_t timeout_ns = <int64_t>(1e9 * min(timeout_s, SLICE_S))
+        cdef int64_t timeout_ns = <int64_t>(1e9 * max(0.0, min(timeout_s, SLICE_S)))
         cdef int64_t start_ns = puf_now_ns()
-        cdef int yields = self.spin if self.expected_ns < LONG_WAIT_NS else 0
+        cdef int yields = self.spin if self.expected_ns < LONG_WAIT_NS and timeout_ns else 0
         with nogil:
             puf_await_block(&self.ring.c, self.head, self.mail, yields, timeout_ns)
         self.expected_ns = expected_wait(self.expected_ns, puf_now_ns() - start_ns)
@@ -263,7 +278,7 @@ cdef class Lane:
 
     def await_row(self, double timeout_s):
         """Wait for any row or for urgent news, no longer than a slice of time."""
-        cdef int64_t timeout_ns = <int64_t>(1e9 * min(timeout_s, SLICE_S))
+        cdef int64_t timeout_ns = <int64_t>(1e9 * max(0.0, min(timeout_s, SLICE_S)))
         with nogil:
             puf_await_row(&self.ring.c, self.total, self.mail, timeout_ns)
         PyErr_CheckSignals()
@@ -342,7 +357,7 @@ cdef class Lane:
 
     def forget(self):
         """Forget the last batch: there is none to act on any more."""
-        self.num_last = 0
+        self.num_last, self.midway = 0, False
 
     def counted(self):
         """Return how many environments' rows lie there, counted, and were not received."""

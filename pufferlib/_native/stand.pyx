@@ -10,7 +10,9 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy
 
-from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.arrays cimport (
+    puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
+)
 from pufferlib._native.pack cimport Packer, Unpacker
 from pufferlib._native.ring cimport *
 
@@ -124,7 +126,7 @@ cdef class Stepper:
     cdef char *discrete
     cdef char *box
     cdef bint leaf  # observations are arrays as they come
-    cdef object dtype
+    cdef object dtype, common_dtype  # the space's, and NumPy's own that is equal to it: one that was unpickled is another
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape
     cdef double total_reward
@@ -151,6 +153,7 @@ cdef class Stepper:
                 else:
                     self.box = puf_data(component)
         self.dtype = numpy.dtype(space.dtype)
+        self.common_dtype = numpy.dtype(self.dtype.str)
         self.ndim = len(space.shape)
         self.leaf = row_env.observation_layout.is_leaf and 0 < self.ndim <= MOST_DIMENSIONS
         for axis in range(min(self.ndim, MOST_DIMENSIONS)):
@@ -168,11 +171,13 @@ cdef class Stepper:
     cdef bint fits(self, object observation):
         """Whether an observation is an array just as its space has it, or for a PufferEnv a batch of one such."""
         cdef int axis
-        if not puf_is_array(observation, NDARRAY) or puf_descr(observation) != <PyObject *>self.dtype:
+        if not puf_is_array(observation, NDARRAY):
+            return False
+        if puf_descr(observation) != <PyObject *>self.common_dtype and puf_descr(observation) != <PyObject *>self.dtype:
             return False
         if puf_ndim(observation) != self.ndim + self.native or not puf_is_plain(observation):
             return False
-        if self.native and puf_dim(observation, 0) != 1:
+        if self.ndim > MOST_DIMENSIONS or (self.native and puf_dim(observation, 0) != 1):
             return False
         for axis in range(self.ndim):
             if puf_dim(observation, axis + self.native) != self.shape[axis]:
@@ -193,9 +198,10 @@ cdef class Stepper:
 
 
 cdef inline bint is_one(object array, object dtype):
-    """Whether this is an array of one element of a dtype."""
+    """Whether this is an array of one element of a dtype that may be written."""
     return (
-        puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype and puf_ndim(array) == 1 and puf_dim(array, 0) == 1
+        puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype
+        and puf_ndim(array) == 1 and puf_dim(array, 0) == 1 and puf_is_writeable(array)
     )
 
 
@@ -461,13 +467,16 @@ cdef class Stand:
         else:
             (<float *>puf_data(rewards))[0] = 0
         puf_data(terminations)[0] = puf_data(truncations)[0] = 0
-        infos = stepper.step(stepper.action)
+        infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
         observations = env.observations
         if (
             infos is None
             and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
-            and env.alive is alive and puf_data(alive)[0]
-            and not puf_data(terminations)[0] and not puf_data(truncations)[0]
+            and env.alive is alive
+            # The same arrays may have been resized in place.
+            and is_one(rewards, FLOAT64 if wide else FLOAT32)
+            and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
+            and puf_data(alive)[0] and not puf_data(terminations)[0] and not puf_data(truncations)[0]
             and stepper.fits(observations)
         ):
             if slot == PUF_CLAIM:

@@ -42,7 +42,8 @@ class GymnasiumRows(RowEnv):
         self._caller = caller
         packer, unpacker = caller.observation_layout.packer, caller.action_layout.unpacker
         if packer is not None and (unpacker is not None or caller.action_layout.is_leaf):
-            own_unpacker = None if caller.action_layout.is_leaf else unpacker
+            scalar = isinstance(self.action_space, spaces.Discrete) and self.action_space.dtype != np.int64
+            own_unpacker = None if caller.action_layout.is_leaf and not scalar else unpacker
             self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, native=False)
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack

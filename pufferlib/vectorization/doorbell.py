@@ -211,6 +211,7 @@ class Channel:
             try:
                 rest = rest[self.sock.send(rest, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
+                announce(True)  # the parent may sleep until a block is full, and has to make room first
                 room = select.poll()
                 room.register(self.sock, select.POLLOUT)
                 room.poll()

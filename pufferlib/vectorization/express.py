@@ -157,6 +157,11 @@ class Express(States):
         news: bool = self.lane.has_news()
         return news
 
+    def wants_a_look(self) -> bool:
+        """Whether it is time to look for dead workers, though rows keep coming."""
+        wants: bool = self.lane.wants_a_look()
+        return wants
+
     def look(self) -> None:
         """Note what has come so far; what comes after this ends a wait."""
         self.lane.look()

@@ -335,11 +335,11 @@ class ProcessCrew(Crew):
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
                 channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
-        for worker in list(self._channels):
-            if self._ring is not None:
-                self._summon(worker)
+        unaware = list(self._channels) if self._ring is not None else []
         deadline = time.monotonic() + grace_s
         while self._channels and time.monotonic() < deadline:
+            # A mailbox may be full, of a worker that never empties it.
+            unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
             messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
         for worker in list(self._channels):
             pid = self._processes[worker].pid

@@ -205,7 +205,7 @@ def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
 
 def _joined(array: Array) -> Array:
     """Return an array (blocks, rows in a block, …) as (rows, …), which is a view."""
-    return array.reshape(-1, *array.shape[2:])
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])  # -1 is refused where rows are empty
 
 
 def _aligned(offset: int) -> int:

@@ -350,20 +350,27 @@ class VecEnv:
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         if self._lane is not None and not self._errors:
-            batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
+            try:
+                batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
+            except BaseException:
+                if self._lane.midway:
+                    self._torn, self._lane = True, None
+                raise
             if batch is not None:
                 self._only_resets = False
                 return batch
-        return self._recv(timeout)
+        return self._recv(timeout, deadline)
 
     @whole
-    def _recv(self, timeout: float | None) -> Batch:
+    def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
         """Receive where more than rows has come, or a wait is long."""
         self._refuse_torn()
         start_s = time.monotonic()
         flight = self._flight
-        deadline = None if timeout is None else start_s + timeout
+        if isinstance(flight, Express) and flight.wants_a_look():
+            self._pump(start_s)  # without waiting
         self._raise_error()
         coming, batch_size = flight.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
@@ -377,7 +384,7 @@ class VecEnv:
             obstacle = flight.obstacle()
             if obstacle:
                 raise CallError(f"recv could never return: {obstacle}")
-            if not self._pump(deadline, flight.await_block):
+            if not self._pump(deadline, flight.await_block) and not self._may_land():
                 raise RecvTimeout(
                     f"no batch within {timeout} s: {flight.num_ready} environments have finished of the {batch_size} "
                     f"that it holds, {flight.of_state(FLYING)} are in flight; call recv again, or close"
@@ -496,7 +503,7 @@ class VecEnv:
                 (wait or flight.await_row)(left)
                 crew.interruptible = False
                 self._inbox.extend(crew.poll(0))
-            came = bool(self._inbox) or left > 0
+            came = bool(self._inbox) or (left > 0 and crew.play is None)  # in this very process nothing comes later
         else:
             if not self._inbox:
                 self._inbox.extend(crew.poll(None if deadline is None else left))
@@ -517,14 +524,17 @@ class VecEnv:
         elif isinstance(message, Failed):
             self._errors.append(message.error())
             if message.env_id is not None:
-                self._flight.fail(message.env_id)
+                self._fail(message.env_id)
         else:
             assert isinstance(message, Died), message
             self._errors.append(message.error())
             for env_id in message.env_ids:
-                self._flight.fail(env_id, died=True)
-                if self._flight.states[env_id] == FAILED:  # of rows that will never come
-                    self._infos.pop(env_id, None)
+                self._fail(env_id, died=True)
+
+    def _fail(self, env_id: int, *, died: bool = False) -> None:
+        self._flight.fail(env_id, died=died)
+        if self._flight.states[env_id] == FAILED:
+            self._infos.pop(env_id, None)  # of rows that will never come
 
     def _may_land(self) -> bool:
         """Whether the next batch is there, and all that has come with it."""
@@ -564,7 +574,8 @@ class VecEnv:
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
         while not self._flight.is_settled() or self._flight.has_news() or not self._collect_infos():
-            self._pump(None, self._flight.await_settling)
+            if not self._pump(None, self._flight.await_settling) and not self._flight.is_settled():
+                raise CallError("reset was called by an environment that is being stepped; call it from outside")
         self._flight.drop()
         self._infos.clear()
         while self._errors:

@@ -203,9 +203,11 @@ class Worker:
                 self._deliver(env_id, slot, env, False)
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "reset", error)
+            finally:  # also where Ctrl-C interrupts an environment of this very process
+                if self.stand is not None:
+                    self.stand.flush()
             if self.stand is not None:
                 self.stand.resume(env_id, self._is_plain(env_id))
-                self.stand.flush()
             self._flush()
             self.played += 1
 
