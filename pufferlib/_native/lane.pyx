@@ -68,7 +68,6 @@ cdef class Lane:
     cdef int64_t *env_ids  # of each slot
     cdef object slab
     cdef double[::1] parent_times
-    cdef int64_t expected_ns  # of the next wait
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
                  collect, gather, play, step, int spin, bint disabled, parent_times):
@@ -269,11 +268,9 @@ cdef class Lane:
     def await_block(self, double timeout_s):
         """Wait for the next block to be full or for urgent news, no longer than a slice of time."""
         cdef int64_t timeout_ns = <int64_t>(1e9 * max(0.0, min(timeout_s, SLICE_S)))
-        cdef int64_t start_ns = puf_now_ns()
-        cdef int yields = self.spin if self.expected_ns < LONG_WAIT_NS and timeout_ns else 0
+        cdef int yields = self.spin if timeout_ns else 0
         with nogil:
             puf_await_block(&self.ring.c, self.head, self.mail, yields, timeout_ns)
-        self.expected_ns = expected_wait(self.expected_ns, puf_now_ns() - start_ns)
         PyErr_CheckSignals()
 
     def await_row(self, double timeout_s):

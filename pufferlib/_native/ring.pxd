@@ -45,16 +45,6 @@ cdef extern from "ring.h" nogil:
     void puf_await_row(puf_ring *, uint64_t, uint32_t, int64_t)
     int64_t puf_now_ns()
 
-# Yielding pays while waits are short: waking who sleeps on another core takes 30 to 40 us on a virtual machine. Where
-# they are long, it only takes the core from somebody who works (environments of 0.1 ms: 6 % of the throughput).
-cdef enum:
-    LONG_WAIT_NS = 150000
-
-
-cdef inline int64_t expected_wait(int64_t expected_ns, int64_t latest_ns) noexcept nogil:
-    """Return how long the next wait is expected to take, from what was expected of the latest and what it took."""
-    return (3 * expected_ns + min(latest_ns, 10 * LONG_WAIT_NS)) // 4
-
 
 cdef class Ring:
     cdef puf_ring c

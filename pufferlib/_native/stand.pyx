@@ -229,7 +229,7 @@ cdef class Stand:
     cdef double[:, :, ::1] times
     cdef uint64_t[:, ::1] histogram
     cdef double[:, ::1] worker_times
-    cdef int64_t since_ns, reset_ns, expected_ns
+    cdef int64_t since_ns, reset_ns
 
     def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims):
         self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
@@ -294,23 +294,18 @@ cdef class Stand:
     def serve(self, int spin):
         """Play what is requested; return when there is a frame to be read from the socket.
 
-        spin: how often to yield the core before sleeping, as long as waits are short.
+        spin: how often to yield the core before sleeping.
         """
         cdef uint64_t word
         cdef bint found
-        cdef int yields
         cdef uint32_t words = 0
-        cdef int64_t wait_ns
         while True:
             if not puf_take(&self.ring.c, self.index, &word):
                 self.flush()
                 self.clock(0)
-                wait_ns = self.since_ns
-                yields = spin if self.expected_ns < LONG_WAIT_NS else 0
                 with nogil:
-                    found = puf_await_post(&self.ring.c, self.index, &word, yields, -1)
+                    found = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
                 self.clock(1)
-                self.expected_ns = expected_wait(self.expected_ns, self.since_ns - wait_ns)
                 if not found:
                     PyErr_CheckSignals()
                     continue
@@ -326,7 +321,7 @@ cdef class Stand:
                     self.clock(0)
 
     cdef void clock(self, int kind) noexcept:
-        """Note the seconds since the last call as busy (0) or waited (1). Waits are clocked for their own sake too."""
+        """Note the seconds since the last call as busy (0) or waited (1)."""
         cdef int64_t now_ns = puf_now_ns()
         self.worker_times[self.index, kind] += 1e-9 * (now_ns - self.since_ns)
         self.since_ns = now_ns

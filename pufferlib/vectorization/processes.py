@@ -52,8 +52,8 @@ class Multiprocessing(_Processes):
     """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
 
     backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP and torch in each worker, None to leave
-    them alone; ``spin``: how often a waiting process yields its core before it sleeps, by default 50. On the compiled
-    path it does so only while waits are short; on the portable path the default is 0 where workers outnumber cores.
+    them alone; ``spin``: how often a waiting process yields its core before it sleeps, by default 50, or 0 on the
+    portable path where workers outnumber cores.
     """
 
     backend = "multiprocessing"
@@ -83,7 +83,7 @@ class ProcessCrew(Crew):
     ) -> None:
         if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
             raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
-        if spin is None:  # who waits awake may take the core from one that works; the compiled path looks out for that
+        if spin is None:  # a yield of the compiled path costs less than a microsecond, one of the portable path ten
             spin = SPIN if _native.available or len(tasks) <= available_cpus() else 0
         if not isinstance(spin, int) or spin < 0:
             raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
