@@ -137,3 +137,15 @@ if _native.available:
                 stand.flush()
                 assert flight.batch_is_ready() and flight.is_settled()
                 assert vec.recv().env_ids.tolist() == [0, 1]
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_sampled_actions_are_plain(backend: str) -> None:
+        """Spaces come from workers, pickled: their dtypes equal NumPy's own, and are other objects."""
+        with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
+            vec.reset()
+            for _ in range(3):
+                assert vec._lane.send(vec.action_space.sample())
+                vec.recv()
+            assert not vec._lane.send(np.zeros(4, np.int32))
+            assert not vec._lane.send(np.zeros(4, ">i8"))
+            assert not vec._lane.send(np.zeros(8, np.int64)[::2])

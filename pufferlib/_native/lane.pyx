@@ -59,6 +59,7 @@ cdef class Lane:
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
     cdef object action_dtype  # None where actions are more than one array
+    cdef object like_dtype  # another object that is equal to it, as spaces have that were unpickled
     cdef char *actions
     cdef size_t action_nbytes  # of one environment
     cdef int ndim
@@ -170,8 +171,12 @@ cdef class Lane:
     cdef bint acceptable(self, object actions):
         """Whether actions are one array, just as the slab has them."""
         cdef int axis
-        if not puf_is_array(actions, NDARRAY) or puf_descr(actions) != <PyObject *>self.action_dtype:
+        if self.action_dtype is None or not puf_is_array(actions, NDARRAY):
             return False
+        if puf_descr(actions) != <PyObject *>self.action_dtype and puf_descr(actions) != <PyObject *>self.like_dtype:
+            if <object>puf_descr(actions) != self.action_dtype:
+                return False
+            self.like_dtype = <object>puf_descr(actions)
         if puf_ndim(actions) != self.ndim or not puf_is_plain(actions):
             return False
         for axis in range(self.ndim):
