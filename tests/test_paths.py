@@ -406,7 +406,7 @@ def played(creator: Callable[[], Any], seed: int, program: list[tuple[str, int]]
 
 def assert_alike(first: Log, second: Log, backend: str) -> None:
     """Assert that logs are equal, as far as chance does not decide how long they are."""
-    assert bool(first.errors) == bool(second.errors)
+    assert backend == "pool" or bool(first.errors) == bool(second.errors)
     if backend == "serial" or not (backend == "pool" or first.errors):
         assert first == second
         return
@@ -487,7 +487,9 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
         rows: dict[int, list[Any]] = {0: [], 1: [], 2: []}
         with pufferlib.make(creator, backend=backend, num_envs=3, num_workers=2, batch_size=batch_size) as vec:
             vec.async_reset(seed=3)
-            for number in range(30):
+            number = 0
+            while min(map(len, rows.values())) < 20:  # in a pool some may begin long after others
+                number += 1
                 batch = vec.recv()
                 for index, env_id in enumerate(batch.env_ids.tolist()):
                     rows[env_id].append(batch.observations[index].tolist())
@@ -501,17 +503,24 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
         assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
 
 
+TIMED = ("episode", "_episode", "final_info", "_final_info")  # hold seconds; Gymnasium 0.29 has a final_info each time
+
+
 @pytest.mark.parametrize("vectorizer", [SyncVectorEnv, AsyncVectorEnv])
 @pytest.mark.parametrize("odd", [0.0, 0.5])
 def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
+    creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
+    vec = vectorizer(creators)
+    actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 seeds batches of spaces anew
+    vec.close()
+
     def play() -> Any:
-        vec = vectorizer([functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)])
+        vec = vectorizer(creators)
         seen = [plain(vec.reset(seed=5))]
-        vec.action_space.seed(5)
-        for _ in range(60):
-            *rows, infos = vec.step(vec.action_space.sample())
+        for each in actions:
+            *rows, infos = vec.step(each)
             assert rows[1].dtype == np.float64
-            seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in ("episode", "_episode")})))
+            seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in TIMED})))
         vec.close()
         return seen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import time
@@ -111,26 +112,28 @@ def test_a_step_that_is_replaced_is_played() -> None:
     assert compiled == portable == [101, 102, 103, 200, 200]
 
 
-def test_actions_of_a_discrete_space_are_ints_whatever_its_dtype() -> None:
-    class Narrow(Count):
-        def __init__(self) -> None:
-            super().__init__()
-            self.action_space = Discrete(5, start=1, dtype=np.int32)
-            self.seen: list[Any] = []
+if "dtype" in inspect.signature(Discrete).parameters:  # since Gymnasium 1.0
 
-        def step(self, action: Any) -> Any:
-            self.seen.append(plain(action))
-            return super().step(0)
+    def test_actions_of_a_discrete_space_are_ints_whatever_its_dtype() -> None:
+        class Narrow(Count):
+            def __init__(self) -> None:
+                super().__init__()
+                self.action_space = Discrete(5, start=1, dtype=np.int32)
+                self.seen: list[Any] = []
 
-    def play() -> Any:
-        with pufferlib.make(Narrow) as vec:
-            vec.reset()
-            for _ in range(3):
-                vec.step(np.full(1, 3, np.int32))
-            return vec.get_attr("seen")
+            def step(self, action: Any) -> Any:
+                self.seen.append(plain(action))
+                return super().step(0)
 
-    compiled, portable = on_both(play)
-    assert compiled == portable == [[("int", 3)] * 3]
+        def play() -> Any:
+            with pufferlib.make(Narrow) as vec:
+                vec.reset()
+                for _ in range(3):
+                    vec.step(np.full(1, 3, np.int32))
+                return vec.get_attr("seen")
+
+        compiled, portable = on_both(play)
+        assert compiled == portable == [[("int", 3)] * 3]
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
