@@ -53,6 +53,8 @@ def plain(value: Any) -> Any:
         return [(key, plain(item)) for key, item in sorted(value.items(), key=repr) if key != "t"]
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:  # whose bytes are addresses
+        return plain(value.tolist())
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.str, value.shape, value.tobytes()
     return type(value).__name__, value.hex() if isinstance(value, float) else value
@@ -503,9 +505,6 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
         assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
 
 
-TIMED = ("episode", "_episode", "final_info", "_final_info")  # hold seconds; Gymnasium 0.29 has a final_info each time
-
-
 @pytest.mark.parametrize("vectorizer", [SyncVectorEnv, AsyncVectorEnv])
 @pytest.mark.parametrize("odd", [0.0, 0.5])
 def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
@@ -520,7 +519,7 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
         for each in actions:
             *rows, infos = vec.step(each)
             assert rows[1].dtype == np.float64
-            seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in TIMED})))
+            seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in ("episode", "_episode")})))
         vec.close()
         return seen
 
