@@ -4,8 +4,9 @@ env = pufferlib.wrap(raw_env)
 vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8, batch_size=16, seed=1)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pufferlib import errors
-from pufferlib.autotune import autotune, load_plan
 from pufferlib.backends import make
 from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv
@@ -24,3 +25,15 @@ __all__ = [
     "wrap",
     *errors.__all__,
 ]
+
+if TYPE_CHECKING:
+    from pufferlib.tuning import autotune, load_plan
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is for some occasions only, on that occasion: importing pufferlib is to cost little."""
+    if name not in ("autotune", "load_plan"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pufferlib import tuning
+
+    return getattr(tuning, name)

@@ -23,7 +23,7 @@ LAYERS = [
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},
     {"pufferlib.backends"},
-    {"pufferlib.memory", "pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.autotune"},
+    {"pufferlib.memory", "pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
     {"pufferlib.adapters", "pufferlib.testing"},
     {"pufferlib.bench", "pufferlib.cli"},

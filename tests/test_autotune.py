@@ -17,15 +17,15 @@ from mock_envs import TagEnv
 from timing_tools import Sleeper, stats_of
 
 import pufferlib
-from pufferlib.autotune import autotune
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.memory import memory_at_hand, memory_nbytes
 from pufferlib.plans import Row, TunedPlan, load_plan, rate_text, toml
 from pufferlib.trial import Laboratory, Outcome, Trial
+from pufferlib.tuning import autotune
 from pufferlib.vectorization.foresight import Arrangement, steps_per_s
 
 MIB = 1 << 20
-module = importlib.import_module("pufferlib.autotune")  # the package has a function of that name
+module = importlib.import_module("pufferlib.tuning")  # the package has a function of that name
 
 
 class World:

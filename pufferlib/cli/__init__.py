@@ -323,8 +323,8 @@ def autotune(words: list[str]) -> int:
     from rich.live import Live
     from rich.table import Table
 
-    from pufferlib.autotune import autotune as search
     from pufferlib.bench import machine, overload
+    from pufferlib.tuning import autotune as search
 
     options: Autotune = _parse(Autotune, "autotune", words)
     console = _console()

@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
@@ -26,10 +26,12 @@ from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, 
 from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Reply, Reset, ResetOrder
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
 from pufferlib.vectorization.slab import LAPS, SlabShape, ring_nbytes
-from pufferlib.vectorization.stats import Stats
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import Tensors, as_numpy
 from pufferlib.vectorization.worker import WorkerTask
+
+if TYPE_CHECKING:
+    from pufferlib.vectorization.stats import Stats
 
 __all__ = ["Batch", "VecEnv"]
 
@@ -433,6 +435,8 @@ class VecEnv:
         Step and reset times of environments, busy shares of workers, shares of the learner, and a verdict in words;
         print it. It is noted all the time, for about a hundredth of it.
         """
+        from pufferlib.vectorization.stats import Stats  # with its model, a tenth of what importing pufferlib costs
+
         self._open_crew()
         if not self._slab.shape.telemetry:
             raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
