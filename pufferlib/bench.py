@@ -17,7 +17,7 @@ import numpy as np
 
 from pufferlib.backends import BACKENDS, make
 from pufferlib.errors import PlanError
-from pufferlib.playing import Player
+from pufferlib.playing import CLEARLY, Player
 from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.stats import Stats
 from pufferlib.version import __version__
@@ -26,7 +26,6 @@ __all__ = ["Speed", "compare_backends", "machine", "overload", "verdict"]
 
 WARM_UP_S = 0.2
 PROFILE_TURNS = 4
-CLEARLY = 1.1  # times as fast: below, processes are not worth having
 
 
 @dataclass

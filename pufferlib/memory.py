@@ -7,6 +7,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from pufferlib import cgroups
 from pufferlib.errors import PlanError
 
 __all__ = ["memory_at_hand", "memory_nbytes", "memory_text", "nbytes_of"]
@@ -37,26 +38,13 @@ def memory_at_hand() -> float:
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
         found.append(1024.0 * int(match[1]) if match else float("inf"))
     for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        for folder in _memory_cgroups():
+        for folder in cgroups.folders("memory"):
             with suppress(OSError, ValueError):  # "max" is no number, and no limit
                 found.append(float(int((folder / limit).read_text()) - int((folder / usage).read_text())))
     if len(found) == 1 and hasattr(os, "sysconf"):
         with suppress(OSError, ValueError):
             found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     return max(0.0, min(found))
-
-
-def _memory_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[Path]:
-    """Return the folders of the cgroups above this process that may limit its memory."""
-    found: list[Path] = []
-    with suppress(OSError, ValueError):
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "memory" in controllers.split(","):
-                base = root / "memory" if controllers else root
-                folder = base / path.lstrip("/")
-                found += [level for level in (folder, *folder.parents) if level == base or base in level.parents]
-    return found
 
 
 def nbytes_of(amount: float | str) -> float:

@@ -17,10 +17,12 @@ from pufferlib.backends import BACKENDS
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.memory import memory_at_hand, memory_text, nbytes_of
 from pufferlib.plans import Row, TunedPlan, load_plan
+from pufferlib.playing import CLEARLY
 from pufferlib.registry import creator
 from pufferlib.trial import Laboratory, Outcome, Trial
 from pufferlib.vectorization.durations import seconds_text, times_text
 from pufferlib.vectorization.plan import Plan, available_cpus
+from pufferlib.vectorization.processes import SPIN, default_spin
 from pufferlib.vectorization.stats import Stats
 
 __all__ = ["autotune", "load_plan"]
@@ -30,11 +32,9 @@ ROUNDS = (0.5, 0.8, 1.0)  # shares of the budget at which the rounds end
 TRIAL_S = (0.3, 0.8, 1.5)  # of playing, in each round
 STAY = 3  # one in so many goes to the next round, at least so many
 PROMISING = 0.4  # of the best that the model expects: what is below is not tried
-CLEARLY = 1.1  # times as fast as serial: below, processes are not worth having
 ALIKE = 0.95  # of the best: of those, what takes the least memory is taken
 COARSE = 32 << 20  # bytes that are not worth choosing a slower plan for
 MARGIN = 1.1  # for what an estimate of memory may miss
-SPIN = 50  # yields before a sleep, tried where the default is not to yield
 
 
 def autotune(
@@ -246,7 +246,7 @@ class _Search:
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
         if best is None or best.median < rows[0].median / CLEARLY:
             return []
-        spin = 0 if best.plan["num_workers"] <= self._cores else SPIN
+        spin = 0 if default_spin(best.plan["num_workers"]) else SPIN
         other = Row({**best.plan, "backend_kwargs": {"spin": spin}}, best.expected, best.memory_nbytes)
         self._rows.append(other)
         return [other]

@@ -17,7 +17,7 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it, but for the face.
 LAYERS = [
-    {"pufferlib.version", "pufferlib.errors", "pufferlib._native"},
+    {"pufferlib.version", "pufferlib.errors", "pufferlib.cgroups", "pufferlib._native"},
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},

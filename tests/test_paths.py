@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import types
 import warnings
 from collections import namedtuple
@@ -128,7 +129,7 @@ REWARDS: list[Callable[[float], Any]] = [
 ]  # fmt: skip
 INFOS: list[Callable[[int], Any]] = [
     lambda tick: {}, lambda tick: {}, lambda tick: {}, lambda tick: None, lambda tick: SHARED,
-    lambda tick: {"tick": tick}, lambda tick: {"deep": {"array": np.arange(tick % 5)}},
+    lambda tick: {"tick": tick}, lambda tick: {"deep": {"array": np.arange(3) * tick}},
     lambda tick: Infos(sub=tick), lambda tick: {"episode": "mine"},
 ]  # fmt: skip
 
@@ -510,6 +511,7 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
 def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
     creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
     vec = vectorizer(creators)
+    vec.action_space.seed(7)
     actions = [vec.action_space.sample() for _ in range(60)]  # once: Gymnasium 0.29 seeds batches of spaces anew
     vec.close()
 
@@ -771,3 +773,46 @@ def test_steps_leave_no_references() -> None:
             vec.step(actions)
         after = counts()
     assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True)), (before, after)
+
+
+class Pace(gymnasium.Env[Any, Any]):
+    """Sleeps 0.3 ms in every fourth step and in every reset; an episode has ten steps."""
+
+    observation_space = Box(0, 9, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, sleeps: bool) -> None:
+        self.sleeps, self.tick = sleeps, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        time.sleep(0.0003 * self.sleeps)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        if self.sleeps and self.tick % 4 == 0:
+            time.sleep(0.0003)
+        return np.zeros(1, np.float32), 0.0, self.tick % 10 == 0, False, {}
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_telemetry_tells_the_same(backend: str) -> None:
+    """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""
+
+    def play(sleeps: bool, num: int) -> Any:
+        creator = functools.partial(Pace, sleeps)
+        with pufferlib.make(creator, backend=backend, num_envs=2, num_workers=2, seed=1) as vec:
+            vec.reset()
+            for _ in range(num):
+                vec.step(np.zeros(2, np.int64))
+            return vec.stats()
+
+    for stats in on_both(lambda: play(True, 3_300)):  # 10 of 11 batches step, one resets
+        assert stats.reset.num == 2 + 2 * 300 and stats.reset.mean_s >= 0.0003
+        assert stats.step.max_s >= 0.0003
+        long = stats.histogram.sum(0)[stats.edges[:-1] >= 0.00025].sum()
+        assert int(long) == pytest.approx(1_500, rel=0.4)
+        assert stats.num_batches == 3_301 and stats.waits + stats.thinks == pytest.approx(1)
+    for stats in on_both(lambda: play(False, 22_000)):
+        assert stats.step.num == pytest.approx(40_000, rel=0.15)
+        assert stats.reset.num == 2 + 2 * 2_000

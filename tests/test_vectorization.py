@@ -149,3 +149,40 @@ if _native.available:
             assert not vec._lane.send(np.zeros(4, np.int32))
             assert not vec._lane.send(np.zeros(4, ">i8"))
             assert not vec._lane.send(np.zeros(8, np.int64)[::2])
+
+    class Quiet(HashEnv):
+        """Tells nothing, and so is all plain case until its episode ends."""
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed=seed)[0], {}
+
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {}
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_the_plain_case_runs_no_python_of_ours_between_send_and_recv(backend: str) -> None:
+        """In this process; on serial that is the workers' loop too."""
+        expected, called = {"send", "recv"} | ({"play"} if backend == "serial" else set()), set[str]()
+
+        def note(frame: Any, event: str, _: Any) -> None:
+            if event == "call" and "pufferlib" in frame.f_code.co_filename:
+                called.add(frame.f_code.co_name)
+
+        creator = functools.partial(Quiet, mean_length=10**6)
+        with pufferlib.make(creator, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
+            vec.reset()
+            actions = np.zeros(4, np.int64)
+            for _ in range(10):
+                vec.step(actions)
+            for _ in range(20):  # ten times a second sockets are looked at, which is Python
+                called.clear()
+                sys.setprofile(note)
+                try:
+                    for _ in range(20):
+                        vec.send(actions)
+                        vec.recv()
+                finally:
+                    sys.setprofile(None)
+                if called == expected:
+                    break
+        assert called == expected

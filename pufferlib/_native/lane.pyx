@@ -52,7 +52,7 @@ cdef class Lane:
     cdef public uint64_t departed  # the next ticket, where batches come in the order of sending
     cdef public uint64_t coming  # environments that were sent something and have not landed
     cdef public bint clear  # nothing stands in the way of the plain case
-    cdef readonly bint midway  # in recv's taking of a batch, which Python code is part of: not to be left there
+    cdef readonly bint midway  # in what Python code is part of, and is not to be left half done
     cdef uint32_t mail, notes  # what was seen of the ring's
     cdef int64_t looked_ns  # and when
     cdef uint64_t total
@@ -110,8 +110,11 @@ cdef class Lane:
         """Send actions for the last batch if that is plain; return whether it was."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
+        self.midway = True  # where environments are stepped in this process, Python runs inside
         if not self.send_plain(actions, start_ns):
+            self.midway = False
             return False
+        self.midway = False
         if not self.telemetry:
             return True
         seconds = 1e-9 * (puf_now_ns() - start_ns)
@@ -189,6 +192,7 @@ cdef class Lane:
         cdef puf_ring *ring = &self.ring.c
         cdef bint found = True
         cdef int64_t start_ns
+        self.midway = False
         if not self.clear or self.coming < ring.block_size:
             return None
         start_ns = puf_now_ns()

@@ -106,9 +106,6 @@ class GymnasiumRows(RowEnv):
         rows.truncations[0] = self._truncated
         rows.masks[0] = self._acted
 
-    def close(self) -> None:
-        self._caller.close()
-
 
 class ForeignEnv(gymnasium.Env[Any, Any]):
     """Stands where Gymnasium expects a gymnasium.Env for an environment that is none, such as one of old gym.

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.rows import FastStep, RowEnv, Rows
+from pufferlib.emulation.rows import FastStep, HeldRows, RowEnv, Rows
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import action_layout, observation_layout
@@ -128,9 +128,6 @@ class _Native(RowEnv):
         for agent in np.flatnonzero(self.env.alive):
             self.observation_layout.check(self.env.observations[agent, ...])
 
-    def close(self) -> None:
-        self.env.close()
-
 
 class NativeRow(_Native):
     """A PufferEnv of one agent: scalars instead of arrays of length one, which cost 0.4 us an operation."""
@@ -208,7 +205,7 @@ class NativeRow(_Native):
         rows.masks[0] = self._acted
 
 
-class NativeRows(_Native):
+class NativeRows(_Native, HeldRows):
     """A PufferEnv of several agents, whose rows may be absent for a while.
 
     In most steps nobody comes or goes. A few counts tell, and then the environment's own arrays are
@@ -307,12 +304,6 @@ class NativeRows(_Native):
         rows.observations[...] = self.env.observations
         if self._gone is not None:
             rows.observations[self._gone] = 0
-
-    def write_outcome(self, rows: Rows) -> None:
-        rows.rewards[...] = self._rewards
-        rows.terminations[...] = self._terminations
-        rows.truncations[...] = self._truncations
-        rows.masks[...] = self._masks
 
 
 class NativeEnv(gymnasium.Env[Any, Any]):

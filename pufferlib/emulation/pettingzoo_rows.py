@@ -19,7 +19,7 @@ from pufferlib.emulation.common import (
 )
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.places import Places
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, scalar_reward
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
@@ -72,7 +72,7 @@ def split_reset(result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return result, {}
 
 
-class PettingZooRows(RowEnv):
+class PettingZooRows(HeldRows):
     """A parallel or AEC environment as one row for each place of its ``Places``.
 
     max_agents: the most agents alive at once, for environments without ``possible_agents``.
@@ -302,14 +302,3 @@ class PettingZooRows(RowEnv):
                 row[...] = 0
             else:
                 write(observation, row)
-
-    def write_outcome(self, rows: Rows) -> None:
-        rows.rewards[...] = self._rewards
-        rows.terminations[...] = self._terminations
-        rows.truncations[...] = self._truncations
-        rows.masks[...] = self._masks
-
-    def close(self) -> None:
-        close = getattr(self._parallel, "close", None)
-        if close is not None:
-            close()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pufferlib.layout import ActionLayout, Layout
 
-__all__ = ["FastStep", "RowEnv", "Rows"]
+__all__ = ["FastStep", "HeldRows", "RowEnv", "Rows"]
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +88,23 @@ class RowEnv(ABC):
     def write_outcome(self, rows: Rows) -> None:
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
-    @abstractmethod
     def close(self) -> None:
         """Close the environment. Safe on an environment that has no ``close``."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+
+class HeldRows(RowEnv):
+    """Rows whose outcome is held as arrays (num_agents,), or as one value for all."""
+
+    _rewards: Any
+    _terminations: Any
+    _truncations: Any
+    _masks: Any
+
+    def write_outcome(self, rows: Rows) -> None:
+        rows.rewards[...] = self._rewards
+        rows.terminations[...] = self._terminations
+        rows.truncations[...] = self._truncations
+        rows.masks[...] = self._masks

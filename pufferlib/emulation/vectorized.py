@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
@@ -46,7 +46,7 @@ def is_vectorized(env: Any) -> bool:
     )
 
 
-class VectorRows(RowEnv):
+class VectorRows(HeldRows):
     """A vector environment as one environment of ``num_envs`` rows, one a copy.
 
     Its copies start again by themselves, each in its own time, so that the environment as a whole is never over. How
@@ -147,17 +147,6 @@ class VectorRows(RowEnv):
 
     def write_observations(self, rows: Rows) -> None:
         self._write(self._observations, rows)
-
-    def write_outcome(self, rows: Rows) -> None:
-        rows.rewards[...] = self._rewards
-        rows.terminations[...] = self._terminations
-        rows.truncations[...] = self._truncations
-        rows.masks[...] = self._masks
-
-    def close(self) -> None:
-        close = getattr(self.env, "close", None)
-        if close is not None:
-            close()
 
     def _hold(self, observations: Any, infos: Infos, check: bool) -> None:
         if self._shape is not None and getattr(observations, "shape", None) != self._shape:

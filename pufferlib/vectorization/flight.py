@@ -114,6 +114,11 @@ class Flight(States):
         return False
 
     torn = ""  # why nothing but a reset of all environments helps
+    lane = None  # the compiled way of the plain case
+
+    def wants_a_look(self) -> bool:
+        """Whether it is time to look for dead workers, though rows keep coming."""
+        return False
 
     def obstacle(self) -> str:
         """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib import cgroups
 from pufferlib.errors import PlanError
 
 __all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus"]
@@ -63,25 +64,13 @@ def available_cpus() -> int:
     return max(1, min(cpus, _cgroup_cpus()))
 
 
-def _cgroup_cpus(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return the whole CPUs of the tightest quota above this process (cgroup v1 or v2), or a large number."""
+def _cgroup_cpus(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> int:
+    """Return the whole CPUs of the tightest quota above this process, or a large number."""
     limit = 1 << 30
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return limit
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = root if not controllers else root / "cpu"
-        folder = base / path.lstrip("/")
-        for level in (folder, *folder.parents):  # inside a container the path may not exist; its root does
-            quota, period = _quota(level)
-            if quota > 0:
-                limit = min(limit, max(1, quota // period))
-            if level == base:
-                break
+    for folder in cgroups.folders("cpu", root, own):
+        quota, period = _quota(folder)
+        if quota > 0:
+            limit = min(limit, max(1, quota // period))
     return limit
 
 

@@ -32,10 +32,18 @@ from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
-__all__ = ["Multiprocessing", "Pool", "ProcessCrew"]
+__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin"]
 
 SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
 _SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
+
+
+def default_spin(num_workers: int) -> int:
+    """Return how often who waits yields its core before it sleeps.
+
+    With more workers than cores the portable path does not at all, as it asks its selector before each yield.
+    """
+    return SPIN if _native.available or num_workers <= available_cpus() else 0
 
 
 class _Processes(VecEnv):
@@ -83,8 +91,8 @@ class ProcessCrew(Crew):
     ) -> None:
         if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
             raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
-        if spin is None:  # a yield of the compiled path costs less than a microsecond, one of the portable path ten
-            spin = SPIN if _native.available or len(tasks) <= available_cpus() else 0
+        if spin is None:
+            spin = default_spin(len(tasks))
         if not isinstance(spin, int) or spin < 0:
             raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
         self.shares = tuple(task.env_ids for task in tasks)

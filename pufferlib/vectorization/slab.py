@@ -15,7 +15,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from pufferlib import _native
 from pufferlib.emulation.rows import Rows
 from pufferlib.errors import PlatformError
 from pufferlib.vectorization import telemetry
+from pufferlib.vectorization.plan import Plan
 
-__all__ = ["LAPS", "Slab", "SlabShape", "ring_nbytes", "ring_of"]
+__all__ = ["LAPS", "Slab", "SlabShape", "ring_of"]
 
 LAPS = 3  # two batches with the learner, and one outstanding row an environment
 _CONTROL_WORDS = 64
@@ -50,6 +52,35 @@ class SlabShape:
     num_workers: int
     ring_nbytes: int = 0  # of the compiled path's shared words
     telemetry: bool = True  # whether times are noted
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        agents_per_env: int,
+        observation_space: Any,
+        action_spaces: Sequence[Any],
+        *,
+        reward_dtype: str,
+        num_workers: int,
+        telemetry: bool,
+    ) -> SlabShape:
+        """Return the shape for a plan, whose blocks are batches on the compiled path and laps on the portable one."""
+        shape = cls(
+            plan.num_envs,
+            agents_per_env,
+            _column(observation_space),
+            tuple(_column(space) for space in action_spaces),
+            reward_dtype,
+            num_blocks=LAPS,
+            block_size=plan.num_envs,
+            num_workers=num_workers,
+            telemetry=telemetry,
+        )
+        if not _native.available:
+            return shape
+        shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
+        return replace(shape, ring_nbytes=_native.ring.Ring.nbytes(*_ring_counts(shape)))
 
     @property
     def num_slots(self) -> int:
@@ -184,14 +215,6 @@ class Slab:
             self.fd = None
 
 
-def ring_nbytes(shape: SlabShape) -> int:
-    """Return the size of the compiled path's shared words, 0 where it is not in use."""
-    if not _native.available:
-        return 0
-    nbytes: int = _native.ring.Ring.nbytes(*_ring_counts(shape))
-    return nbytes
-
-
 def ring_of(slab: Slab) -> Any:
     """Return the shared words of a slab as this process sees them; None on the portable path."""
     return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
@@ -201,6 +224,10 @@ def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
     # A mailbox holds a request for each environment of the largest share, and some for control.
     box_size = 1 << (-(-shape.num_envs // shape.num_workers) + _CONTROL_WORDS - 1).bit_length()
     return shape.num_blocks, shape.block_size, shape.num_workers, box_size, _PIPE_NBYTES
+
+
+def _column(space: Any) -> Column:
+    return tuple(space.shape or ()), np.dtype(space.dtype).str
 
 
 def _joined(array: Array) -> Array:

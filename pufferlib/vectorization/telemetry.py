@@ -12,8 +12,6 @@ grow (but for the maxima): whoever reads them keeps what they were at the beginn
     its weight.
 ``worker_times``: float64 (num_workers, 8), a cache line a worker, so that they do not share one: [BUSY] seconds between
     being given work and having none, [WAITED] seconds without any. The rest is unused.
-``block_times``: int64 (num_blocks, 2): monotonic ns of the [DEPARTED] first departure for, or claim of, a block, and of
-    its [COMPLETED] completion. Of the compiled path only; num_blocks is 0 elsewhere.
 ``parent_times``: float64 (8,), private to the parent: [NUM_RECV] batches received, [RECV] seconds inside recv,
     [SEND] seconds inside send and async_reset (which on the serial backend step and reset), [THOUGHT] seconds from
     recv's return to the next call of it without those inside send (the learner), [FILL_NUM, FILL_SUM, FILL_MAX] how
@@ -45,7 +43,6 @@ __all__ = ["NUM_BUCKETS", "Recorded", "Recording", "Stopwatch", "bucket_edges", 
 STEP, RESET = 0, 1
 WEIGHT, SUM, SQUARES, MAX = 0, 1, 2, 3
 BUSY, WAITED = 0, 1
-DEPARTED, COMPLETED = 0, 1
 NUM_RECV, RECV, SEND, THOUGHT, FILL_NUM, FILL_SUM, FILL_MAX, RETURNED = range(8)
 
 NUM_BUCKETS = 128
@@ -56,15 +53,12 @@ COMPILED_COST_S = 0.06e-6
 Array = np.ndarray[Any, Any]
 
 
-def shared_arrays(
-    num_envs: int, num_workers: int, num_blocks: int = 0
-) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def shared_arrays(num_envs: int, num_workers: int) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Return shape and dtype of the arrays that workers and parent share, all zero at first."""
     return {
         "times": ((num_envs, 2, 4), np.dtype(np.float64)),
         "histogram": ((num_envs, NUM_BUCKETS), np.dtype(np.uint64)),
         "worker_times": ((num_workers, 8), np.dtype(np.float64)),
-        "block_times": ((num_blocks, 2), np.dtype(np.int64)),
     }
 
 

@@ -9,13 +9,11 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 
-from pufferlib import _native
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.vectorization.arguments import checked_actions, checked_ids, env_creators, options_per_env
 from pufferlib.vectorization.batch import Batch, Batches
@@ -25,7 +23,7 @@ from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
 from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Reply, Reset, ResetOrder
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
-from pufferlib.vectorization.slab import LAPS, SlabShape, ring_nbytes
+from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import Tensors, as_numpy
 from pufferlib.vectorization.worker import WorkerTask
@@ -138,20 +136,15 @@ class VecEnv:
         face = crew.start()
         space = face.action_space
         self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
-        shape = SlabShape(
-            plan.num_envs,
+        shape = SlabShape.of(
+            plan,
             face.num_agents,
-            (tuple(face.observation_space.shape or ()), np.dtype(face.observation_space.dtype).str),
-            tuple((tuple(space.shape or ()), np.dtype(space.dtype).str) for space in self._action_spaces),
-            reward_dtype,
-            num_blocks=LAPS,
-            block_size=plan.num_envs,
+            face.observation_space,
+            self._action_spaces,
+            reward_dtype=reward_dtype,
             num_workers=len(crew.shares),
             telemetry=telemetry,
         )
-        if _native.available:
-            shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
-            shape = replace(shape, ring_nbytes=ring_nbytes(shape))
         try:
             if self._tensors is not None:
                 self._tensors.check(face.observation_space)
@@ -185,7 +178,6 @@ class VecEnv:
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(shared, crew.pids)
         self._flight: Flight | Express
-        self._lane: Any = None  # the compiled way of the plain case, while nothing stands in its way
         if ring is None:
             self._flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
         else:
@@ -204,7 +196,7 @@ class VecEnv:
                 step=crew.step,
                 parent_times=self._recording.parent_times,
             )
-            self._lane = self._flight.lane
+        self._lane: Any = self._flight.lane  # the compiled way of the plain case, while nothing stands in its way
         self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
         self._infos: dict[int, list[dict[str, Any]]] = {}
         self._errors: deque[WorkerError] = deque()
@@ -314,8 +306,14 @@ class VecEnv:
         """
         if type(actions) is not np.ndarray:
             actions = as_numpy(actions)
-        if self._lane is None or env_ids is not None or not self._lane.send(actions):
-            self._send(actions, env_ids)
+        if self._lane is not None and env_ids is None:
+            try:
+                if self._lane.send(actions):
+                    return
+            except BaseException:
+                self._note_tear()
+                raise
+        self._send(actions, env_ids)
 
     @whole
     def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
@@ -357,8 +355,7 @@ class VecEnv:
             try:
                 batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
             except BaseException:
-                if self._lane.midway:
-                    self._torn, self._lane = True, None
+                self._note_tear()
                 raise
             if batch is not None:
                 self._only_resets = False
@@ -371,7 +368,7 @@ class VecEnv:
         self._refuse_torn()
         start_s = time.monotonic()
         flight = self._flight
-        if isinstance(flight, Express) and flight.wants_a_look():
+        if flight.wants_a_look():
             self._pump(start_s)  # without waiting
         self._raise_error()
         coming, batch_size = flight.num_coming, self._plan.batch_size
@@ -550,7 +547,7 @@ class VecEnv:
         readable = True
         for message in self._open_crew().take_infos():
             if isinstance(message, Infos):
-                self._infos.setdefault(message.env_ids[0], []).extend(message.infos)
+                self._take(message)
             else:
                 self._inbox.append(message)
                 readable = False
@@ -592,11 +589,18 @@ class VecEnv:
         for kept in (self._inbox, self._infos, self._errors):
             kept.clear()
         self._torn = False
-        if isinstance(self._flight, Express):
-            self._lane = self._flight.lane
+        self._lane = self._flight.lane
         return new
 
     # ------------------------------------------------------------------------------------------------- checks
+
+    def _note_tear(self) -> None:
+        """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``whole`` does."""
+        if self._crew is None:  # an environment on serial has closed us
+            return
+        if self._lane.midway and not self._crew.interruptible:
+            self._torn, self._lane = True, None
+        self._crew.interruptible = False
 
     def _refuse_torn(self) -> None:
         if self._torn:
