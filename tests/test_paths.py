@@ -76,6 +76,7 @@ OBSERVATIONS = {
     "bits": MultiBinary((2, 2)),
     "words": Text(6, charset="abc"),
     "many": Sequence(Box(-1, 1, (2,), np.float32)),
+    "two": Tuple([Box(-9, 9, (2,), np.float32), Dict(a=Discrete(3))]),  # looks like an observation and an info
     "nested": Dict(
         a=Box(-9, 9, (3,), np.float32), b=Tuple([Discrete(5, start=2), MultiBinary(3)]),
         c=Dict(d=Box(-9, 9, (2, 2), np.float64), e=Text(4, charset="xyz")), f=Box(0, 255, (3,), np.uint8),
@@ -111,6 +112,7 @@ class Infos(dict):  # type: ignore[type-arg]
 
 
 Five = namedtuple("Five", "observation reward terminated truncated info")
+Two = namedtuple("Two", ["observation", "info"])
 SHARED = {"shared": 1}
 
 # An array of the same values, as it came or as something else.
@@ -176,7 +178,10 @@ class Habits(gymnasium.Env[Any, Any]):
         self.digest = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode()
         self.tick = 0
         self.note(self.salt)
-        return self.observe(), self.choose(INFOS, 5) and self.choose(INFOS, 5)(0)
+        result = self.observe(), self.choose(INFOS, 5) and self.choose(INFOS, 5)(0)
+        if self.odd and self.old and self.digest[12] % 4 == 1:
+            return result[0]
+        return self.choose((tuple, tuple, Two._make), 15)(result)
 
     def step(self, action: Any) -> Any:
         self.tick += 1
@@ -651,6 +656,48 @@ NATIVE_WRONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
+class Restarts(gymnasium.Env[Any, Any]):
+    """Is over at every third step, and starts again well the first time; then as it is told to."""
+
+    observation_space = Box(-9, 99, (2,), np.float32)
+    action_space = Discrete(3)
+
+    def __init__(self, err: Callable[..., Any]) -> None:
+        self.err = err
+        self.times = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.times = 0, self.times + 1
+        result = np.full(2, self.times, np.float32), {}
+        return self.err(*result) if self.times % 4 == 3 else result
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        return np.full(2, self.tick, np.float32), 0.25, self.tick % 3 == 0, False, {}
+
+
+RESET_WRONG: dict[str, Callable[..., Any]] = {
+    "info None": lambda observation, info: (observation, None),
+    "alone": lambda observation, info: observation,
+    "list": lambda observation, info: [observation, info],
+    "named tuple": lambda observation, info: Two(observation, info),
+    "told": lambda observation, info: (observation, {"told": 1}),
+    "own info": lambda observation, info: (observation, Infos(told=1)),
+    "empty own info": lambda observation, info: (observation, Infos()),
+    "proxy": lambda observation, info: (observation, types.MappingProxyType({"a": 1})),
+    "int": lambda observation, info: (observation, 5),
+    "three": lambda observation, info: (observation, info, 1),
+    "one": lambda observation, info: (observation,),
+    "None": lambda observation, info: None,
+    "no observation": lambda observation, info: (None, info),
+    "other dtype": lambda observation, info: (observation.astype(np.float64), info),
+    "other shape": lambda observation, info: (observation[:1], info),
+    "objects": lambda observation, info: (observation.astype(object), info),
+    "floats": lambda observation, info: (observation.tolist(), info),
+    "strided": lambda observation, info: (np.repeat(observation, 2)[::2], info),
+}
+
+
 def raising(error: type[BaseException]) -> Callable[..., Any]:
     def err(*result: Any) -> Any:
         raise error("out of order")
@@ -666,7 +713,8 @@ RAISED = (StopIteration, SystemExit, MemoryError, RecursionError, GeneratorExit,
     [pytest.param(Errs, err, id=name) for name, err in WRONG.items()]
     + [pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()]
     + [pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
-       for env in (Errs, NativeErrs) for error in RAISED],
+       for env in (Errs, NativeErrs, Restarts) for error in RAISED]
+    + [pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()],
 )  # fmt: skip
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
@@ -674,7 +722,7 @@ def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autore
         seen: list[Any] = []
         with pufferlib.make([lambda: env(err), lambda: env(lambda *_: None)], autoreset_mode=autoreset_mode) as vec:
             vec.reset()
-            for _ in range(6):
+            for _ in range(12):
                 try:
                     seen.append(plain(vec.step(np.zeros(2, np.int64))))
                 except BaseException as error:
@@ -816,3 +864,29 @@ def test_telemetry_tells_the_same(backend: str) -> None:
     for stats in on_both(lambda: play(False, 22_000)):
         assert stats.step.num == pytest.approx(40_000, rel=0.15)
         assert stats.reset.num == 2 + 2 * 2_000
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_episodes_tell_their_seconds(backend: str) -> None:
+    def play() -> list[float]:
+        start_s = time.perf_counter()
+        with pufferlib.make(functools.partial(Pace, True), backend=backend, num_envs=2, num_workers=2) as vec:
+            vec.reset()
+            infos = [info for _ in range(33) for info in vec.step(np.zeros(2, np.int64))[4]]
+        times = [info["episode"]["t"] for info in infos]
+        assert sum(times[::2]) <= time.perf_counter() - start_s  # one environment's, one after the other
+        return times
+
+    for times in on_both(play):
+        assert len(times) == 6 and min(times) >= 0.0006
+
+
+def test_who_is_over_is_not_alive() -> None:
+    def play() -> Any:
+        with pufferlib.make(functools.partial(TagEnv, num_agents=1, length=3), num_envs=2) as vec:
+            vec.reset()
+            overs = [vec.step(np.zeros(2, np.int64))[2].tolist() for _ in range(3)]
+            return overs, [alive.tolist() for alive in vec.get_attr("alive")]
+
+    for overs, alive in on_both(play):
+        assert overs[1:] == [[False] * 2, [True] * 2] and alive == [[False]] * 2

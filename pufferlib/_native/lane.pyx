@@ -67,6 +67,7 @@ cdef class Lane:
     cdef bint disabled  # autoreset_mode is: who is over may not act
     cdef bint telemetry
     cdef int64_t *env_ids  # of each slot
+    cdef double *episodes  # of each slot: return, length and seconds of the episode that ended there
     cdef object slab
     cdef double[::1] parent_times
 
@@ -89,6 +90,7 @@ cdef class Lane:
         self.parent_times = parent_times
         self.telemetry = slab.shape.telemetry
         self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
+        self.episodes = <double *>puf_data(slab.episodes)
         array = slab.actions[0]
         self.action_dtype = None
         if len(slab.actions) == 1 and array.ndim <= MOST_DIMENSIONS:
@@ -321,7 +323,7 @@ cdef class Lane:
         self.num_last = ring.block_size
         self.coming -= ring.block_size
         self.head += 1
-        infos = self.gather(self.last_ids) if any_flags & PUF_INFO else []
+        infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE) else []
         self.batch = tuple.__new__(
             self.batch_type,
             (arrays[0], arrays[1], arrays[2], arrays[3], infos, arrays[4], arrays[5], arrays[6]),
@@ -331,6 +333,26 @@ cdef class Lane:
             self.parent_times[FILL_SUM] += fill_s
             self.parent_times[FILL_MAX] = max(self.parent_times[FILL_MAX], fill_s)
         return block
+
+    cdef list infos_of(self, uint64_t block):
+        """Return the infos of the last batch, which this block held, in the order of its rows."""
+        cdef uint64_t i
+        cdef unsigned char flags
+        cdef double *episode
+        cdef list infos = []
+        for i in range(self.num_last):
+            flags = self.ring.c.flags[block * self.ring.c.block_size + i]
+            if flags & PUF_EPISODE:
+                episode = self.episodes + 3 * (block * self.ring.c.block_size + i)
+                infos.append({
+                    "env": True,
+                    "episode": {"r": episode[0], "l": <long>episode[1], "t": episode[2]},
+                    "env_id": self.last[i],
+                    "agent_id": self.last[i],  # only environments of one agent
+                })
+            elif flags & PUF_INFO:
+                infos += self.gather([self.last[i]])
+        return infos
 
     cdef void note(self, int64_t start_ns, bint found) noexcept:
         """Note for telemetry where the parent's time goes."""

@@ -95,14 +95,18 @@ typedef struct {
     _Atomic uint64_t *ticket;
     puf_block *blocks;
     _Atomic uint64_t *words; /* one a slot */
-    unsigned char *flags; /* one a slot: PUF_OVER, PUF_INFO; part of the row */
+    unsigned char *flags; /* one a slot: PUF_OVER and so on; part of the row */
     puf_box *boxes;
     _Atomic uint64_t *posts; /* num_workers times box_size */
     puf_pipe *pipes;
     char *bytes; /* num_workers times pipe_size */
 } puf_ring;
 
-enum { PUF_OVER = 1, PUF_INFO = 2 };
+enum {
+    PUF_OVER = 1, /* the episode is over */
+    PUF_INFO = 2, /* infos came with the row, through a pipe or socket */
+    PUF_EPISODE = 4, /* and with nothing else to tell than the episode's statistics, these lie in the slab */
+};
 
 /* ------------------------------------------------------------------------------------------------- the memory */
 

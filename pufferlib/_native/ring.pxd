@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "ring.h" nogil:
     const uint32_t PUF_CLAIM, PUF_CONTROL, PUF_SHARE
-    enum: PUF_OVER, PUF_INFO
+    enum: PUF_OVER, PUF_INFO, PUF_EPISODE
     ctypedef struct puf_door:
         pass
     ctypedef struct puf_ring:

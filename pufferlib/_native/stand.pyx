@@ -1,8 +1,8 @@
 """Where a worker stands: it takes requests, steps environments, and commits their rows.
 
 The plain case is C from beginning to end, but for the environment's own step. Whatever is out of the ordinary (an
-episode's end, an info, an observation that must be cast, an exception) goes to the Python code that both paths share,
-with nothing done twice.
+info, an observation that must be cast, an exception) goes to the Python code that both paths share, with nothing done
+twice.
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -51,7 +51,7 @@ cdef struct Column:
 cdef class Columns:
     """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
 
-    cdef Column observations, rewards, terminations, truncations, masks, env_ids, agent_ids
+    cdef Column observations, rewards, terminations, truncations, masks, env_ids, agent_ids, episodes
     cdef bint wide_rewards  # float64
     cdef uint32_t agents_per_env
     cdef object arrays
@@ -66,6 +66,7 @@ cdef class Columns:
         self.masks = column(slab.masks, num_slots)
         self.env_ids = column(slab.env_ids, num_slots)
         self.agent_ids = column(slab.agent_ids, num_slots)
+        self.episodes = column(slab.episodes, num_slots)
         self.wide_rewards = slab.rewards.dtype == FLOAT64
 
     cdef void copy(self, uint64_t slot, Columns source) noexcept nogil:
@@ -84,15 +85,22 @@ cdef class Columns:
         for place in range(self.agents_per_env):
             agents[place] = <int64_t>(env_id * self.agents_per_env + place)
 
-    cdef void outcome(self, uint64_t slot, double reward) noexcept nogil:
-        """Write the outcome of a step in which one agent got a reward and nothing ended."""
+    cdef void outcome(self, uint64_t slot, double reward, bint terminated, bint truncated, bint mask) noexcept nogil:
+        """Write the outcome of one agent's step; a reset's is all zeros."""
         if self.wide_rewards:
             (<double *>self.rewards.data)[slot] = reward
         else:
             (<float *>self.rewards.data)[slot] = <float>reward
-        self.terminations.data[slot] = 0
-        self.truncations.data[slot] = 0
-        self.masks.data[slot] = 1
+        self.terminations.data[slot] = terminated
+        self.truncations.data[slot] = truncated
+        self.masks.data[slot] = mask
+
+    cdef void episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
+        """Write the statistics of the episode that ends in a slot."""
+        cdef double *its = <double *>(self.episodes.data + slot * self.episodes.nbytes)
+        its[0] = total_reward
+        its[1] = <double>length
+        its[2] = seconds
 
 
 cdef Column column(array, uint64_t num_slots):
@@ -111,14 +119,15 @@ cdef inline void put(Column *its, uint64_t slot, const char *source) noexcept no
 cdef class Stepper:
     """Steps one environment of one agent, as long as nothing out of the ordinary happens.
 
-    row_env: the RowEnv of which this is the fast twin; its ``totals`` (return and length of the episode so far) go there
-    and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the environment's
-    action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for a lone leaf.
-    native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five values.
+    row_env: the RowEnv of which this is the fast twin; its ``totals`` (return, length and beginning of the episode) go
+    there and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the
+    environment's action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for
+    a lone leaf. native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five
+    values. resets: whether it may be reset here too.
     """
 
     cdef object row_env, env, step
-    cdef bint native
+    cdef bint native, resets
     cdef Packer packer
     cdef Unpacker unpacker
     cdef bint is_int  # the action is one int64, given as a Python int
@@ -129,16 +138,16 @@ cdef class Stepper:
     cdef object dtype, common_dtype  # the space's, and NumPy's own that is equal to it: one that was unpickled is another
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape
-    cdef double total_reward
+    cdef double total_reward, start_s
     cdef long length
     cdef bint ready  # the next step may be played here
     cdef uint32_t left_out, draw
     cdef uint64_t weight
 
-    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native):
+    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native, bint resets):
         cdef int axis
         space = row_env.observation_space
-        self.row_env, self.env, self.step, self.native = row_env, env, step, native
+        self.row_env, self.env, self.step, self.native, self.resets = row_env, env, step, native, resets
         self.packer, self.unpacker = packer, unpacker
         self.action = actions[0] if native else actions[0][0, ...]
         self.discrete = self.box = NULL
@@ -186,15 +195,34 @@ cdef class Stepper:
 
     cdef int hold(self) except -1:
         """Give the episode's totals to the plain twin, which is about to go on."""
-        self.row_env.totals = (self.total_reward, self.length)
+        self.row_env.totals = (self.total_reward, self.length, self.start_s)
         return 0
 
     cdef int resume(self, bint ready) except -1:
         """Take the episode's totals back, if the next step may be played here."""
         self.ready = ready
         if ready:
-            self.total_reward, self.length = self.row_env.totals
+            self.total_reward, self.length, self.start_s = self.row_env.totals
         return 0
+
+    cdef bint begins_here(self):
+        """Whether the next step, which has to be a reset, may be played here."""
+        return self.resets and self.row_env.settled
+
+    cdef int begin(self) except -1:
+        """Begin an episode."""
+        self.total_reward, self.length, self.start_s, self.ready = 0, 0, 1e-9 * puf_now_ns(), True
+        return 0
+
+
+cdef inline bint is_empty(object info):
+    """Whether an info tells nothing."""
+    return info is None or (type(info) is dict and len(<dict>info) == 0)
+
+
+cdef inline bint is_flag(object value):
+    """Whether this is True or False itself."""
+    return value is False or value is True
 
 
 cdef inline bint is_one(object array, object dtype):
@@ -211,8 +239,9 @@ cdef class Stand:
     """Where a worker stands: requests come in, rows go out.
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
-    ``finish(env_id, slot, result)`` the rest of one; both return whether the next step may be played here again.
-    ``failed(env_id, phase, error)`` tells of an exception.
+    ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
+    whether the next step may be played here again. ``failed(env_id, phase, error)`` tells of an exception. ``over`` is
+    the set of environments whose next step is to be a reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
     """
 
@@ -225,6 +254,8 @@ cdef class Stand:
     cdef uint64_t block, uncounted
     cdef readonly uint64_t played  # of what was requested last, how many environments are done
     cdef bint claims, telemetry
+    cdef set over
+    cdef bint ends_here, next_step  # what autoreset there is
     cdef bint is_slow  # the last step took so long that reading the clock is nothing beside it
     cdef double[:, :, ::1] times
     cdef uint64_t[:, ::1] histogram
@@ -238,6 +269,8 @@ cdef class Stand:
         self.steppers = [None] * len(share)
         self.block = self.uncounted = 0
         self.claims, self.telemetry = claims, slab.shape.telemetry
+        self.over, self.next_step = worker.over, worker.task.autoreset_mode == "next_step"
+        self.ends_here = worker.task.autoreset_mode != "same_step"
         self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
         self.since_ns = puf_now_ns()
 
@@ -260,10 +293,7 @@ cdef class Stand:
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-            self.hand_over(env_id, slot, over, has_info)
-            self.flush()
-        else:
-            self.hand_over(env_id, slot, over, has_info)
+        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | (PUF_INFO if has_info else 0))
 
     cdef uint32_t claim(self, uint64_t env_id):
         cdef uint64_t ticket = puf_claim(&self.ring.c, env_id)
@@ -272,12 +302,14 @@ cdef class Stand:
             puf_begin(&self.ring.c, slot // self.ring.c.block_size, puf_now_ns())
         return <uint32_t>slot
 
-    cdef void hand_over(self, uint64_t env_id, uint32_t slot, bint over, bint has_info):
+    cdef void hand_over(self, uint64_t env_id, uint32_t slot, unsigned char flags):
         self.turn_to(slot)
         self.columns.name(slot, env_id)
-        self.ring.c.flags[slot] = (PUF_OVER if over else 0) | (PUF_INFO if has_info else 0)
+        self.ring.c.flags[slot] = flags
         puf_commit(&self.ring.c, slot)
         self.uncounted += 1
+        if self.claims:
+            self.flush()
 
     cdef inline void turn_to(self, uint32_t slot):
         """Count what was handed over of another block, before going on to this one."""
@@ -370,7 +402,10 @@ cdef class Stand:
         self.is_slow = False
         stepper = <Stepper>found
         if not stepper.ready:
-            stepper.resume(self.worker.advance(env_id, slot))
+            if env_id in self.over and stepper.begins_here():
+                self.reset(stepper, env_id, slot)
+            else:
+                stepper.resume(self.worker.advance(env_id, slot))
             return 0
         timed = self.telemetry and stepper.left_out == 0
         if timed:
@@ -392,21 +427,20 @@ cdef class Stand:
 
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object result = stepper.act()
-        cdef object observation, info
-        cdef double reward
+        cdef object terminated, truncated
         if type(result) is tuple and PyTuple_GET_SIZE(result) == 5:
-            info = <object>PyTuple_GET_ITEM(result, 4)
+            terminated, truncated = <object>PyTuple_GET_ITEM(result, 2), <object>PyTuple_GET_ITEM(result, 3)
             if (
                 PyFloat_CheckExact(<object>PyTuple_GET_ITEM(result, 1))
-                and <object>PyTuple_GET_ITEM(result, 2) is False
-                and <object>PyTuple_GET_ITEM(result, 3) is False
-                and (info is None or (type(info) is dict and len(<dict>info) == 0))
+                and is_flag(terminated) and is_flag(truncated) and is_empty(<object>PyTuple_GET_ITEM(result, 4))
+                and (self.ends_here or (terminated is False and truncated is False))
+                and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
             ):
-                observation = <object>PyTuple_GET_ITEM(result, 0)
-                reward = PyFloat_AS_DOUBLE(<object>PyTuple_GET_ITEM(result, 1))
-                if self.write(stepper, observation, env_id, &slot):
-                    self.conclude(stepper, env_id, slot, reward)
-                    return 0
+                self.conclude(
+                    stepper, env_id, slot, PyFloat_AS_DOUBLE(<object>PyTuple_GET_ITEM(result, 1)),
+                    terminated is True, truncated is True,
+                )
+                return 0
         self.hand_back(stepper, env_id, slot, result)
         return 0
 
@@ -435,13 +469,22 @@ cdef class Stand:
         put(its, slot[0], self.scratch_columns.observations.data)
         return True
 
-    cdef void conclude(self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward):
+    cdef int conclude(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated
+    ) except -1:
+        """Write the outcome of a step whose observation is written."""
+        cdef unsigned char flags = 0
         stepper.total_reward += reward
         stepper.length += 1
-        self.columns.outcome(slot, reward)
-        self.hand_over(env_id, slot, False, False)
-        if self.claims:
-            self.flush()
+        self.columns.outcome(slot, reward, terminated, truncated, True)
+        if terminated or truncated:
+            flags = PUF_OVER | PUF_EPISODE
+            self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
+            if self.next_step:
+                self.over.add(env_id)
+                stepper.ready = False
+        self.hand_over(env_id, slot, flags)
+        return 0
 
     cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object env = stepper.env
@@ -471,33 +514,65 @@ cdef class Stand:
             # The same arrays may have been resized in place.
             and is_one(rewards, FLOAT64 if wide else FLOAT32)
             and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
-            and puf_data(alive)[0] and not puf_data(terminations)[0] and not puf_data(truncations)[0]
+            and puf_data(alive)[0]
+            and (self.ends_here or not (puf_data(terminations)[0] or puf_data(truncations)[0]))
             and stepper.fits(observations)
         ):
+            if puf_data(terminations)[0] or puf_data(truncations)[0]:
+                puf_data(alive)[0] = 0
             if slot == PUF_CLAIM:
                 slot = self.claim(env_id)
             put(&self.columns.observations, slot, puf_data(observations))
             self.conclude(
                 stepper, env_id, slot,
                 (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
+                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0,
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
         return 0
 
+    cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        """Begin the episode that is due. Nothing of ours is looked up that the plain twin would not look up."""
+        cdef object result
+        cdef double seconds
+        cdef int64_t start_ns
+        self.over.discard(env_id)
+        try:
+            start_ns = puf_now_ns()
+            result = stepper.env.reset()
+            seconds = 1e-9 * (puf_now_ns() - start_ns)
+            self.is_slow = seconds >= 1e-9 * SLOW_NS
+            self.add(env_id, 1, seconds, 1)
+            if (
+                type(result) is tuple and PyTuple_GET_SIZE(result) == 2
+                and is_empty(<object>PyTuple_GET_ITEM(result, 1))
+                and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
+            ):
+                stepper.begin()
+                self.columns.outcome(slot, 0, False, False, False)
+                self.hand_over(env_id, slot, 0)
+            else:
+                stepper.resume(self.worker.finish_reset(env_id, slot, result))
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return 0
+
+    cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight):
+        """Add a sample to the times of steps (0) or resets (1)."""
+        cdef double weighted = weight * seconds
+        self.times[env_id, kind, 0] += weight
+        self.times[env_id, kind, 1] += weighted
+        self.times[env_id, kind, 2] += weighted * seconds
+        if seconds > self.times[env_id, kind, 3]:
+            self.times[env_id, kind, 3] = seconds
+
     cdef int note(self, Stepper stepper, uint64_t env_id, int64_t ns) except -1:
         """Note how long a step took, and which is the next to be timed (vectorization/telemetry.py says why so)."""
-        cdef double seconds, weighted
         cdef int bucket, octave
         cdef uint64_t most
         ns = max(1, ns)
-        seconds = 1e-9 * ns
-        weighted = stepper.weight * seconds
-        self.times[env_id, 0, 0] += stepper.weight
-        self.times[env_id, 0, 1] += weighted
-        self.times[env_id, 0, 2] += weighted * seconds
-        if seconds > self.times[env_id, 0, 3]:
-            self.times[env_id, 0, 3] = seconds
+        self.add(env_id, 0, 1e-9 * ns, stepper.weight)
         octave = 63 - leading_zeros(<uint64_t>ns)
         bucket = 4 * octave + <int>((<uint64_t>ns << 2 >> octave) & 3)
         self.histogram[env_id, min(bucket, NUM_BUCKETS - 1)] += stepper.weight

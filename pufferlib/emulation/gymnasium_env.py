@@ -44,7 +44,9 @@ class GymnasiumRows(RowEnv):
         if packer is not None and (unpacker is not None or caller.action_layout.is_leaf):
             scalar = isinstance(self.action_space, spaces.Discrete) and self.action_space.dtype != np.int64
             own_unpacker = None if caller.action_layout.is_leaf and not scalar else unpacker
-            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, native=False)
+            space = caller.raw_observation_space  # a pair of them and an info look alike
+            pairs = isinstance(space, spaces.Tuple) and len(space.spaces) == 2
+            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, native=False, resets=not pairs)
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
@@ -52,7 +54,10 @@ class GymnasiumRows(RowEnv):
         self._observation: Any = None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        self._observation, info = self._caller.reset(seed, options)
+        self.take_reset(self._caller.raw_reset(seed, options))
+
+    def take_reset(self, result: Any) -> None:
+        self._observation, info = self._caller.begun(result)
         self._reward, self._terminated, self._truncated, self._acted = 0.0, False, False, False
         self._return, self._length, self._start_s = 0.0, 0, perf_counter()
         self.infos = self._owned(info)
@@ -84,12 +89,12 @@ class GymnasiumRows(RowEnv):
         return self._caller.settled
 
     @property
-    def totals(self) -> tuple[float, int]:
-        return self._return, self._length
+    def totals(self) -> tuple[float, int, float]:
+        return self._return, self._length, self._start_s
 
     @totals.setter
-    def totals(self, totals: tuple[float, int]) -> None:
-        self._return, self._length = totals
+    def totals(self, totals: tuple[float, int, float]) -> None:
+        self._return, self._length, self._start_s = totals
 
     def _owned(self, info: dict[str, Any]) -> list[tuple[int | None, dict[str, Any]]]:
         owned = own(info)

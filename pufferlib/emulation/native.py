@@ -134,7 +134,7 @@ class NativeRow(_Native):
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
-        self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True)
+        self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True, resets=False)
 
     def _begin(self) -> None:
         self._acted = False  # whether an action counted on the way into the held row
@@ -185,12 +185,12 @@ class NativeRow(_Native):
         return not self._check_step
 
     @property
-    def totals(self) -> tuple[float, int]:
-        return self._return, self._length
+    def totals(self) -> tuple[float, int, float]:
+        return self._return, self._length, self._start_s
 
     @totals.setter
-    def totals(self, totals: tuple[float, int]) -> None:
-        self._return, self._length = totals
+    def totals(self, totals: tuple[float, int, float]) -> None:
+        self._return, self._length, self._start_s = totals
 
     def write_observations(self, rows: Rows) -> None:
         if self.env.alive[0] or self._acted:

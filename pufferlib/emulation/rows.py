@@ -36,6 +36,7 @@ class FastStep(NamedTuple):
     packer: Any  # of the observation layout
     unpacker: Any  # of the action layout; None for an action that is one leaf
     native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
+    resets: bool  # its own ``reset()`` may be called, too, and returns an observation and an info
 
 
 class RowEnv(ABC):
@@ -61,7 +62,7 @@ class RowEnv(ABC):
 
     # Only of use where an environment has a fast step:
     fast: FastStep | None = None
-    totals: tuple[float, int]  # return and length of the episode so far
+    totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began
 
     @property
     def settled(self) -> bool:
@@ -70,6 +71,10 @@ class RowEnv(ABC):
 
     def take(self, result: Any) -> bool:
         """Hold the rows of a step that has been played already, as ``step`` does. result: what the raw one returned."""
+        raise NotImplementedError
+
+    def take_reset(self, result: Any) -> None:
+        """Hold the first rows of an episode, as ``reset`` does. result: what the raw one returned."""
         raise NotImplementedError
 
     @abstractmethod

@@ -54,9 +54,17 @@ class Caller:
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. Return the observation, as ``observation_layout`` packs it, and the info."""
+        return self.begun(self.raw_reset(seed, options))
+
+    def raw_reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        """Return what the environment's own reset returns."""
         if seed is not None and self._forgetful is not None:
             self._forgetful._np_random, _ = seeding.np_random(seed)
-        observation, info = self._split(self._reset(seed, options))
+        return self._reset(seed, options)
+
+    def begun(self, result: Any) -> tuple[Any, dict[str, Any]]:
+        """Return observation and info for whatever the environment's own reset returned, checked."""
+        observation, info = self._split(result)
         observation = self._observed(observation, info, self._check_reset)
         self._check_reset = self._always
         return observation, info

@@ -97,6 +97,8 @@ class SlabShape:
             arrays[name] = ((self.num_blocks, block_rows), np.dtype(np.bool_))
         arrays["env_ids"] = ((self.num_blocks, self.block_size), np.dtype(np.int64))
         arrays["agent_ids"] = ((self.num_blocks, block_rows), np.dtype(np.int64))
+        num_compiled = self.num_blocks if self.ring_nbytes else 0
+        arrays["episodes"] = ((num_compiled, self.block_size, 3), np.dtype(np.float64))
         for index, (shape, dtype) in enumerate(self.actions):
             arrays[f"actions{index}"] = ((self.num_envs * self.agents_per_env, *shape), np.dtype(dtype))
         arrays.update(telemetry.shared_arrays(self.num_envs, self.num_workers))
@@ -109,7 +111,9 @@ class Slab:
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
     …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
-    component of the action space; ``times, histogram, worker_times``: see telemetry; ``ring``: bytes.
+    component of the action space; ``times, histogram, worker_times``: see telemetry. Of the compiled path only:
+    ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of an episode that ended
+    in that slot, where there is nothing else to tell of it and the environment has one agent.
     """
 
     observations: Array
@@ -122,6 +126,7 @@ class Slab:
     times: Array
     histogram: Array
     worker_times: Array
+    episodes: Array
     ring: Array
 
     def __init__(self, shape: SlabShape, buffer: Any, fd: int | None = None) -> None:

@@ -44,7 +44,7 @@ class Worker:
         self.stand: Any = None  # on the compiled path: where requests come in and rows go out
         self.played = 0  # of what was requested last, how many environments are done
         self.reset_s = 0.0  # of the step that was played last: how much of its time went into a reset
-        self._over: set[int] = set()  # whose next action starts an episode instead (next_step)
+        self.over: set[int] = set()  # whose next action starts an episode instead (next_step)
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
         self._actions: dict[int, Any] = {}
@@ -99,8 +99,8 @@ class Worker:
         """Play one step of an environment, or the reset that is due instead; True if the next may be a fast one."""
         env, stopwatch = self.envs[env_id], self._stopwatch
         self.reset_s = 0.0
-        if env_id in self._over:
-            self._over.discard(env_id)
+        if env_id in self.over:
+            self.over.discard(env_id)
             try:
                 self._restart(env_id, env)
                 self._deliver(env_id, slot, env, False)
@@ -131,15 +131,25 @@ class Worker:
         self._conclude(env_id, slot, env, over)
         return self._is_plain(env_id)
 
+    def finish_reset(self, env_id: int, slot: int, result: Any) -> bool:
+        """Go on with a reset whose raw ``reset`` has returned ``result``; True if the next step may be a fast one."""
+        env = self.envs[env_id]
+        try:
+            env.take_reset(result)
+            self._deliver(env_id, slot, env, False)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "reset", error)
+        return self._is_plain(env_id)
+
     def _is_plain(self, env_id: int) -> bool:
-        return env_id not in self._over and self.envs[env_id].settled
+        return env_id not in self.over and self.envs[env_id].settled
 
     def _conclude(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
         """Write the rows of a step, and start the next episode where that is due: THE autoreset."""
         phase = "step"
         try:
             if over and self._next_step:
-                self._over.add(env_id)
+                self.over.add(env_id)
             if over and self._same_step:
                 rows = self._rows(slot)
                 env.write_observations(rows)
@@ -155,7 +165,7 @@ class Worker:
             else:
                 self._deliver(env_id, slot, env, over)
         except (Exception, SystemExit) as error:
-            self._over.discard(env_id)
+            self.over.discard(env_id)
             self.failed(env_id, phase, error)
 
     def _deliver(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
@@ -197,7 +207,7 @@ class Worker:
         self.played = 0
         for env_id, slot, seed, options in request.orders:
             env = self.envs[env_id]
-            self._over.discard(env_id)
+            self.over.discard(env_id)
             try:
                 self._restart(env_id, env, seed, options)
                 self._deliver(env_id, slot, env, False)
