@@ -112,8 +112,8 @@ class Slab:
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
     …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
     component of the action space; ``times, histogram, worker_times``: see telemetry. Of the compiled path only:
-    ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of an episode that ended
-    in that slot, where there is nothing else to tell of it and the environment has one agent.
+    ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
+    ended in a slot, where there is nothing else to tell of it and the environment has one agent.
     """
 
     observations: Array

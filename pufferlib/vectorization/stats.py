@@ -54,9 +54,9 @@ LEARNER_BOUND = 0.8  # share of the time that the learner thinks
 SPIN_S = 30e-6  # a wait costs at most so much CPU time before it is a sleep
 # Seconds that plans which were not measured cost beside steps and thinking: a row on serial; a batch, and each row of
 # it, on processes. Orders of magnitude, for the verdict on a plan of the other kind; autotune measures them.
-SERIAL_ROW_S = 0.5e-6 if _native.available else 3e-6
-PROCESS_BATCH_S = 10e-6 if _native.available else 60e-6
-PROCESS_ROW_S = 0.3e-6 if _native.available else 3e-6
+SERIAL_ROW_S = 0.15e-6 if _native.available else 3e-6
+PROCESS_BATCH_S = 7e-6 if _native.available else 60e-6
+PROCESS_ROW_S = 0.1e-6 if _native.available else 3e-6
 
 Array = np.ndarray[Any, Any]
 
