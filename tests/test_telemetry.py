@@ -355,10 +355,12 @@ def test_overhead_bound() -> None:
 
 
 def test_serial_is_right() -> None:
-    rate = 1 / (0.3e-6 + SERIAL_ROW_S)
-    stats = stats_of(np.full((8, 2000), 0.3e-6), steps_per_s=rate, cpu=1.0, plan=("serial", 8, 1, 8))
-    assert stats.verdict.startswith("overhead-bound: a step takes 300 ns, on 2 cores: serial is right")
-    assert stats.busy.tolist() == pytest.approx([0.3e-6 * rate], rel=0.1)
+    step_s = SERIAL_ROW_S / 2
+    rate = 1 / (step_s + SERIAL_ROW_S)
+    stats = stats_of(np.full((8, 2000), step_s), steps_per_s=rate, cpu=1.0, plan=("serial", 8, 1, 8))
+    assert stats.verdict.startswith("overhead-bound: a step takes ")
+    assert "on 2 cores: serial is right" in stats.verdict
+    assert stats.busy.tolist() == pytest.approx([1 / 3], rel=0.1)
     one_core = stats_of(np.full((8, 200), 0.01), steps_per_s=100.0, cpu=1.0, plan=("serial", 8, 1, 8), cores=1)
     assert one_core.verdict.startswith("environment-bound: a step takes 10.0 ms, on 1 core: serial is right")
     assert "2 workers rather than 1 would raise throughput about 2.0×" in replace(one_core, cores=2).verdict
