@@ -212,7 +212,7 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "mpe/simple_spread_v3: 5 environments, of 3 agents each\n" in shown
     for backend, workers, batch in (("serial", 1, 5), ("multiprocessing", 2, 5), ("pool", 2, 3)):
-        assert re.search(rf"^{backend} +{workers} +{batch} +[\d.]+k? +[\d.]+k?–[\d.]+k?", shown, re.M), shown
+        assert re.search(rf"^{backend} +{workers} +{batch} +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]?", shown, re.M), shown
     assert "Medians and ranges of 3 turns of 0.02 s each." in shown
     assert 'backend="' in shown.splitlines()[-1]
 
@@ -272,7 +272,7 @@ def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--budget", "4", "--batch-size", "4", "--env-kwargs", "length=7", "--save", "plan.toml"]
     assert main(["autotune", "a_game:Game", *words]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"^serial 4/1/4 +[\d.]+k? +[\d.]+k?–[\d.]+k? +[\d.]+ s +\d+ MiB", shown, re.M), shown
+    assert re.search(r"^serial 4/1/4 +[\d.]+[kM]? +[\d.]+[kM]?–[\d.]+[kM]? +[\d.]+ s +\d+ MiB", shown, re.M), shown
     assert "Medians and ranges. Not tried: " in shown
     assert "\nserial is right: a step takes " in shown
     assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in shown
