@@ -5,6 +5,7 @@
 //   limits trip HOW HERE THERE SECONDS       seconds of a round trip between processes on these two CPUs
 //   limits wake HOW HERE THERE COUNT         median of COUNT times until a process that sleeps runs
 //   limits batch WORKERS SECONDS             seconds to give each worker a turn and hear that all are done
+//   limits first HOW WORKERS SECONDS         the same once, by pipe or futex, after all have slept so many seconds
 //
 // HOW is pipe, eventfd, futex or flag. Prints one number.
 
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64 };
+enum { MOST_WORKERS = 64, YIELDS = 50, CHECK_EVERY = 64, WARM_UP_TURNS = 1000 };
 static const long PAUSE_NS = 1000000;  // until a process that waits is asleep, and its CPU too
 
 // A word on a cache line of its own: it counts turns, and says whether somebody sleeps until it changes.
@@ -208,6 +209,40 @@ static double batch(int workers, double seconds) {
     return (ended - begun) / count;
 }
 
+static double first(const char *how, int workers, double seconds) {
+    pid_t children[MOST_WORKERS];
+    int by_pipe = !strcmp(how, "pipe"), go[MOST_WORKERS][2], done[2];
+    char byte = 0;
+    if (pipe(done)) exit(1);
+    for (int i = 0; i < workers; i++) {
+        if (pipe(go[i])) exit(1);
+        children[i] = start();
+        for (unsigned turn = 1; !children[i]; turn++) {
+            if (by_pipe) {
+                if (read(go[i][0], &byte, 1) != 1 || write(done[1], &byte, 1) != 1) exit(1);
+            } else {
+                await(&shared->go[i], turn, YIELDS);
+                ring(&shared->done, turn * workers);
+            }
+        }
+    }
+    double begun = 0, ended = 0;
+    for (unsigned turn = 1; turn <= WARM_UP_TURNS + 1; turn++) {
+        if (turn > WARM_UP_TURNS) usleep(seconds * 1e6);
+        begun = now();
+        for (int i = 0; i < workers; i++) {
+            if (!by_pipe) ring(&shared->go[i], turn);
+            else if (write(go[i][1], &byte, 1) != 1) exit(1);
+        }
+        if (!by_pipe) await(&shared->done, turn * workers, YIELDS);
+        for (int i = 0; by_pipe && i < workers; i++)
+            if (read(done[0], &byte, 1) != 1) exit(1);
+        ended = now();
+    }
+    end(children, workers);
+    return ended - begun;
+}
+
 // -------------------------------------------------------------------------------------------- one process
 
 static double copy(size_t bytes, double seconds) {
@@ -247,6 +282,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "wake") && argc == 6) found = wake(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else if (!strcmp(what, "batch") && argc == 4 && atoi(argv[2]) <= MOST_WORKERS)
         found = batch(atoi(argv[2]), atof(argv[3]));
+    else if (!strcmp(what, "first") && argc == 5 && atoi(argv[3]) <= MOST_WORKERS)
+        found = first(argv[2], atoi(argv[3]), atof(argv[4]));
     else return 2;
     printf("%.12g\n", found);
     return 0;

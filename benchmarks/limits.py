@@ -1,7 +1,7 @@
 """Measure what this machine can do at best, so that a target that was missed can be explained.
 
-    python -m benchmarks.limits            two minutes
-    python -m benchmarks.limits --short    under one
+    python -m benchmarks.limits            three minutes
+    python -m benchmarks.limits --short    one
 
 Prints a table, and writes benchmarks/results/limits.json. What is measured takes turns, one short sample each, as often
 as there are repeats; what else the machine does meets all of it. The rows in C are compiled from limits.c by cc, and
@@ -44,6 +44,8 @@ SAMPLE_S, SHORT_SAMPLE_S = 0.1, 0.05
 NUM_ENVS = 32  # of the loops
 NUM_WORKERS = (1, 2, 8, 16, 32)
 NUM_WAKES = 20  # of a sleeping process, in a sample
+PAUSE_WORKERS = 2
+PAUSE_S = 1.0  # as long as the pause of peers.py's workloads
 ROWS_BYTES = 4 * 84 * 84  # an observation of Atari, 28 kB
 
 
@@ -196,6 +198,8 @@ def process_rows(num_workers: Sequence[int] = NUM_WORKERS) -> list[Row]:
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: _batch(count, seconds)  # noqa: E731
         rows.append(Row("batch of idle workers, Python, pipes", name, "s", sample))
+    first = lambda seconds: _batch(PAUSE_WORKERS, seconds, PAUSE_S)  # noqa: E731
+    rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", "Python, pipes", "s", first))
     return rows
 
 
@@ -273,7 +277,8 @@ def _trip(link: type[_Pipe | _Eventfd | _Flag], cpus: tuple[int, int], seconds: 
     return found
 
 
-def _batch(num_workers: int, seconds: float) -> float:
+def _batch(num_workers: int, seconds: float, pause_s: float = 0.0) -> float:
+    """Return how long a turn of all workers takes, or the first one after a pause."""
     links = [(_Pipe(), _Pipe()) for _ in range(num_workers)]
 
     def answer(there: _Pipe, back: _Pipe) -> None:
@@ -290,6 +295,9 @@ def _batch(num_workers: int, seconds: float) -> float:
         for there, back in links:
             stack.enter_context(_child(lambda there=there, back=back: answer(there, back)))  # type: ignore[misc]
         found = _seconds_each(once, seconds)
+        if pause_s:
+            time.sleep(pause_s)
+            found = _timed(once, 1)
     for there, back in links:
         there.close()
         back.close()
@@ -365,6 +373,9 @@ def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> lis
         name = f"{count} worker{'s' * (count > 1)}"
         sample = lambda seconds, count=count: told("batch", count, seconds)  # noqa: E731
         rows.append(Row("batch of idle workers, C, 50 sched_yields, then futex", name, "s", sample))
+    for how in ("pipe", "futex"):
+        first = lambda seconds, how=how: told("first", how, PAUSE_WORKERS, PAUSE_S)  # noqa: E731
+        rows.append(Row(f"first batch after {PAUSE_S:g} s, {PAUSE_WORKERS} workers asleep", f"C, {how}", "s", first))
     return rows
 
 
