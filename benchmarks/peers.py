@@ -9,6 +9,7 @@ libraries print goes to benchmarks/.venvs/peers.log.
 
 Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
 order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
+Its first warm-up lasts a window, and until there were three steps for each environment.
 So what else the machine does meets all of them, and ratios are taken within a repeat.
 """
 
@@ -39,15 +40,17 @@ from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
 from pufferlib.bench import machine, overload
 
-__all__ = ["measure", "result_of"]
+__all__ = ["measure", "result_of", "takes_s"]
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = Path(__file__).parent / "peers"
 
 REPEATS = 7
 START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
+START_AND_END_S = 1.5  # what they take on average, two at once
 LATE_S = 60.0  # what a turn may take beyond its window
 STARTS_AT_ONCE = 2
+FIRST_STEPS = 3  # of each environment, before the first turn
 
 
 class Failed(Exception):
@@ -196,6 +199,9 @@ def measure(
 
     def play(entry: dict[str, Any]) -> None:
         command = {"kind": workload.kind, "seconds": window_s, "warm_up_s": warm_up_s}
+        if not entry["turns"]:  # before the first, environments are reset, and everything is loaded
+            command["warm_up_s"] = max(warm_up_s, window_s)
+            command["warm_up_steps"] = FIRST_STEPS * workload.num_envs
         if workload.kind == "wait":
             command["think_s"] = workload.think_s
         entry["turns"].append(children[entry["name"]].turn(command))
@@ -227,12 +233,25 @@ def measure(
     return entries
 
 
+def form_of(workload: Workload, short: bool) -> tuple[list[str], float, float]:
+    """Return who takes part, how long a turn lasts, and a warm-up, in seconds."""
+    names = [name for name in workload.participants if not short or workload.needed(name)]
+    window_s = workload.window_s / 2 if short and workload.kind != "idle" else workload.window_s
+    return names, window_s, 0.05 if short else 0.1
+
+
+def takes_s(workload: Workload, short: bool, repeats: int = REPEATS) -> float:
+    """Return about how long a workload takes."""
+    names, window_s, warm_up_s = form_of(workload, short)
+    return len(names) * (
+        START_AND_END_S + window_s + repeats * (window_s + warm_up_s + 0.2 * (workload.kind == "idle"))
+    )
+
+
 def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dict[str, Any]:
     """Run a workload, and return all that its file holds."""
     load, begun = os.getloadavg()[0], monotonic()
-    window_s = workload.window_s / 2 if short and workload.kind != "idle" else workload.window_s
-    warm_up_s = 0.05 if short else 0.1
-    names = [name for name in workload.participants if not short or workload.needed(name)]
+    names, window_s, warm_up_s = form_of(workload, short)
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     entries = measure(workload, names, repeats=repeats, window_s=window_s, warm_up_s=warm_up_s, log=log)
     return {
@@ -294,7 +313,11 @@ def main() -> None:
         parser.error(f"no workload is called {' or '.join(options.only)}; --list names all")
     if options.list:
         for workload in chosen:
-            print(f"{workload.name:28} {workload.title}; {len(workload.participants)} participants")
+            names, *_ = form_of(workload, options.short)
+            seconds = takes_s(workload, options.short, options.repeats)
+            print(f"{workload.name:28} {workload.title}; {len(names)} participants, {seconds:.0f} s")
+        total = sum(takes_s(workload, options.short, options.repeats) for workload in chosen)
+        print(f"about {total / 60:.0f} minutes")
         return
     print(machine())
     if overload():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import os
@@ -153,6 +154,18 @@ def test_arrangements_step_as_many_as_they_say(name: str, start: Callable[[str, 
 
 
 @pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module that plays, as a library's process has it."""
+    before, path = set(sys.modules), list(sys.path)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    yield importlib.import_module("child")
+    sys.path[:] = path
+    for name in {"child", "player", "envs", "processes"} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
 def this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "_python", lambda venv: Path(sys.executable))
 
@@ -223,6 +236,45 @@ def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
 
 
 def test_ratios_are_taken_within_a_repeat() -> None:
+@pytest.mark.usefixtures("this_python")
+@pytest.mark.parametrize("kind", ["play", "wait", "idle"])
+def test_before_the_first_turn_each_environment_is_stepped_three_times(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(peers.Child, "turn", lambda child, command: told.append(command) or {"steps": 1, "seconds": 1})
+    workload = dataclasses.replace(SMALL, kind=kind)
+    with open(tmp_path / "log", "w") as log:
+        peers.measure(workload, ["bare loop"], repeats=2, window_s=0.5, warm_up_s=0.1, log=log)
+    first, second = told
+    assert (first["warm_up_s"], first["warm_up_steps"]) == (0.5, 6)
+    assert second["warm_up_s"] == 0.1 and "warm_up_steps" not in second
+
+
+@pytest.mark.parametrize(("kind", "more"), [("play", {}), ("wait", {"think_s": 0.0}), ("idle", {})])
+def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
+    kind: str, more: dict[str, float], child: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = 0
+
+    def recv() -> int:
+        nonlocal done
+        done += 1
+        time.sleep(0.05 if done < 10 else 0.001)  # environments' first resets
+        return 2
+
+    turn = functools.partial(getattr(child, kind), child.Player(recv, lambda: None, lambda: None), 0.05, 0.01, **more)
+    answer = turn(warm_up_steps=40)
+    if kind == "idle":
+        assert answer["usual_us"] < 25_000
+    else:
+        assert answer["steps"] <= 2 * (done - 20) and answer["steps"] / answer["seconds"] > 200
+    monkeypatch.setattr(child, "WARM_UP_AT_MOST_S", 0.1)
+    start = time.perf_counter()
+    turn(warm_up_steps=10**9)
+    assert time.perf_counter() - start < 5
+
+
     assert ratios([10, 20, 90], [5, 5, 30]) == [2, 4, 3]
     assert Spread.of([2, 4, 3]) == (3, 2, 4)
     assert rates({"status": "ran", "turns": [{"steps": 30, "seconds": 2.0}]}) == [15]
@@ -346,5 +398,6 @@ def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
 def test_listing_workloads_runs_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["peers.py", "--list", "--only", "trivial-s*"])
     peers.main()
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names == ["trivial-sync", "trivial-serial-32", "trivial-serial-8"]
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["trivial-sync", "trivial-serial-32", "trivial-serial-8"]
+    assert total.startswith("about ")

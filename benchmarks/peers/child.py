@@ -20,6 +20,8 @@ from typing import Any
 from player import NotHandled, Player, Task
 from processes import cpu_s, descendants
 
+WARM_UP_AT_MOST_S = 10.0  # for steps, which must not be waited for in vain
+
 PACKAGES = (
     *("ale-py", "envpool", "gymnasium", "minigrid", "mpe2", "numpy", "pettingzoo", "pufferlib"),
     *("stable-baselines3", "supersuit", "tianshou", "torch", "torchrl"),
@@ -54,28 +56,28 @@ def main() -> None:
     player.close()
 
 
-def play(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
-    """Play as fast as possible; return how many steps came in how many seconds."""
+def play(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
+    """Play as fast as possible, after a warm-up; return how many steps came in how many seconds."""
     recv, send, _ = player
-    for period in (warm_up_s, seconds):
+    for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
         steps = 0
         start = now = perf_counter()
         deadline = start + period
-        while now < deadline:
+        while now < deadline or (steps < least and now < start + WARM_UP_AT_MOST_S):
             steps += recv()
             send()
             now = perf_counter()
     return {"steps": steps, "seconds": now - start}
 
 
-def wait(player: Player, seconds: float, warm_up_s: float, think_s: float) -> dict[str, Any]:
+def wait(player: Player, seconds: float, warm_up_s: float, think_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
     """Play with a learner that computes for think_s between a batch and its actions; return how long ``recv`` took."""
     recv, send, _ = player
-    for period in (warm_up_s, seconds):
+    for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
         steps, waits, sends = 0, [], []
         start = now = perf_counter()
         deadline = start + period
-        while now < deadline:
+        while now < deadline or (steps < least and now < start + WARM_UP_AT_MOST_S):
             before = perf_counter()
             steps += recv()
             received = perf_counter()
@@ -95,20 +97,23 @@ def wait(player: Player, seconds: float, warm_up_s: float, think_s: float) -> di
     }
 
 
-def idle(player: Player, seconds: float, warm_up_s: float) -> dict[str, Any]:
+def idle(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
     """Play, do nothing for some seconds with a batch in hand, and play on.
 
-    Returns the share of a CPU that this process and the others used meanwhile; how long the batch after the pause took,
-    and batches usually do, from ``send`` to ``recv``'s return; and how much longer that is, for each other process.
+    Returns the share of a CPU that this process and the others used meanwhile; how long batches usually take, the
+    median of those before the pause, and the first one after it did, from the call of ``send`` to ``recv``'s return;
+    and the difference, divided by the number of other processes, all of which had gone to sleep.
     """
     recv, send, _ = player
     usual = []
-    recv()
-    deadline = perf_counter() + max(warm_up_s, 0.2)
-    while (start := perf_counter()) < deadline:
+    steps = recv()
+    now = perf_counter()
+    deadline, last = now + max(warm_up_s, 0.2), now + WARM_UP_AT_MOST_S
+    while (start := now) < deadline or (steps < warm_up_steps and now < last):
         send()
-        recv()
-        usual.append(perf_counter() - start)
+        steps += recv()
+        now = perf_counter()
+        usual.append(now - start)
     pids = descendants(os.getpid())
     before = [cpu_s(pid) for pid in (os.getpid(), *pids)]
     sleep(seconds)
