@@ -7,9 +7,9 @@ from math import comb
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.workloads import Target
+from benchmarks.workloads import LIBRARIES, Participant, Target
 
-__all__ = ["Spread", "Verdict", "ahead", "figures", "judge", "rates", "ratios", "sign_test"]
+__all__ = ["Spread", "Verdict", "ahead", "counterpart", "figures", "judge", "rates", "ratios", "sign_test"]
 
 SIGNIFICANT = 0.05
 
@@ -57,12 +57,26 @@ def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
     return [turn[figure] for turn in entry["turns"]]
 
 
+def counterpart(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return whom of us a participant is compared with: the fastest of ours on the games that it steps.
+
+    None if none of those ran. Where ours-old takes no part, games make no difference.
+    """
+    libraries = [Participant.of(other["name"]).library for other in entries]
+    old = LIBRARIES[Participant.of(entry["name"]).library].old_games and "ours-old" in libraries
+    of_ours = "ours-old" if old else "ours"
+    ran = [other for other, library in zip(entries, libraries, strict=True) if library == of_ours and rates(other)]
+    return max(ran, key=lambda other: median(rates(other)), default=None)
+
+
 class Verdict(NamedTuple):
-    """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared."""
+    """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared;
+    beside: the same of whom the target has beside ours."""
 
     reached: Spread | None
     met: bool | None
     note: str
+    beside: Spread | None = None
 
 
 def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
@@ -78,7 +92,9 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
     if target.figure:
         reached = min(Spread.of(figures(entry, target.figure)) for entry in ours)
-        return Verdict(reached, reached.median <= target.at_most, "")
+        floor = found.get(target.beside, NOT_RUN)
+        beside = Spread.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
+        return Verdict(reached, reached.median <= target.at_most, "", beside)
     best = max(ours, key=lambda entry: median(rates(entry)))
     note = best["name"] if len(_names(target.of)) > 1 else ""
     if target.rate is not None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.ratios import Spread, figures, judge, rates, ratios
-from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant
+from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
+from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
 __all__ = ["fill", "load", "sections"]
 
@@ -24,8 +24,8 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md")
 PLOTS = ROOT / "docs" / "benchmarks"
-OURS = "ours"
-NO_PEERS = ("ours", "ours-portable", "bare")  # neither we nor the floor are libraries that one could take instead
+BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
+NO_PEERS = (*OURS, "bare")  # neither we nor the floor are libraries that one could take instead
 
 Result = Mapping[str, Any]
 
@@ -95,28 +95,34 @@ def targets_table(results: Mapping[str, Result]) -> str:
             verdict = judge(target, results[name]["participants"])
             reached = "—" if verdict.reached is None else _reached(target.figure, verdict.reached)
             met = {True: "yes", False: "**no**", None: "not measured"}[verdict.met]
-            rows.append((workload.title, target.text, reached, met, verdict.note))
+            beside = verdict.beside and f"{target.beside}: {_reached(target.figure, verdict.beside)}"
+            rows.append((workload.title, target.text, reached, met, " ".join(filter(None, (verdict.note, beside)))))
     return _table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
 
 
 def workload_text(result: Result) -> str:
-    """Return the table of one workload: everybody's figures, and how they compare with ours."""
+    """Return the table of one workload: everybody's figures, and how they compare with ours on the same games."""
     workload, entries = result["workload"], result["participants"]
-    best = _best_of_ours(entries)
-    rows: list[Sequence[str]] = []
+    played = workload["kind"] == "play"
+    several = any(Participant.of(entry["name"]).library == "ours-old" for entry in entries)
+    unit = "packs" if workload["name"] == "nested-pack" else "steps"
+    heads = ["", *(head for head, _ in COLUMNS[workload["kind"]].values())]
+    if played:
+        heads = ["", *(["Gymnasium"] * several), f"{unit}/s (min – max)", "ours is … times"]
+    rows = []
     for entry in sorted(entries, key=_order):
-        name = entry["name"] + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")
+        row = [entry["name"] + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")]
+        if played and several:
+            row.append(entry.get("versions", {}).get("gymnasium", ""))
         if entry["status"] != "ran":
-            rows.append((name, f"{entry['status']}: {_short(entry['reason'])}", *("",) * (_num_columns(workload) - 2)))
-        elif workload["kind"] == "play":
-            compared = Spread.of(ratios(rates(best), rates(entry))) if best is not None else None
-            ratio = "" if compared is None or entry is best else f"{_spread(compared, '.2f')}"
-            rows.append((name, _spread(Spread.of(rates(entry)), ",.0f"), ratio))
+            row.append(f"{entry['status']}: {_short(entry['reason'])}")
+        elif played:
+            best = counterpart(entry, entries)
+            compared = "" if best in (None, entry) else _spread(Spread.of(ratios(rates(best), rates(entry))), ".2f")
+            row += [_spread(Spread.of(rates(entry)), ",.0f"), compared]
         else:
-            rows.append((name, *(_figure(figure, entry) for figure in COLUMNS[workload["kind"]])))
-    heads: tuple[str, ...] = ("", *(head for head, _ in COLUMNS[workload["kind"]].values()))
-    if workload["kind"] == "play":
-        heads = ("", f"{'packs' if workload['name'] == 'nested-pack' else 'steps'}/s (min – max)", "ours is … times")
+            row += [_figure(figure, entry) for figure in COLUMNS[workload["kind"]]]
+        rows.append(row + [""] * (len(heads) - len(row)))
     return f"### {workload['title'][:1].upper()}{workload['title'][1:]}\n\n{_table(heads, rows)}"
 
 
@@ -136,14 +142,12 @@ def grid_table(results: Mapping[str, Result]) -> str:
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
-    """Return where somebody was faster than our best arrangement, the worst first."""
+    """Return where somebody was faster than our best arrangement on the same games, the worst first."""
     rows = []
     for result in results.values():
-        best = _best_of_ours(result["participants"])
-        if best is None or result["workload"]["kind"] != "play":
-            continue
-        for entry in result["participants"]:
-            if Participant.of(entry["name"]).library in ("ours", "ours-portable") or not rates(entry):
+        for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
+            best = counterpart(entry, result["participants"])
+            if best is None or Participant.of(entry["name"]).library in OURS or not rates(entry):
                 continue
             spread = Spread.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
@@ -205,20 +209,11 @@ def _figure(figure: str, entry: Mapping[str, Any]) -> str:
     return FIGURES[figure][1](Spread.of(figures(entry, figure)))
 
 
-def _num_columns(workload: Mapping[str, Any]) -> int:
-    return 3 if workload["kind"] == "play" else 1 + len(COLUMNS[workload["kind"]])
-
-
-def _best_of_ours(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    ours = [entry for entry in entries if Participant.of(entry["name"]).library == OURS and rates(entry)]
-    return max(ours, key=lambda entry: median(rates(entry)), default=None)
-
-
 def best_against_peers(result: Result) -> tuple[str, Spread] | None:
     """Return the fastest peer and our best arrangement's ratios to it; None if one side did not run."""
-    best = _best_of_ours(result["participants"])
     peers = [entry for entry in result["participants"] if Participant.of(entry["name"]).library not in NO_PEERS]
     fastest = max((entry for entry in peers if rates(entry)), key=lambda entry: median(rates(entry)), default=None)
+    best = fastest and counterpart(fastest, result["participants"])
     if best is None or fastest is None:
         return None
     return fastest["name"], Spread.of(ratios(rates(best), rates(fastest)))
@@ -242,12 +237,14 @@ def _versions(results: Iterable[Result]) -> str:
     found = {}
     for result in results:
         for entry in result["participants"]:
-            library = LIBRARIES[Participant.of(entry["name"]).library]
-            if Participant.of(entry["name"]).library not in NO_PEERS and "versions" in entry:
-                version = entry["versions"].get(library.package, "")
-                beside = f"on Gymnasium {entry['versions'].get('gymnasium')}" if library.package != "gymnasium" else ""
-                found[library.title] = " ".join(filter(None, (library.title, version, beside)))
-    return ", ".join(found.values())
+            name = Participant.of(entry["name"]).library
+            if name not in ("bare", "ours-portable") and "versions" in entry:
+                library, versions = LIBRARIES[name], entry["versions"]
+                others = [f"{title} {versions[title.lower()]}" for title in BESIDE if title.lower() in versions]
+                others = [other for other in others if not other.startswith(library.title)]
+                title = " ".join(filter(None, (library.title, versions.get(library.package, ""))))
+                found[name] = f"{title} with {' and '.join(others)}" if others else title
+    return "; ".join(found.values())
 
 
 def _spread(spread: Spread, form: str) -> str:
@@ -294,7 +291,7 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
 
 OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
 REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
-COLOURS = {"ours": "#c8341b", "ours-portable": "#e08a76", "bare": "#222222"}
+COLOURS = {"ours": "#c8341b", "ours-old": "#8f2413", "ours-portable": "#e08a76", "bare": "#222222"}
 OTHERS = "#4f7396"
 
 

@@ -33,6 +33,7 @@ OLD_GAMES = (  # the last that go with Gymnasium 0.29
     *("gymnasium==0.29.1", "ale-py==0.12.1", "pettingzoo[butterfly,mpe]==1.24.3", "psutil==7.2.2"),
     *("cloudpickle==3.1.2",),
 )
+OLD_NUMPY = ("numpy==1.26.4", "opencv-python-headless==4.11.0.86")
 OLD_MINIGRID = ("--no-deps", "minigrid==2.5.0")  # it asks for a newer pygame than pettingzoo's, but only to render
 
 
@@ -161,11 +162,16 @@ def _copy_pufferlib_30(python: Path) -> None:
         shutil.copytree(found[0], site / "pufferlib", ignore=shutil.ignore_patterns("ocean", "resources", "extensions"))
 
 
+OURS = (
+    "setuptools==84.2.1",
+    "wheel==0.48.0",
+    "Cython==3.3.1",
+    "threadpoolctl==3.8.0",
+)  # what it is built with, and needs
+
 VENVS = {
-    "ours": Venv(
-        ((*GAMES, *AGENTS), ("setuptools==84.2.1", "wheel==0.48.0", "Cython==3.3.1", "threadpoolctl==3.8.0")),
-        _install_ours,
-    ),
+    "ours": Venv(((*GAMES, *AGENTS), OURS), _install_ours),
+    "ours-old": Venv(((*OLD_NUMPY, *OLD_GAMES), OLD_MINIGRID, OURS), _install_ours),
     "gymnasium": Venv((GAMES,)),
     "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", *GAMES))),
     "tianshou": Venv((TORCH, ("tianshou==2.0.1", *GAMES))),
@@ -182,7 +188,7 @@ VENVS = {
         (
             ("numpy==1.26.4", "setuptools==65.5.0", "wheel==0.48.0"),
             ("--no-build-isolation", "gym==0.23.1"),
-            ("numpy==1.26.4", "opencv-python-headless==4.11.0.86", *OLD_GAMES),
+            (*OLD_NUMPY, *OLD_GAMES),
             OLD_MINIGRID,
         ),
         _copy_pufferlib_30,

@@ -12,36 +12,40 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-__all__ = ["LIBRARIES", "WORKLOADS", "Library", "Participant", "Target", "Workload"]
+__all__ = ["LIBRARIES", "OURS", "WORKLOADS", "Library", "Participant", "Target", "Workload"]
 
 NUM_CORES = 2  # what the targets speak of
 
 
 class Library(NamedTuple):
     """venv: the virtual environment it runs in; file: of benchmarks/peers; package: whose version is told, where the
-    title does not; variables: of its environment."""
+    title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
+    PufferLib needs, which cost something else."""
 
     title: str
     venv: str
     file: str
     package: str = ""
     variables: Mapping[str, str] = {}
+    old_games: bool = False
 
 
 LIBRARIES = {
-    "ours": Library("pufferlib (this project)", "ours", "ours"),
+    "ours": Library("this project", "ours", "ours", "pufferlib"),
+    "ours-old": Library("this project (ours-old)", "ours-old", "ours", "pufferlib", old_games=True),
     "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
     "bare": Library("a bare Python loop", "gymnasium", "bare"),
     "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector", "gymnasium"),
     "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines", "stable-baselines3"),
     "tianshou": Library("Tianshou", "tianshou", "tianshou_vector", "tianshou"),
     "torchrl": Library("TorchRL", "torchrl", "torchrl_vector", "torchrl"),
-    "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07"),
-    "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30"),
+    "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07", old_games=True),
+    "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30", old_games=True),
     "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool"),
     "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector", "supersuit"),
     "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector", "ale-py"),
 }
+OURS = ("ours", "ours-old", "ours-portable")
 
 
 class Participant(NamedTuple):
@@ -67,7 +71,7 @@ class Target:
     of: our participant, or several, of which the one with the best median counts. over: the participants compared
     with, each of them: the least ratio is the one that counts. rate: a limit in steps per second to compare with.
     at_least: the ratio; None: ahead, by the sign test. figure, at_most: instead of steps per second, a figure that a
-    turn gives, or "step_us", and how much it may be.
+    turn gives, or "step_us", and how much it may be. beside: whose figure is told with ours: the floor.
     """
 
     text: str
@@ -77,12 +81,13 @@ class Target:
     at_least: float | None = None
     figure: str = ""
     at_most: float = 0.0
+    beside: str = ""
 
 
 @dataclass(frozen=True)
 class Workload:
     """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
-    "idle", with a pause. window_s: how long a turn lasts. short: whether the short form has it."""
+    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it."""
 
     name: str
     title: str
@@ -100,7 +105,7 @@ class Workload:
     def needed(self, name: str) -> bool:
         """Tell whether a participant belongs into the short form: ours, the floor, and whom targets speak of."""
         named = [participant for target in self.targets for participant in target.over]
-        return name in named or Participant.of(name).library in ("ours", "ours-portable", "bare", "ale")
+        return name in named or Participant.of(name).library in (*OURS, "bare", "ale")
 
     def task(self, name: str) -> dict[str, Any]:
         """Return the fields of the Task that a participant is given; see peers/player.py."""
@@ -195,18 +200,20 @@ def _learners() -> Iterator[Workload]:
             short=False,
         )
     for name, ours in (("sync", "processes@w2"), ("pool", "pool@w4b8")):
+        late = "first batch ≤ 100 µs a worker over the median"
+        floor = "bare processes@w2" if name == "sync" else ""
         yield Workload(
             f"idle-{name}",
             f"a pause of 1 s between batches, {'32/2/32' if name == 'sync' else '32/4/8'}",
             (
-                *(f"ours {ours}", f"ours-portable {ours}"),
+                *(f"ours {ours}", f"ours-portable {ours}", *filter(None, (floor,))),
                 *(SHARING_PEERS[:2] if name == "sync" else POOL_PEERS[4:6]),
                 *((GYM_ASYNC,) if name == "sync" else ("tianshou shmem@b8",)),
             ),
             (
                 Target("< 1 % CPU in the parent", f"ours {ours}", figure="parent_cpu", at_most=0.01),
                 Target("< 1 % CPU in all workers", f"ours {ours}", figure="workers_cpu", at_most=0.01),
-                Target("first batch ≤ 100 µs a worker over the median", f"ours {ours}", figure="late_us", at_most=100),
+                Target(late, f"ours {ours}", figure="late_us", at_most=100, beside=floor),
             ),
             kind="idle",
             window_s=1.0,
@@ -277,49 +284,66 @@ def _delays() -> Iterator[Workload]:
         )
 
 
+def _on_same_games(text: str, ours: tuple[str, ...], over: Sequence[str], **reached: float) -> Iterator[Target]:
+    """Give a target over those who step the same games as we do, and one of ours-old over those with the older ones."""
+    for old, version in ((False, "1.4"), (True, "0.29")):
+        peers = tuple(name for name in over if LIBRARIES[Participant.of(name).library].old_games is old)
+        of = tuple(map(_old, ours)) if old else ours
+        yield Target(f"{text} on Gymnasium {version}", of, peers, **reached)
+
+
+def _old(name: str) -> str:
+    return name.replace("ours ", "ours-old ")
+
+
 def _real() -> Iterator[Workload]:
+    ours = ("ours processes@w2", "ours serial")
+    everything = (*ours, *map(_old, ours), "ours-portable processes@w2")
     peers = (*SERIAL_PEERS, GYM_ASYNC, "sb3 subproc", "tianshou shmem", *SHARING_PEERS)
     yield Workload(
         "cartpole",
         "CartPole, 32 envs",
-        ("ours processes@w2", "ours serial", "ours-portable processes@w2", "bare loop", *peers, "envpool threads@w2"),
-        (Target("1.5× the best Python peer", "ours processes@w2", peers, at_least=1.5),),
+        (*everything, "bare loop", *peers, "envpool threads@w2"),
+        tuple(_on_same_games("1.5× the best Python peer", ours[:1], peers, at_least=1.5)),
         env="cartpole",
+        window_s=0.8,
     )
     yield Workload(
         "minigrid",
         "MiniGrid Empty 8×8, 32 envs",
-        ("ours processes@w2", "ours serial", "ours-portable processes@w2", "bare loop", *peers),
+        (*everything, "bare loop", *peers),
         env="minigrid",
+        window_s=0.8,
         short=False,
     )
     over = ("supersuit processes@w2", "pufferlib-0.7 processes@w2")
-    for name, title in (("simple_tag", "mpe2 simple_tag"), ("knights_archers_zombies", "knights_archers_zombies")):
+    for name, title in (("simple_tag", "simple_tag"), ("knights_archers_zombies", "knights_archers_zombies")):
         yield Workload(
             name.replace("_", "-"),
             f"{title}, 8 envs of 4 agents",
+            (*everything, *over, "pufferlib-0.7 serial", "pufferlib-3.0 serial", "pufferlib-3.0 processes@w2"),
             (
-                *("ours processes@w2", "ours serial", "ours-portable processes@w2", *over),
-                *("pufferlib-0.7 serial", "pufferlib-3.0 serial", "pufferlib-3.0 processes@w2"),
-            ),
-            (Target("1.3× SuperSuit and PufferLib 0.7", "ours processes@w2", over, at_least=1.3),)
+                Target("1.3× SuperSuit, mpe2", ours[0], over[:1], at_least=1.3),
+                Target("1.3× PufferLib 0.7, pettingzoo.mpe", _old(ours[0]), over[1:], at_least=1.3),
+            )
             if name == "simple_tag"
             else (),
             env=name,
             num_envs=8,
-            window_s=0.5,
+            window_s=2.0,
             short=name == "simple_tag",
         )
     peers = (GYM_SYNC, GYM_ASYNC, "sb3 subproc", "tianshou shmem", "tianshou shmem@b8", *SHARING_PEERS)
+    peers += ("pufferlib-0.7 processes@w4b8",)
     ours = ("ours processes@w2", "ours pool@w4b8")
     yield Workload(
         "atari",
         "Atari (ALE Breakout, preprocessed), 16 envs, all cores",
-        (*ours, "ours-portable processes@w2", "bare loop", *peers, "pufferlib-0.7 processes@w4b8"),
-        (Target("ahead of every Python vectorizer", ours, (*peers, "pufferlib-0.7 processes@w4b8")),),
+        (*ours, *map(_old, ours), "ours-portable processes@w2", "bare loop", *peers),
+        tuple(_on_same_games("ahead of every Python vectorizer", ours, peers)),
         env="breakout",
         num_envs=16,
-        window_s=1.0,
+        window_s=2.0,
     )
     yield Workload(
         "atari-native",
@@ -328,7 +352,7 @@ def _real() -> Iterator[Workload]:
         (Target("wrapped, within 5 % of it used bare", "ours ale@w2", ("ale vector@w2",), at_least=0.95),),
         env="breakout",
         num_envs=16,
-        window_s=1.0,
+        window_s=2.0,
     )
 
 

@@ -21,8 +21,9 @@ from gymnasium.utils.env_checker import check_env
 
 from benchmarks import envs, peers, report
 from benchmarks.processes import cpu_s, descendants
-from benchmarks.ratios import Spread, ahead, judge, rates, ratios, sign_test
-from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Target, Workload
+from benchmarks.ratios import Spread, ahead, counterpart, judge, rates, ratios, sign_test
+from benchmarks.venvs import VENVS
+from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant, Target, Workload
 from pufferlib.vectorization.plan import Plan
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only")
@@ -91,13 +92,44 @@ def test_workloads_are_whole(workload: Workload) -> None:
     assert ours_of(workload), "we take part"
     for target in workload.targets:
         of = target.of if isinstance(target.of, tuple) else (target.of,)
-        assert {*of, *target.over} <= set(workload.participants)
-        assert {Participant.of(name).library for name in of} <= {"ours", "ours-portable"}
+        assert {*of, *target.over, *filter(None, (target.beside,))} <= set(workload.participants)
+        assert {Participant.of(name).library for name in of} <= set(OURS)
         assert all(workload.needed(name) for name in (*of, *target.over)), "the short form has what targets need"
     for name in workload.participants:
         task = workload.task(name)
         Plan.of(task["num_envs"], task["num_workers"], task["batch_size"])
         assert (ROOT / f"benchmarks/peers/{LIBRARIES[Participant.of(name).library].file}.py").exists()
+
+
+def has_old_games(name: str) -> bool:
+    return LIBRARIES[Participant.of(name).library].old_games
+
+
+@pytest.mark.parametrize("workload", [each for each in WORKLOADS.values() if each.env != "plain"], ids=lambda w: w.name)
+def test_real_environments_are_compared_where_both_sides_step_the_same_ones(workload: Workload) -> None:
+    libraries = {Participant.of(name).library for name in workload.participants}
+    assert any(map(has_old_games, workload.participants)) == ("ours-old" in libraries)
+    for target in workload.targets:
+        of = target.of if isinstance(target.of, tuple) else (target.of,)
+        assert len({has_old_games(name) for name in (*of, *target.over)}) == 1, target.text
+
+
+def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
+    games = ("gymnasium", "ale-py", "pettingzoo", "minigrid", "mpe2")
+    installed: dict[bool, set[tuple[str, ...]]] = {}
+    for library in LIBRARIES.values():
+        pins = [pin for arguments in VENVS[library.venv].installs for pin in arguments]
+        assert ("gymnasium==0.29.1" in pins) is library.old_games
+        found = [pin for pin in sorted(set(pins)) if re.split(r"[\[=]", pin)[0] in games]
+        installed.setdefault(library.old_games, set()).update(found)
+    for pins in installed.values():
+        assert len({pin.partition("==")[0].partition("[")[0] for pin in pins}) == len(pins)
+
+
+@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 120)])
+def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None:
+    chosen = [workload for workload in WORKLOADS.values() if workload.short or not short]
+    assert sum(peers.takes_s(workload, short) for workload in chosen) < 60 * minutes
 
 
 @pytest.fixture
@@ -121,6 +153,18 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, 
         sys.modules.pop(name, None)
 
 
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module that plays, as a library's process has it."""
+    before, path = set(sys.modules), list(sys.path)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    yield importlib.import_module("child")
+    sys.path[:] = path
+    for name in {"child", "player", "envs", "processes"} - before:
+        sys.modules.pop(name, None)
+
+
 # One of each environment; the processes of 32 would take longer than they tell.
 STEPPED = {
     (workload.env, *sorted(workload.env_kwargs.items())): (workload, name)
@@ -141,28 +185,20 @@ def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[
         player.send()
 
 
-@pytest.mark.parametrize("name", ["ours processes@w2", "ours pool@w2b2", "ours serial", "ours pack", "bare loop"])
+@pytest.mark.parametrize(
+    "name", ["ours processes@w2", "ours pool@w2b2", "ours serial", "ours pack", "bare loop", "bare processes@w2"]
+)
 def test_arrangements_step_as_many_as_they_say(name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
     workload = Workload("test", "", (), env_kwargs={"observation": "nested" if "pack" in name else "small"}, num_envs=4)
+    before = set(descendants(os.getpid()))
     player = start(LIBRARIES[Participant.of(name).library].file, workload.task(name))
+    assert len(set(descendants(os.getpid())) - before) == (Participant.of(name).num_workers or 0)
     for _ in range(3):
         assert player.recv() == {"ours pack": 100, "ours pool@w2b2": 2}.get(name, 4)
         player.send()
 
 
 # --------------------------------------------------------------------------------------------------- taking turns
-
-
-@pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The module that plays, as a library's process has it."""
-    before, path = set(sys.modules), list(sys.path)
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
-    yield importlib.import_module("child")
-    sys.path[:] = path
-    for name in {"child", "player", "envs", "processes"} - before:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture
@@ -200,42 +236,6 @@ def test_a_participant_is_stopped_with_all_its_processes_but_for_its_turns(tmp_p
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-@pytest.mark.usefixtures("this_python")
-def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    workload = dataclasses.replace(SMALL, kind="idle")
-    said: list[str] = []
-    names = ("bare loop", "gymnasium nothing", "gymnasium sync")
-    with open(tmp_path / "log", "w") as log:
-        entries = peers.measure(workload, names, repeats=2, window_s=0.05, warm_up_s=0.01, log=log, say=said.append)
-    assert [entry["status"] for entry in entries] == ["ran", "not handled", "ran"]
-    assert "no arrangement 'nothing'" in entries[1]["reason"] and "gymnasium nothing" in said[0]
-    for entry in (entries[0], entries[2]):
-        assert len(entry["turns"]) == 2
-        assert all(turn["parent_cpu"] < 0.5 and turn["first_us"] > 0 for turn in entry["turns"])
-        assert entry["versions"]["numpy"] == np.__version__
-
-
-def test_what_is_not_installed_is_said_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peers, "_found", lambda venv: (None, "no wheel"))
-    with open(tmp_path / "log", "w") as log:
-        (entry,) = peers.measure(SMALL, ["bare loop"], repeats=1, window_s=1, warm_up_s=0, log=log, say=[].append)
-    assert (entry["status"], entry["reason"], entry["turns"]) == ("not installed", "no wheel", [])
-
-
-def test_cpu_time_of_a_process_is_its_own() -> None:
-    used = time.process_time()
-    assert cpu_s(os.getpid()) == pytest.approx(used, abs=0.05)
-
-
-# -------------------------------------------------------------------------------------------------------- figures
-
-
-def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
-    turns = [{"steps": figure, "seconds": 1.0} for figure in figures]
-    return {"name": name, "status": "ran", "turns": turns, "versions": {"gymnasium": "1.4.0"}, **more}
-
-
-def test_ratios_are_taken_within_a_repeat() -> None:
 @pytest.mark.usefixtures("this_python")
 @pytest.mark.parametrize("kind", ["play", "wait", "idle"])
 def test_before_the_first_turn_each_environment_is_stepped_three_times(
@@ -275,6 +275,42 @@ def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.usefixtures("this_python")
+def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    workload = dataclasses.replace(SMALL, kind="idle")
+    said: list[str] = []
+    names = ("bare loop", "gymnasium nothing", "gymnasium sync")
+    with open(tmp_path / "log", "w") as log:
+        entries = peers.measure(workload, names, repeats=2, window_s=0.05, warm_up_s=0.01, log=log, say=said.append)
+    assert [entry["status"] for entry in entries] == ["ran", "not handled", "ran"]
+    assert "no arrangement 'nothing'" in entries[1]["reason"] and "gymnasium nothing" in said[0]
+    for entry in (entries[0], entries[2]):
+        assert len(entry["turns"]) == 2
+        assert all(turn["parent_cpu"] < 0.5 and turn["first_us"] > 0 for turn in entry["turns"])
+        assert entry["versions"]["numpy"] == np.__version__
+
+
+def test_what_is_not_installed_is_said_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peers, "_found", lambda venv: (None, "no wheel"))
+    with open(tmp_path / "log", "w") as log:
+        (entry,) = peers.measure(SMALL, ["bare loop"], repeats=1, window_s=1, warm_up_s=0, log=log, say=[].append)
+    assert (entry["status"], entry["reason"], entry["turns"]) == ("not installed", "no wheel", [])
+
+
+def test_cpu_time_of_a_process_is_its_own() -> None:
+    used = time.process_time()
+    assert cpu_s(os.getpid()) == pytest.approx(used, abs=0.05)
+
+
+# -------------------------------------------------------------------------------------------------------- figures
+
+
+def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
+    turns = [{"steps": figure, "seconds": 1.0} for figure in figures]
+    return {"name": name, "status": "ran", "turns": turns, "versions": {"gymnasium": "1.4.0"}, **more}
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
     assert ratios([10, 20, 90], [5, 5, 30]) == [2, 4, 3]
     assert Spread.of([2, 4, 3]) == (3, 2, 4)
     assert rates({"status": "ran", "turns": [{"steps": 30, "seconds": 2.0}]}) == [15]
@@ -332,7 +368,26 @@ BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou sh
 def test_targets_are_judged(target: Target, reached: Any, met: bool | None, note: str) -> None:
     verdict = judge(target, ENTRIES)
     assert verdict.reached == (None if reached is None else pytest.approx(reached))
-    assert (verdict.met, verdict.note) == (met, note)
+    assert (verdict.met, verdict.note, verdict.beside) == (met, note, None)
+
+
+def test_a_target_has_the_floor_beside_it() -> None:
+    floor = {**entry("bare processes@w2", []), "turns": [{"wait_us": figure} for figure in (8, 9, 7)]}
+    target = Target("", "ours processes@w2", figure="wait_us", at_most=30, beside=floor["name"])
+    assert judge(target, [*ENTRIES, floor]).beside == (8, 7, 9)
+    assert judge(target, [*ENTRIES, {**floor, "status": "failed"}]).beside is None
+    assert judge(target, ENTRIES).beside is None
+
+
+def test_who_steps_older_games_is_compared_with_us_on_the_same() -> None:
+    ours, faster = entry("ours serial", [10.0]), entry("ours processes@w2", [20.0])
+    ours_old, bare = entry("ours-old serial", [30.0]), entry("bare loop", [20.0])
+    old, new = entry("pufferlib-3.0 serial", [40.0]), entry("gymnasium sync", [5.0])
+    everybody = [ours, faster, ours_old, old, new, bare, entry("ours-portable serial", [99.0])]
+    assert [counterpart(each, everybody) for each in (old, new, bare, ours)] == [ours_old, faster, faster, faster]
+    failed = {"name": "ours-old serial", "status": "failed", "turns": []}
+    assert counterpart(old, [ours, failed, old]) is None, "rather nobody than ours on other games"
+    assert counterpart(old, [ours, old]) is ours
 
 
 def result(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
@@ -352,6 +407,17 @@ RESULTS = {
     "think-1ms": result(
         "think-1ms",
         {**entry("ours processes@w2", []), "turns": [{"wait_us": 50.0, "wait_p99_us": 90.0, "send_us": 3.0}] * 7},
+    ),
+    "cartpole": result(
+        "cartpole",
+        entry("ours serial", [100.0] * 7),
+        entry("ours-old serial", [150.0] * 7, versions={"gymnasium": "0.29.1"}, path="compiled"),
+        entry("ours-old processes@w2", [120.0] * 7, versions={"gymnasium": "0.29.1"}),
+        entry("ours-portable processes@w2", [110.0] * 7),
+        entry("gymnasium sync", [80.0] * 7),
+        entry("pufferlib-3.0 serial", [120.0] * 7, versions={"gymnasium": "0.29.1"}),
+        entry("pufferlib-0.7 serial", [300.0] * 7, versions={"gymnasium": "0.29.1"}),
+        {"name": "sb3 dummy", "status": "failed", "reason": "it broke", "turns": []},
     ),
     "grid-none-n4": result("grid-none-n4", entry("ours serial", [30.0] * 7), entry("gymnasium sync", [20.0] * 7)),
 }
@@ -373,6 +439,21 @@ def test_report_says_what_was_needed_reached_and_met() -> None:
     assert "Gymnasium 1.4.0" in texts["machine"] and "a machine" in texts["machine"]
 
 
+def test_report_compares_each_with_us_on_the_same_games() -> None:
+    texts = report.sections({"cartpole": RESULTS["cartpole"]})
+    rows = texts["workloads"].splitlines()
+    assert "|  | Gymnasium | steps/s (min – max) | ours is … times |" in rows
+    assert "| ours-old serial (compiled) | 0.29.1 | 150 (150 – 150) |  |" in rows
+    assert "| ours-old processes@w2 | 0.29.1 | 120 (120 – 120) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| pufferlib-3.0 serial | 0.29.1 | 120 (120 – 120) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| gymnasium sync | 1.4.0 | 80 (80 – 80) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| sb3 dummy |  | failed: it broke |  |" in rows
+    assert texts["losses"].splitlines()[2:] == [
+        "| CartPole, 32 envs | pufferlib-0.7 serial | ours-old serial | 0.50 (0.50 – 0.50) |"
+    ]
+    assert "this project (ours-old) with Gymnasium 0.29.1" in texts["machine"]
+
+
 def test_report_fills_pages_between_their_marks_and_leaves_the_rest() -> None:
     page = "before\n<!-- begin targets -->\nold\n<!-- end targets -->\nafter <!-- begin other -->x<!-- end other -->"
     filled = report.fill(page, {"targets": "new"})
@@ -391,7 +472,7 @@ def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
 def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = report.draw(RESULTS, tmp_path)
-    assert [path.name for path in drawn] == ["overhead.png", "grid.png"]
+    assert [path.name for path in drawn] == ["overhead.png", "real.png", "grid.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
 
 

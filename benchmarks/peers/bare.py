@@ -1,6 +1,15 @@
-"""The floor: one Python loop that steps environments and stores what they return in arrays. No library at all."""
+"""The floor: one Python loop that steps environments and stores what they return in arrays. No library at all.
+
+In processes: each has such a loop, is told by a byte in a pipe to go on, and says by one that it is done.
+"""
 
 from __future__ import annotations
+
+import mmap
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -8,21 +17,76 @@ from player import NotHandled, Player, Task
 
 
 def start(task: Task) -> Player:
-    task.choose(loop=None)
+    kind = task.choose(loop=_loop, processes=_processes)
     task.need(synchronous=True)
-    environments = [task.env_creator() for _ in range(task.num_envs)]
-    space = environments[0].observation_space
-    if not isinstance(space, spaces.Box):
-        raise NotHandled("stores arrays, and observations are nested")
-    observations = np.zeros((task.num_envs, *space.shape), space.dtype)
-    rewards = np.zeros(task.num_envs, np.float32)
-    terminations = np.zeros(task.num_envs, np.bool_)
-    truncations = np.zeros(task.num_envs, np.bool_)
-    actions = [int(env.action_space.sample()) for env in environments]
-    for index, env in enumerate(environments):
-        observations[index] = env.reset(seed=index)[0]
+    return kind(task)
+
+
+def _loop(task: Task) -> Player:
+    return Player(_stepping(task, range(task.num_envs), _arrays(task, np.zeros)), lambda: None, lambda: None)
+
+
+def _processes(task: Task) -> Player:
+    arrays = _arrays(task, _shared)
+    shares = np.array_split(range(task.num_envs), task.num_workers)
+    gos, dones = [os.pipe() for _ in shares], [os.pipe() for _ in shares]
+    for share, (go, _), (_, done) in zip(shares, gos, dones, strict=True):
+        if os.fork():
+            continue
+        try:
+            for _, outlet in gos:
+                os.close(outlet)  # so that the pipe ends with the parent
+            step = _stepping(task, share, [array[share[0] : share[-1] + 1] for array in arrays])
+            while os.read(go, 1):
+                step()
+                os.write(done, b"!")
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+
+    def send() -> None:
+        for _, outlet in gos:
+            os.write(outlet, b"!")
 
     def recv() -> int:
+        for inlet, _ in dones:
+            os.read(inlet, 1)
+        return task.num_envs
+
+    def close() -> None:
+        for end in [end for ends in (*gos, *dones) for end in ends]:
+            os.close(end)
+        for _ in shares:
+            os.wait()
+
+    send()
+    return Player(recv, send, close)
+
+
+def _arrays(task: Task, zeros: Callable[..., Any]) -> list[Any]:
+    """Return arrays for observations, rewards, terminations and truncations."""
+    space = task.env_creator().observation_space
+    if not isinstance(space, spaces.Box):
+        raise NotHandled("stores arrays, and observations are nested")
+    kinds = ((space.shape, space.dtype), ((), np.float32), ((), np.bool_), ((), np.bool_))
+    return [zeros((task.num_envs, *shape), dtype) for shape, dtype in kinds]
+
+
+def _shared(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return an array of zeros that forked processes share."""
+    return np.frombuffer(mmap.mmap(-1, int(np.prod(shape)) * np.dtype(dtype).itemsize), dtype).reshape(shape)
+
+
+def _stepping(task: Task, env_ids: Any, arrays: list[Any]) -> Callable[[], int]:
+    """Return what steps environments once, new ones that are seeded with these numbers."""
+    observations, rewards, terminations, truncations = arrays
+    environments = [task.env_creator() for _ in env_ids]
+    actions = [int(env.action_space.sample()) for env in environments]
+    for index, (env_id, env) in enumerate(zip(env_ids, environments, strict=True)):
+        observations[index] = env.reset(seed=int(env_id))[0]
+
+    def step() -> int:
         for index, env in enumerate(environments):
             observation, reward, terminated, truncated, _ = env.step(actions[index])
             observations[index] = observation
@@ -33,4 +97,4 @@ def start(task: Task) -> Player:
                 observations[index] = env.reset()[0]
         return len(environments)
 
-    return Player(recv, lambda: None, lambda: None)
+    return step
