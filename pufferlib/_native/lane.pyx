@@ -55,6 +55,7 @@ cdef class Lane:
     cdef readonly bint midway  # in what Python code is part of, and is not to be left half done
     cdef uint32_t mail, notes  # what was seen of the ring's
     cdef int64_t looked_ns  # and when
+    cdef bint put_off  # a look that was due has been put off
     cdef uint64_t total
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
@@ -199,7 +200,9 @@ cdef class Lane:
             return None
         start_ns = puf_now_ns()
         if self.is_overdue(start_ns):
-            return None
+            if self.put_off:
+                return None
+            self.put_off = True  # until the next batch: after a pause everything is cold, and this one is awaited
         if not puf_is_full(ring, self.head):
             self.await_block(timeout_s)
             found = puf_is_full(ring, self.head)
@@ -253,7 +256,7 @@ cdef class Lane:
         """Note what has come so far: all of it is about to be seen to, but what comes after this ends a wait."""
         self.mail, self.notes = puf_mail(&self.ring.c), puf_notes(&self.ring.c)
         self.total = puf_total(&self.ring.c)
-        self.looked_ns = puf_now_ns()
+        self.looked_ns, self.put_off = puf_now_ns(), False
 
     cdef bint is_overdue(self, int64_t now_ns) noexcept:
         """Return whether nobody has looked for a slice of time: a worker may be dead that nobody has to wait for."""
