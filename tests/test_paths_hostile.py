@@ -211,7 +211,10 @@ def interrupt() -> str:
     return "read"
 
 
-def test_ctrl_c_among_infos_loses_none_silently() -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 0.25])
+def test_ctrl_c_among_infos_loses_none_silently(pause_s: float) -> None:
+    """pause_s: after a pause, and another, rows are received the careful way."""
+
     class Told(Count):
         def step(self, action: Any) -> Any:
             return *super().step(0)[:4], {"mine": Interrupting() if action == 1 else "plain"}
@@ -219,6 +222,9 @@ def test_ctrl_c_among_infos_loses_none_silently() -> None:
     Interrupting.times = 0
     with pufferlib.make(Told, backend="multiprocessing", num_envs=3, num_workers=1) as vec:
         vec.reset()
+        time.sleep(pause_s)
+        vec.step(np.zeros(3, np.int64))
+        time.sleep(pause_s)
         vec.send(np.array([0, 1, 0]))
         with pytest.raises(KeyboardInterrupt):
             vec.recv()

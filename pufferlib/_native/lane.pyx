@@ -86,7 +86,8 @@ cdef class Lane:
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
         self.play, self.step = play, step
         self.num_last = self.head = self.departed = self.coming = 0
-        self.mail = self.notes = self.looked_ns = 0
+        self.mail = self.notes = 0
+        self.looked_ns = puf_now_ns()
         self.clear = True
         self.parent_times = parent_times
         self.telemetry = slab.shape.telemetry

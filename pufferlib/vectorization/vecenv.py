@@ -544,13 +544,15 @@ class VecEnv:
 
     def _collect_infos(self) -> bool:
         """Take the infos that have come beside rows; False if there are some that nobody can read."""
-        readable = True
-        for message in self._open_crew().take_infos():
+        readable, crew = True, self._open_crew()
+        was_interruptible, crew.interruptible = crew.interruptible, False  # what was taken is nowhere else
+        for message in crew.take_infos():
             if isinstance(message, Infos):
                 self._take(message)
             else:
                 self._inbox.append(message)
                 readable = False
+        crew.interruptible = was_interruptible
         return readable
 
     def _gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
