@@ -72,7 +72,10 @@ class Policy(nn.Module):
         return _flat_actions(self.action_space, choices, aims)
 
     def _distribution(self, features: Tensor) -> Distribution:
-        *logits, means = self.actor(features).split([*self.nvec, self.num_aims], dim=1)
+        outputs = self.actor(features)
+        if len(self.nvec) == 1 and not self.num_aims:  # the most frequent case, which nothing need be cut for
+            return Distribution([outputs], outputs[:, :0], self.log_std)
+        *logits, means = outputs.split([*self.nvec, self.num_aims], dim=1)
         return Distribution(logits, means, self.log_std)
 
 
@@ -101,22 +104,22 @@ class Distribution:
 
     def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
         """Return the log-probability of whole actions, (rows,): the sum over their parts."""
-        total = self.means.new_zeros(len(self.means))
+        terms = [
+            part.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True)
+        ]
         if self.means.shape[1]:
             deviations = (aims - self.means) / self.log_std.exp()
-            total = (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(1)
-        for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True):
-            total = total + part.gather(1, chosen[:, None]).squeeze(1)
-        return total
+            terms.append((-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(1))
+        return reduce(torch.add, terms)
 
     def entropy(self) -> Tensor:
         """Return the entropy of whole actions, (rows,): the sum over their parts."""
-        total = self.means.new_zeros(len(self.means))
+        terms = [-(part.exp() * part).sum(1) for part in self.log_probs]
         if self.means.shape[1]:
-            total = total + (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum()
-        for part in self.log_probs:
-            total = total - (part.exp() * part).sum(1)
-        return total
+            whole = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum()
+            terms.append(whole.expand(len(self.means)))
+        return reduce(torch.add, terms)
 
     def _stacked(self, chosen: list[Tensor]) -> Tensor:
         return torch.stack(chosen, 1) if chosen else self.means.new_empty((len(self.means), 0), dtype=torch.int64)
@@ -223,7 +226,7 @@ def _reader(space: gymnasium.Space | None) -> Callable[[Tensor], Tensor]:
 def _tame(leaf: Tensor) -> Tensor:
     """Return counts, letters, positions without bounds, …, at a size that networks like."""
     numbers = leaf.float()
-    return numbers.sign() * numbers.abs().log1p()
+    return numbers.abs().log1p().copysign(numbers)
 
 
 def _space_at(space: gymnasium.Space | None, path: Iterable[Any]) -> gymnasium.Space | None:
