@@ -34,7 +34,7 @@ __all__ = ["CONTESTANTS", "Contestant", "agree", "run", "table"]
 
 FOLDER = Path(__file__).parent
 TIMEOUT_S = 600
-SHORT_STEPS = {"cartpole": 60_000, "breakout": 8_000}
+SHORT_STEPS = {"cartpole": 60_000, "breakout": 5_000}
 SHORT_SEEDS = {"cartpole": 5, "breakout": 3}
 
 TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")
