@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from pufferlib.layout import ActionLayout, Layout
 
-__all__ = ["FastStep", "HeldRows", "RowEnv", "Rows"]
+__all__ = ["FastStep", "HeldRows", "PlainStep", "RowEnv", "Rows"]
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +40,14 @@ class FastStep(NamedTuple):
     resets: bool  # its own ``reset()`` may be called, too, and returns an observation and an info
 
 
+class PlainStep(NamedTuple):
+    """How plain Python may do the same: with ``step(act(actions))`` and ``write(observation, place)``."""
+
+    step: Callable[[Any], Any]  # the raw environment's own
+    act: Callable[[Any], Any]  # the raw action in an environment's action rows
+    write: Callable[[Any, Array], None]  # of an observation into its row
+
+
 class RowEnv(ABC):
     """One environment as ``num_agents`` rows: step it, then write what it holds.
 
@@ -60,8 +69,9 @@ class RowEnv(ABC):
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
 
-    # Only of use where an environment has a fast step:
+    # Only of use where an environment has a fast or a plain step:
     fast: FastStep | None = None
+    plain: PlainStep | None = None
     totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began
 
     @property

@@ -42,6 +42,17 @@ class Crew(ABC):
         """Have these environments play their actions; the rows of each go to its slot."""
 
     @abstractmethod
+    def step_all(self, lap: int) -> None:
+        """On the portable path: have all environments play their actions; their rows go to a lap of the slab."""
+
+    @abstractmethod
+    def all_played(self, timeout_s: float) -> bool:
+        """Wait a little for all workers to answer ``step_all`` with Played.
+
+        False if they do not in time, or if anything else has come; then ``poll`` returns all that has.
+        """
+
+    @abstractmethod
     def seal(self, request: Reset | Call) -> Any:
         """Return a request as ``send`` takes it. Raises CallError if it cannot be sent, before anything is."""
 

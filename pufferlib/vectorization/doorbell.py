@@ -1,7 +1,7 @@
 """Doorbell: framed messages over a socket pair, for a parent that must never block on one worker alone.
 
-A frame is its length, its kind, and its payload. The two that pass at every step carry 32-bit words, one an
-environment; all others are pickled.
+A frame is its length, its kind, and its payload. Those that pass at every step carry 32-bit words, one an environment,
+or one or none at all where they are about all environments of a worker; all others are pickled.
 """
 
 from __future__ import annotations
@@ -16,27 +16,33 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, Reply, Reset
 
 __all__ = [
+    "PLAYED_FRAME",
     "Channel",
     "Frame",
     "done_frame",
     "infos_of",
     "infos_payload",
+    "lap_of",
     "messages_of",
     "pickled_frame",
     "sealed_frame",
+    "share_frame",
     "step_frame",
     "steps_of",
     "yield_core",
 ]
 
-PICKLE, STEP, DONE = range(3)
+PICKLE, STEP, DONE, SHARE, PLAYED = range(5)
 
 _HEADER = struct.Struct("=IB")
+_WORD = struct.Struct("=I")
 _MAX_NBYTES = 0xFFFFFFFF
 _CHUNK_NBYTES = 1 << 18
+
+PLAYED_FRAME = _HEADER.pack(0, PLAYED)
 
 
 def _sleep_none() -> None:
@@ -104,6 +110,17 @@ def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
     return words[: len(words) // 2], words[len(words) // 2 :]
 
 
+def share_frame(lap: int) -> bytes:
+    """Return the frame that has all environments of a worker step, their rows going to a lap."""
+    return _HEADER.pack(_WORD.size, SHARE) + _WORD.pack(lap)
+
+
+def lap_of(frame: Frame) -> int:
+    """Return the lap of a share frame."""
+    lap: int = _WORD.unpack(frame.payload)[0]
+    return lap
+
+
 def done_frame(message: Done) -> bytes:
     """Return the frame of a Done, in words unless it has infos."""
     if message.infos:
@@ -126,7 +143,9 @@ def infos_of(payload: bytes, env_id: int, worker: int) -> Infos | Failed:
 
 
 def messages_of(frame: Frame, worker: int) -> list[Any]:
-    """Return the message of a pickled or a done frame from or to a worker; what cannot be read comes as failures."""
+    """Return the message of a frame that asks for no step; what cannot be read comes as failures."""
+    if frame.kind == PLAYED:
+        return [Played(worker)]
     if frame.kind == DONE:
         words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
         return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]
@@ -146,7 +165,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._incoming = bytearray()
+        self.incoming = bytearray()  # frames that are not whole yet
         self._outgoing = bytearray()
 
     def fileno(self) -> int:
@@ -177,6 +196,11 @@ class Channel:
         except (BrokenPipeError, ConnectionResetError):  # the worker is dead; its Died message says so
             return len(data)
 
+    def take(self, data: bytes) -> list[Frame]:
+        """Return the frames that are whole with this data, which has come past ``arrived``."""
+        self.incoming += data
+        return list(self._whole_frames())
+
     def arrived(self) -> tuple[list[Frame], bool]:
         """Return the frames that have arrived whole, and whether the other end is closed. Never waits."""
         closed = False
@@ -190,7 +214,7 @@ class Channel:
             if not data:
                 closed = True
                 break
-            self._incoming += data
+            self.incoming += data
             if len(data) < _CHUNK_NBYTES:
                 break
         return list(self._whole_frames()), closed
@@ -224,7 +248,7 @@ class Channel:
         spin: how often to offer the core to others before sleeping: waking a process that sleeps on another
             core costs tens of microseconds, so a short wait is cheaper awake.
         """
-        sock, incoming = self.sock, self._incoming
+        sock, incoming = self.sock, self.incoming
         while True:
             yield from self._whole_frames()
             for _ in range(spin):
@@ -240,7 +264,7 @@ class Channel:
             incoming += data
 
     def _whole_frames(self) -> Iterator[Frame]:
-        incoming = self._incoming
+        incoming = self.incoming
         while len(incoming) >= _HEADER.size:
             nbytes, kind = _HEADER.unpack_from(incoming)
             stop = _HEADER.size + nbytes

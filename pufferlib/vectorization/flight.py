@@ -58,12 +58,13 @@ class Flight(States):
         self._batches = batches
         self._num_envs = num_envs
         self._batch_size = batch_size
-        self._synchronous = batch_size == num_envs
+        self.synchronous = batch_size == num_envs
         self._first_finished = first_finished
         self._laps = [0] * num_envs  # where each environment's next rows go
         self._lost: set[int] = set()  # of those READY, whose worker has died since: they fail once received
         self._order: deque[int] = deque()  # of departure, or of arrival; unused where batches hold everything
         self._in_order = list(range(num_envs))
+        self._all_wait, self._all_fly, self._none_over = (bytes([state]) * num_envs for state in (WAITING, FLYING, 0))
 
     @property
     def num_coming(self) -> int:
@@ -84,7 +85,7 @@ class Flight(States):
         for env_id in env_ids:
             self.states[env_id] = FLYING
             self.num_flying += 1
-            if not (self._synchronous or self._first_finished):
+            if not (self.synchronous or self._first_finished):
                 self._order.append(env_id)
         return self.coming_slots(env_ids)
 
@@ -95,8 +96,27 @@ class Flight(States):
             self.overs[env_id] = over
             self.num_flying -= 1
             self.num_ready += 1
-            if self._first_finished and not self._synchronous:
+            if self._first_finished and not self.synchronous:
                 self._order.append(env_id)
+
+    def all_wait(self) -> bool:
+        """Whether all environments wait for an action."""
+        return self.states == self._all_wait
+
+    def all_fly(self) -> bool:
+        """Whether all have been sent something and none has finished."""
+        return self.states == self._all_fly
+
+    def depart_all(self) -> int:
+        """``depart`` for all of a synchronous batch; return the lap that their rows go to."""
+        self.states[:] = self._all_fly
+        self.num_flying = self._num_envs
+        return self._laps[0]
+
+    def arrive_all(self) -> None:
+        """``arrive`` for all of a synchronous batch, of which no episode is over."""
+        self.overs[:] = self._none_over
+        self.num_flying, self.num_ready = 0, self._num_envs
 
     def fail(self, env_id: int, *, died: bool = False) -> None:
         """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
@@ -105,7 +125,7 @@ class Flight(States):
             return
         if self.states[env_id] == FLYING:
             self.num_flying -= 1
-            if not (self._synchronous or self._first_finished):
+            if not (self.synchronous or self._first_finished):
                 self._order.remove(env_id)
         self.states[env_id] = FAILED
 
@@ -114,7 +134,7 @@ class Flight(States):
         return False
 
     torn = ""  # why nothing but a reset of all environments helps
-    lane = None  # the compiled way of the plain case
+    lane: Any = None  # the short way of the plain case
 
     def wants_a_look(self) -> bool:
         """Whether it is time to look for dead workers, though rows keep coming."""
@@ -142,32 +162,30 @@ class Flight(States):
         """Whether the environments of the next batch have all arrived."""
         if self.num_ready < self._batch_size:
             return False
-        if self._synchronous or self._first_finished:
+        if self.synchronous or self._first_finished:
             return True
         return all(self.states[self._order[index]] == READY for index in range(self._batch_size))
 
     def land(self, gather: Gather) -> Batch:
         """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
-        if self._synchronous:
-            env_ids = self._in_order
+        if self.synchronous:
+            env_ids, lap = self._in_order, self._laps[0]
+            self._laps = [(lap + 1) % LAPS] * self._num_envs
+            self.states[:] = self._all_wait
+            arrays = self._batches.lend(("lap", lap), self._batches.blocks[lap])
         else:
-            env_ids = [self._order.popleft() for _ in range(self._batch_size)]
-        slots = []
-        for env_id in env_ids:
-            slots.append(self._laps[env_id] * self._num_envs + env_id)
-            self._laps[env_id] = (self._laps[env_id] + 1) % LAPS
-            self.states[env_id] = WAITING
+            env_ids, slots = [self._order.popleft() for _ in range(self._batch_size)], []
+            for env_id in env_ids:
+                slots.append(self._laps[env_id] * self._num_envs + env_id)
+                self._laps[env_id] = (self._laps[env_id] + 1) % LAPS
+                self.states[env_id] = WAITING
+            arrays = self._batches.lend(*self._batches.gather(slots))
         if self._lost:
             for env_id in self._lost.intersection(env_ids):
                 self.states[env_id] = FAILED
             self._lost.difference_update(env_ids)
         self.num_ready -= len(env_ids)
         self.last_ids = env_ids
-        if self._synchronous:
-            lap = slots[0] // self._num_envs
-            arrays = self._batches.lend(("lap", lap), self._batches.blocks[lap])
-        else:
-            arrays = self._batches.lend(*self._batches.gather(slots))
         self.batch = Batch.of(arrays, gather(env_ids))
         return self.batch
 

@@ -22,16 +22,19 @@ from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError
 from pufferlib.vectorization import telemetry
 from pufferlib.vectorization.doorbell import (
+    PLAYED_FRAME,
+    SHARE,
     STEP,
     Channel,
     done_frame,
     infos_payload,
+    lap_of,
     messages_of,
     pickled_frame,
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, Reply, Reset
 from pufferlib.vectorization.slab import Slab, ring_of
 from pufferlib.vectorization.worker import Worker, seed_globals
 
@@ -232,6 +235,9 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
             worker.clock(telemetry.WAITED)
         if frame is None:
             return
+        if frame.kind == SHARE:
+            worker.step_share(lap_of(frame))
+            continue
         if frame.kind == STEP:
             worker.step(*steps_of(frame))
             continue
@@ -259,6 +265,8 @@ def _frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
 
     What can't be pickled becomes a failure of its environment alone.
     """
+    if isinstance(message, Played):
+        return [PLAYED_FRAME], True
     try:
         if isinstance(message, Failed):
             return [pickled_frame(message._replace(exception=_portable(message.exception)))], True

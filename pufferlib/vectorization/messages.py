@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
 
-__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Infos", "Ready", "Reply", "Reset", "ResetOrder"]
+__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Infos", "Played", "Ready", "Reply", "Reset", "ResetOrder"]
 
 
 class EnvFace(NamedTuple):
@@ -103,6 +103,12 @@ class Done(NamedTuple):
     env_ids: list[int]
     overs: list[bool]
     infos: list[dict[str, Any]]
+
+
+class Played(NamedTuple):
+    """All environments of the worker have played a step: their rows are written, and there is no more to say."""
+
+    worker: int
 
 
 class Infos(NamedTuple):

@@ -5,30 +5,33 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import selectors
 import socket
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pufferlib import _native
 from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.doorbell import (
+    PLAYED_FRAME,
     Channel,
     infos_of,
     messages_of,
     pickled_frame,
     sealed_frame,
+    share_frame,
     step_frame,
     yield_core,
 )
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
-from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Ready, Reset
+from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
-from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
+from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
@@ -77,6 +80,18 @@ class Pool(_Processes):
     first_finished = True
 
 
+class Line(NamedTuple):
+    """How to hear one worker alone. is_ready(ms): waits for data, or for the worker's end; receive: of its socket.
+
+    incoming: what has come of frames that are not whole yet.
+    """
+
+    worker: int
+    incoming: bytearray
+    is_ready: Callable[[float], Any]
+    receive: Callable[[int, int], bytes]
+
+
 class ProcessCrew(Crew):
     """Workers as processes. One socket pair each carries requests there and answers back."""
 
@@ -110,7 +125,10 @@ class ProcessCrew(Crew):
         self._processes: dict[int, Process] = {}
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
-        self._kept: list[Any] = []  # messages that came while new workers were awaited, for the next poll
+        self._kept: list[Any] = []  # messages that came while something else was awaited, for the next poll
+        self._lines: list[Line] = []  # to the workers, in the order in which ``all_played`` hears them
+        self._played: list[int] = []  # workers that it has heard so far
+        self._rested = False  # whether it has slept already, so that the next poll need not stay awake
         self._ring: Any = None
         self._face: EnvFace | None = None
         self._owner = os.getpid()
@@ -162,6 +180,7 @@ class ProcessCrew(Crew):
         channel = Channel(ours)
         self._channels[worker] = channel
         self._processes[worker] = process
+        self._lines = []
         self._selector.register(channel, selectors.EVENT_READ, worker)
         if process.death_fd is not None:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
@@ -242,6 +261,49 @@ class ProcessCrew(Crew):
             else:
                 self._request(worker, ids, own_slots)
 
+    def step_all(self, lap: int) -> None:
+        frame = SHARE_FRAMES[lap]
+        for worker in range(len(self.shares)):
+            self._post(worker, frame)
+
+    def all_played(self, timeout_s: float) -> bool:
+        if self._kept:
+            return False
+        lines, played = self._lines or self._listed(), self._played
+        yields, wait_ms = (self.spin, 1000 * min(timeout_s, _SLICE_S)) if timeout_s > 0 else (0, 0)
+        while len(played) < len(lines):
+            line = lines[len(played)]
+            if line.incoming:
+                return False
+            self.interruptible = True  # what can be read stays readable
+            while not line.is_ready(0 if yields else wait_ms):
+                if not yields:
+                    self._rested = wait_ms > 0
+                    return False
+                yields -= 1
+                yield_core()
+            self.interruptible = False
+            data = b""
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will find
+                data = line.receive(len(PLAYED_FRAME), socket.MSG_DONTWAIT)
+            if data != PLAYED_FRAME:
+                for frame in self._channels[line.worker].take(data):
+                    self._kept += messages_of(frame, line.worker)
+                return False
+            played.append(line.worker)
+        played.clear()
+        return True
+
+    def _listed(self) -> list[Line]:
+        """List the workers, the last one first: it is as a rule the last to finish, and then all others are there."""
+        for worker in sorted(self._channels, reverse=True):
+            channel, death_fd, poll = self._channels[worker], self._processes[worker].death_fd, select.poll()
+            for descriptor in (channel, death_fd):
+                if descriptor is not None:
+                    poll.register(descriptor, select.POLLIN)
+            self._lines.append(Line(worker, channel.incoming, poll.poll, channel.sock.recv))
+        return self._lines
+
     def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """On the compiled path: post words to a worker, waiting for room where very many calls are under way."""
         while worker in self._channels and not self._ring.request(worker, env_ids, slots):
@@ -274,11 +336,14 @@ class ProcessCrew(Crew):
         return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
 
     def poll(self, timeout: float | None) -> list[Any]:
-        if self._kept:
-            messages, self._kept = self._kept, []
+        if self._played or self._kept:
+            messages = [*map(Played, self._played), *self._kept]
+            self._played.clear()
+            self._kept = []
             return messages
         deadline = None if timeout is None else time.monotonic() + timeout
-        yields = 0 if timeout == 0 else self.spin
+        yields = 0 if timeout == 0 or self._rested else self.spin
+        self._rested = False
         while True:
             left = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
@@ -319,6 +384,7 @@ class ProcessCrew(Crew):
     def _forget(self, worker: int, grace_s: float) -> int | None:
         channel, process = self._channels.pop(worker), self._processes.pop(worker)
         self._flushing.discard(worker)
+        self._lines = []
         self._selector.unregister(channel)
         if process.death_fd is not None:
             self._selector.unregister(process.death_fd)
@@ -329,6 +395,7 @@ class ProcessCrew(Crew):
         for worker in list(self._channels):
             self._forget(worker, grace_s=0.0)
         self._kept.clear()
+        self._played.clear()
         self.dead.update(range(len(self.shares)))
         return self.revive()
 
@@ -370,6 +437,8 @@ class ProcessCrew(Crew):
             channel.close()
         self._life.leave()
 
+
+SHARE_FRAMES = [share_frame(lap) for lap in range(LAPS)]
 
 _open_crews: weakref.WeakSet[ProcessCrew] = weakref.WeakSet()
 

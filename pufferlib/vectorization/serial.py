@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Ready, Reset
+from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
@@ -70,6 +70,19 @@ class InPlace(Crew):
         except BaseException as error:
             self._fail(env_ids[player.played :], error)
             raise
+
+    def step_all(self, lap: int) -> None:
+        try:
+            self._worker.step_share(lap)
+        except BaseException as error:
+            self._fail(self.shares[0][self._worker.played :], error)
+            raise
+
+    def all_played(self, timeout_s: float) -> bool:
+        if self._messages != [Played(0)]:
+            return False
+        self._messages.clear()
+        return True
 
     def play(self, block: int) -> None:
         """On the compiled path: step all environments into a block."""

@@ -159,6 +159,7 @@ class Recording:
     def __init__(self, arrays: Mapping[str, Array], pids: Callable[[], Sequence[int]]) -> None:
         self.arrays = arrays
         self.parent_times: Array = np.zeros(8)
+        self._cells: Any = self.parent_times.data  # an element costs a third of what NumPy's does
         self._pids = pids
         self.begin()
 
@@ -170,14 +171,14 @@ class Recording:
 
     def note_send(self, start_s: float) -> None:
         """Note that send, or async_reset, has taken from start_s (of time.monotonic) until now."""
-        times, seconds = self.parent_times, time.monotonic() - start_s
+        times, seconds = self._cells, time.monotonic() - start_s
         times[SEND] += seconds
         if times[RETURNED]:
             times[THOUGHT] -= seconds
 
     def note_recv(self, start_s: float) -> None:
         """Note that recv has returned a batch, which has taken from start_s until now."""
-        times, now_s = self.parent_times, time.monotonic()
+        times, now_s = self._cells, time.monotonic()
         if times[RETURNED]:
             times[THOUGHT] += start_s - times[RETURNED]
         times[RETURNED] = now_s

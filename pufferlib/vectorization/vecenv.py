@@ -21,7 +21,8 @@ from pufferlib.vectorization.control import Control, each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
-from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Reply, Reset, ResetOrder
+from pufferlib.vectorization.lane import Lane
+from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply, Reset, ResetOrder
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
@@ -179,7 +180,16 @@ class VecEnv:
         self._recording = Recording(shared, crew.pids)
         self._flight: Flight | Express
         if ring is None:
-            self._flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
+            self._flight = flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
+            if plan.synchronous and len(self._slab.actions) == 1:
+                flight.lane = Lane(
+                    flight,
+                    crew,
+                    self._slab.actions[0],
+                    self._gather_infos,
+                    self._recording,
+                    disabled=autoreset_mode == "disabled",
+                )
         else:
             self._flight = Express(
                 self._slab,
@@ -196,7 +206,7 @@ class VecEnv:
                 step=crew.step,
                 parent_times=self._recording.parent_times,
             )
-        self._lane: Any = self._flight.lane  # the compiled way of the plain case, while nothing stands in its way
+        self._lane: Any = self._flight.lane  # the short way of the plain case, while nothing stands in its way
         self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
         self._infos: dict[int, list[dict[str, Any]]] = {}
         self._errors: deque[WorkerError] = deque()
@@ -520,6 +530,9 @@ class VecEnv:
                 self._flight.arrive(message.env_ids, message.overs)
             for info in message.infos:
                 self._infos.setdefault(info["env_id"], []).append(info)
+        elif isinstance(message, Played):
+            share = self._open_crew().shares[message.worker]
+            self._flight.arrive(share, [False] * len(share))
         elif isinstance(message, Reply):
             self._control.take(message)
         elif isinstance(message, Failed):

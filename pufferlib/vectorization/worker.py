@@ -15,8 +15,9 @@ import numpy as np
 from pufferlib.emulation import emulate
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import SpaceError
-from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Ready, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
 from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.stand import Stand
 from pufferlib.vectorization.telemetry import Stopwatch
 
 __all__ = ["Worker", "WorkerTask", "seed_globals"]
@@ -48,7 +49,9 @@ class Worker:
         self._same_step = task.autoreset_mode == "same_step"
         self._next_step = task.autoreset_mode == "next_step"
         self._actions: dict[int, Any] = {}
+        self._plain: Stand | None = None  # on the portable path: the plain case of a step
         self._done = Done([], [], [])  # on the portable path: what has not been announced yet
+        self._quiet: list[int] = []  # and of whom nothing is to be said beyond that
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
@@ -71,13 +74,17 @@ class Worker:
         self._actions = {env_id: slab.action(env_id) for env_id in self.envs}
         self._telemetry = slab.shape.telemetry
         self._stopwatch = Stopwatch(slab.times, slab.histogram)
-        self._worker_times = slab.worker_times[self.task.worker]
+        self._worker_times = slab.worker_times[self.task.worker].data
+        block_size, share = slab.shape.block_size, self.task.env_ids
+        self._laps = [range(share[0] + lap, share[-1] + 1 + lap) for lap in range(0, slab.shape.num_slots, block_size)]
         self._clocked_s = perf_counter()
         self._rows: Callable[[int], Rows] = slab.rows
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
         if ring is not None:
             self.stand = stand = compiled_stand(self, slab, ring)
             self._rows, self._commit = stand.rows, self._hand_over
+        else:
+            self._plain = Stand(self, slab, self._stopwatch)
 
     def clock(self, kind: int) -> None:
         """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
@@ -86,14 +93,17 @@ class Worker:
         self._clocked_s = now_s
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        """Play one step of these environments, in this order; the rows of each go to its slot."""
+        """On the portable path: play one step of these environments, in this order; the rows of each go to its slot."""
+        assert self._plain is not None
         self.played = 0
         try:
-            for env_id, slot in zip(env_ids, slots, strict=True):
-                self.advance(env_id, slot)
-                self.played += 1
+            self._plain.step(env_ids, slots, self._quiet)
         finally:  # also where Ctrl-C interrupts an environment of this very process
-            self._flush()
+            self.flush()
+
+    def step_share(self, lap: int) -> None:
+        """On the portable path: play one step of all environments; their rows go to a lap of the slab."""
+        self.step(self.task.env_ids, self._laps[lap])
 
     def advance(self, env_id: int, slot: int) -> bool:
         """Play one step of an environment, or the reset that is due instead; True if the next may be a fast one."""
@@ -190,11 +200,20 @@ class Worker:
         done.overs.append(over)
         done.infos.extend(infos)
         if self.task.each:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        if self._done.env_ids:
-            done, self._done = self._done, Done([], [], [])
+    def flush(self) -> None:
+        """On the portable path: announce what has not been announced yet."""
+        done, quiet = self._done, self._quiet
+        self.played += len(quiet)
+        if len(quiet) == len(self.task.env_ids):
+            quiet.clear()
+            self.emit(Played(self.task.worker))
+        elif quiet or done.env_ids:
+            done.env_ids.extend(quiet)
+            done.overs.extend([False] * len(quiet))
+            quiet.clear()
+            self._done = Done([], [], [])
             self.emit(done)
 
     def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
@@ -218,7 +237,10 @@ class Worker:
                     self.stand.flush()
             if self.stand is not None:
                 self.stand.resume(env_id, self._is_plain(env_id))
-            self._flush()
+            else:
+                assert self._plain is not None
+                self._plain.resume(env_id, self._is_plain(env_id))
+                self.flush()
             self.played += 1
 
     def call(self, request: Call) -> None:

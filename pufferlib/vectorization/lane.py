@@ -1,0 +1,76 @@
+"""The plain case of ``send`` and ``recv`` on the portable path: one array of actions for all, one answer a worker.
+
+As the compiled ``_native.lane``, it gives up before anything has been changed wherever something else is wanted or has
+come; the code that is careful goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.flight import Flight, Gather
+from pufferlib.vectorization.telemetry import Recording
+
+__all__ = ["Lane"]
+
+
+class Lane:
+    """The short way of synchronous batches. midway: whether Ctrl-C would leave something half done.
+
+    actions: the slab's. disabled: whether autoreset_mode is, so that who is over may not act.
+    """
+
+    def __init__(
+        self,
+        flight: Flight,
+        crew: Crew,
+        actions: Any,
+        gather: Gather,
+        recording: Recording,
+        *,
+        disabled: bool,
+    ) -> None:
+        self._flight, self._crew, self._gather, self._recording = flight, crew, gather, recording
+        self._actions, self._shape, self._dtype = actions, actions.shape, actions.dtype
+        self._disabled = disabled
+        self.midway = False
+
+    def send(self, actions: Any) -> bool:
+        """Send actions for the last batch if that is plain; return whether it was."""
+        start_s = time.monotonic()
+        flight, crew = self._flight, self._crew
+        if (
+            type(actions) is not np.ndarray
+            or actions.shape != self._shape
+            or actions.dtype != self._dtype
+            or not flight.all_wait()
+            or (self._disabled and any(flight.overs))
+        ):
+            return False
+        crew.interruptible, self.midway = False, True
+        self._actions[...] = actions
+        crew.step_all(flight.depart_all())
+        self.midway = False
+        self._recording.note_send(start_s)
+        return True
+
+    def recv(self, timeout_s: float) -> Batch | None:
+        """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
+        flight = self._flight
+        if not flight.all_fly():
+            return None
+        start_s = time.monotonic()
+        self.midway = True
+        if not self._crew.all_played(timeout_s):
+            self.midway = False
+            return None
+        flight.arrive_all()
+        batch = flight.land(self._gather)
+        self.midway = False
+        self._recording.note_recv(start_s)
+        return batch

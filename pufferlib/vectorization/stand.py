@@ -1,0 +1,144 @@
+"""Where a worker stands on the portable path: the plain case of a step, in as little Python as it can be.
+
+As the compiled ``_native.stand``, it takes exactly what Gymnasium's API asks for and hands everything else on, before
+anything has been changed and with nothing done twice: an episode's end, an info, an exception to ``Worker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from pufferlib.emulation.rows import RowEnv
+from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.telemetry import Stopwatch
+
+if TYPE_CHECKING:
+    from pufferlib.vectorization.worker import Worker
+
+__all__ = ["Stand"]
+
+
+class Stepper:
+    """One environment of one agent, as long as nothing out of the ordinary happens.
+
+    act: gives its action, given its number. shape, dtype: of observations that are stored as they come; others are
+    written by ``write``. reward_sum, length: of the episode so far; they go to ``row_env.totals`` and back when a step
+    has to be finished there.
+    """
+
+    __slots__ = ("act", "dtype", "length", "places", "ready", "reward_sum", "row_env", "shape", "step", "write")
+
+    def __init__(self, row_env: RowEnv, env_id: int, slab: Slab) -> None:
+        assert row_env.plain is not None
+        self.row_env = row_env
+        self.step, act, self.write = row_env.plain
+        actions = slab.action(env_id)
+        self.act: Callable[[int], Any] = lambda env_id: act(actions)
+        if isinstance(row_env.action_space, Discrete) and slab.actions[0].dtype == np.int64:
+            self.act = slab.actions[0].data.__getitem__  # an element costs a third of what NumPy's does
+        space, layout = row_env.observation_space, row_env.observation_layout
+        self.shape, self.dtype = (space.shape if layout.is_leaf else None), np.dtype(space.dtype)
+        self.places = {  # one a lap
+            slot: slab.rows(slot).places[0] for slot in range(env_id, slab.shape.num_slots, slab.shape.num_envs)
+        }
+        self.ready = False
+        self.reward_sum, self.length = 0.0, 0
+
+    def resume(self, ready: bool) -> None:
+        """Say whether the next step may be played here, and take the episode's totals back if so."""
+        self.ready = ready
+        if ready:
+            self.reward_sum, self.length = self.row_env.totals
+
+
+class Stand:
+    """Plays steps for a worker.
+
+    ``worker.advance(env_id, slot)`` plays a whole step the careful way and ``worker.finish(env_id, slot, result)`` the
+    rest of one; both return whether the next may be played here. ``worker.failed`` tells of an exception, and
+    ``worker.flush`` announces those that are ``quiet``: whose rows are written, with nothing else to be said.
+    """
+
+    def __init__(self, worker: Worker, slab: Slab, stopwatch: Stopwatch) -> None:
+        self._worker = worker
+        self._stopwatch = stopwatch
+        self._telemetry = slab.shape.telemetry
+        self._each = worker.task.each
+        self._steppers = {
+            env_id: Stepper(env, env_id, slab) if env.plain is not None else None for env_id, env in worker.envs.items()
+        }
+        columns = (slab.rewards, slab.terminations, slab.truncations, slab.masks)
+        self._columns = tuple(column.reshape(-1).data for column in columns)
+
+    def resume(self, env_id: int, ready: bool) -> None:
+        """Say whether the next step of an environment may be played here."""
+        stepper = self._steppers[env_id]
+        if stepper is not None:
+            stepper.resume(ready)
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int], quiet: list[int]) -> None:
+        """Play one step of these environments, in this order; the rows of each go to its slot."""
+        worker, steppers, each, telemetry = self._worker, self._steppers, self._each, self._telemetry
+        rewards, terminations, truncations, masks = self._columns
+        left_out, array = self._stopwatch.left_out, np.ndarray
+        start_s = 0.0
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            stepper = steppers[env_id]
+            if stepper is None or not stepper.ready:
+                ready = worker.advance(env_id, slot)
+                if stepper is not None:
+                    stepper.resume(ready)
+                worker.played += 1
+                continue
+            if left_out[env_id]:
+                left_out[env_id] -= 1
+                timed = False
+            elif telemetry:
+                timed, worker.reset_s, start_s = True, 0.0, perf_counter()
+            else:
+                timed = False
+            try:
+                result = stepper.step(stepper.act(env_id))
+                plain = type(result) is tuple and len(result) == 5
+                if plain:
+                    observation, reward, terminated, truncated, info = result
+                    plain = (
+                        terminated is False
+                        and truncated is False
+                        and type(reward) is float
+                        and not info
+                        and (info is None or type(info) is dict)
+                    )
+                if plain:
+                    place = stepper.places[slot]
+                    if (
+                        type(observation) is array
+                        and observation.shape == stepper.shape
+                        and observation.dtype == stepper.dtype
+                    ):
+                        place[...] = observation
+                    else:
+                        stepper.write(observation, place)
+                    rewards[slot], masks[slot] = reward, True
+                    terminations[slot] = truncations[slot] = False
+                    stepper.reward_sum += reward
+                    stepper.length += 1
+                    quiet.append(env_id)
+            except (Exception, SystemExit) as error:
+                stepper.ready = False
+                worker.failed(env_id, "step", error)
+                worker.played += 1
+                continue
+            if not plain:
+                stepper.row_env.totals = (stepper.reward_sum, stepper.length)
+                stepper.resume(worker.finish(env_id, slot, result))
+                worker.played += 1
+            elif each:
+                worker.flush()
+            if timed:
+                self._stopwatch.record(env_id, perf_counter() - start_s - worker.reset_s)
