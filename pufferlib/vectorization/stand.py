@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
@@ -16,9 +16,6 @@ from gymnasium.spaces import Discrete
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.vectorization.slab import Slab
 from pufferlib.vectorization.telemetry import Stopwatch
-
-if TYPE_CHECKING:
-    from pufferlib.vectorization.worker import Worker
 
 __all__ = ["Stand"]
 
@@ -57,14 +54,14 @@ class Stepper:
 
 
 class Stand:
-    """Plays steps for a worker.
+    """Plays steps for a ``worker.Worker``.
 
     ``worker.advance(env_id, slot)`` plays a whole step the careful way and ``worker.finish(env_id, slot, result)`` the
     rest of one; both return whether the next may be played here. ``worker.failed`` tells of an exception, and
     ``worker.flush`` announces those that are ``quiet``: whose rows are written, with nothing else to be said.
     """
 
-    def __init__(self, worker: Worker, slab: Slab, stopwatch: Stopwatch) -> None:
+    def __init__(self, worker: Any, slab: Slab, stopwatch: Stopwatch) -> None:
         self._worker = worker
         self._stopwatch = stopwatch
         self._telemetry = slab.shape.telemetry
@@ -72,8 +69,11 @@ class Stand:
         self._steppers = {
             env_id: Stepper(env, env_id, slab) if env.plain is not None else None for env_id, env in worker.envs.items()
         }
-        columns = (slab.rewards, slab.terminations, slab.truncations, slab.masks)
-        self._columns = tuple(column.reshape(-1).data for column in columns)
+        self._rewards: Any = slab.rewards.reshape(-1).data
+        flags = ((slab.terminations, b"\0"), (slab.truncations, b"\0"), (slab.masks, b"\1"))
+        self._flags: list[tuple[Any, bytes]] = [
+            (column.reshape(-1).view(np.uint8).data, flag * len(self._steppers)) for column, flag in flags
+        ]
 
     def resume(self, env_id: int, ready: bool) -> None:
         """Say whether the next step of an environment may be played here."""
@@ -81,12 +81,23 @@ class Stand:
         if stepper is not None:
             stepper.resume(ready)
 
+    def _mark(self, slots: Sequence[int]) -> None:
+        """Write the flags of plain rows, all at once where they are neighbours; who is careful overwrites them."""
+        if type(slots) is range:
+            place, num = slice(slots.start, slots.stop), len(slots)
+            for column, flags in self._flags:
+                column[place] = flags[:num]
+        else:
+            for column, flags in self._flags:
+                for slot in slots:
+                    column[slot] = flags[0]
+
     def step(self, env_ids: Sequence[int], slots: Sequence[int], quiet: list[int]) -> None:
         """Play one step of these environments, in this order; the rows of each go to its slot."""
         worker, steppers, each, telemetry = self._worker, self._steppers, self._each, self._telemetry
-        rewards, terminations, truncations, masks = self._columns
-        left_out, array = self._stopwatch.left_out, np.ndarray
-        start_s = 0.0
+        rewards, left_out, array = self._rewards, self._stopwatch.left_out, np.ndarray
+        timed, start_s = False, 0.0
+        self._mark(slots)
         for env_id, slot in zip(env_ids, slots, strict=True):
             stepper = steppers[env_id]
             if stepper is None or not stepper.ready:
@@ -97,11 +108,8 @@ class Stand:
                 continue
             if left_out[env_id]:
                 left_out[env_id] -= 1
-                timed = False
             elif telemetry:
                 timed, worker.reset_s, start_s = True, 0.0, perf_counter()
-            else:
-                timed = False
             try:
                 result = stepper.step(stepper.act(env_id))
                 plain = type(result) is tuple and len(result) == 5
@@ -124,13 +132,12 @@ class Stand:
                         place[...] = observation
                     else:
                         stepper.write(observation, place)
-                    rewards[slot], masks[slot] = reward, True
-                    terminations[slot] = truncations[slot] = False
+                    rewards[slot] = reward
                     stepper.reward_sum += reward
                     stepper.length += 1
                     quiet.append(env_id)
             except (Exception, SystemExit) as error:
-                stepper.ready = False
+                stepper.ready = timed = False
                 worker.failed(env_id, "step", error)
                 worker.played += 1
                 continue
@@ -141,4 +148,5 @@ class Stand:
             elif each:
                 worker.flush()
             if timed:
+                timed = False
                 self._stopwatch.record(env_id, perf_counter() - start_s - worker.reset_s)
