@@ -267,18 +267,19 @@ class ProcessCrew(Crew):
             self._post(worker, frame)
 
     def all_played(self, timeout_s: float) -> bool:
-        if self._kept:
+        if self._kept or self.dead:
             return False
         lines, played = self._lines or self._listed(), self._played
-        yields, wait_ms = (self.spin, 1000 * min(timeout_s, _SLICE_S)) if timeout_s > 0 else (0, 0)
+        deadline = time.monotonic() + min(timeout_s, _SLICE_S)
+        yields = self.spin if timeout_s > 0 else 0
         while len(played) < len(lines):
             line = lines[len(played)]
             if line.incoming:
                 return False
             self.interruptible = True  # what can be read stays readable
-            while not line.is_ready(0 if yields else wait_ms):
+            while not line.is_ready(0 if yields else max(0.0, 1000 * (deadline - time.monotonic()))):
                 if not yields:
-                    self._rested = wait_ms > 0
+                    self._rested = timeout_s > 0
                     return False
                 yields -= 1
                 yield_core()

@@ -70,10 +70,10 @@ class Stand:
             env_id: Stepper(env, env_id, slab) if env.plain is not None else None for env_id, env in worker.envs.items()
         }
         self._rewards: Any = slab.rewards.reshape(-1).data
-        flags = ((slab.terminations, b"\0"), (slab.truncations, b"\0"), (slab.masks, b"\1"))
-        self._flags: list[tuple[Any, bytes]] = [
-            (column.reshape(-1).view(np.uint8).data, flag * len(self._steppers)) for column, flag in flags
-        ]
+        self._flags: list[tuple[Any, bytes]] = []  # of plain rows: a column, and what is written there
+        if any(self._steppers.values()):  # then a slot is one row
+            for column, flag in ((slab.terminations, b"\0"), (slab.truncations, b"\0"), (slab.masks, b"\1")):
+                self._flags.append((column.reshape(-1).view(np.uint8).data, flag * len(self._steppers)))
 
     def resume(self, env_id: int, ready: bool) -> None:
         """Say whether the next step of an environment may be played here."""

@@ -16,7 +16,7 @@ from pufferlib.emulation import emulate
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
-from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
 from pufferlib.vectorization.telemetry import Stopwatch
 
@@ -52,6 +52,7 @@ class Worker:
         self._plain: Stand | None = None  # on the portable path: the plain case of a step
         self._done = Done([], [], [])  # on the portable path: what has not been announced yet
         self._quiet: list[int] = []  # and of whom nothing is to be said beyond that
+        self._laps: list[range] = []  # the slots of the share in each lap
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
@@ -75,8 +76,6 @@ class Worker:
         self._telemetry = slab.shape.telemetry
         self._stopwatch = Stopwatch(slab.times, slab.histogram)
         self._worker_times = slab.worker_times[self.task.worker].data
-        block_size, share = slab.shape.block_size, self.task.env_ids
-        self._laps = [range(share[0] + lap, share[-1] + 1 + lap) for lap in range(0, slab.shape.num_slots, block_size)]
         self._clocked_s = perf_counter()
         self._rows: Callable[[int], Rows] = slab.rows
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
@@ -85,6 +84,8 @@ class Worker:
             self._rows, self._commit = stand.rows, self._hand_over
         else:
             self._plain = Stand(self, slab, self._stopwatch)
+            first, stop, num_envs = self.task.env_ids[0], self.task.env_ids[-1] + 1, slab.shape.num_envs
+            self._laps = [range(first + lap * num_envs, stop + lap * num_envs) for lap in range(LAPS)]
 
     def clock(self, kind: int) -> None:
         """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
