@@ -24,11 +24,23 @@ class Stepper:
     """One environment of one agent, as long as nothing out of the ordinary happens.
 
     act: gives its action, given its number. shape, dtype: of observations that are stored as they come; others are
-    written by ``write``. reward_sum, length: of the episode so far; they go to ``row_env.totals`` and back when a step
-    has to be finished there.
+    written by ``write``. reward_sum, length, start_s: of the episode so far; they go to ``row_env.totals`` and back
+    where a step has to be finished there.
     """
 
-    __slots__ = ("act", "dtype", "length", "places", "ready", "reward_sum", "row_env", "shape", "step", "write")
+    __slots__ = (
+        "act",
+        "dtype",
+        "length",
+        "places",
+        "ready",
+        "reward_sum",
+        "row_env",
+        "shape",
+        "start_s",
+        "step",
+        "write",
+    )
 
     def __init__(self, row_env: RowEnv, env_id: int, slab: Slab) -> None:
         assert row_env.plain is not None
@@ -44,13 +56,13 @@ class Stepper:
             slot: slab.rows(slot).places[0] for slot in range(env_id, slab.shape.num_slots, slab.shape.num_envs)
         }
         self.ready = False
-        self.reward_sum, self.length = 0.0, 0
+        self.reward_sum, self.length, self.start_s = 0.0, 0, 0.0
 
     def resume(self, ready: bool) -> None:
         """Say whether the next step may be played here, and take the episode's totals back if so."""
         self.ready = ready
         if ready:
-            self.reward_sum, self.length = self.row_env.totals
+            self.reward_sum, self.length, self.start_s = self.row_env.totals
 
 
 class Stand:
@@ -142,7 +154,7 @@ class Stand:
                 worker.played += 1
                 continue
             if not plain:
-                stepper.row_env.totals = (stepper.reward_sum, stepper.length)
+                stepper.row_env.totals = (stepper.reward_sum, stepper.length, stepper.start_s)
                 stepper.resume(worker.finish(env_id, slot, result))
                 worker.played += 1
             elif each:
