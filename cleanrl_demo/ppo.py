@@ -133,7 +133,7 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
             with torch.random.fork_rng(devices=()):
                 torch.manual_seed(config.seed)  # initial weights come from torch's global generator
                 policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size, config.channels)
-                optimizer = Adam(as_one(policy))
+                optimizer = torch.optim.Adam([as_one(policy)], config.learning_rate, eps=1e-5, fused=True)
             name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
             run_folder = None if config.runs is None else new_run_folder(config, name)
             with Report(name, config.total_steps, run_folder) as report:
@@ -163,32 +163,9 @@ def as_one(policy: nn.Module) -> torch.Tensor:
     return weights
 
 
-class Adam:
-    """Adam on one vector of weights, with its gradient clipped to a norm.
-
-    It computes what clip_grad_norm_ and torch.optim.Adam do, whose bookkeeping for lists of tensors took a tenth of the
-    time of a minibatch. Source: Kingma and Ba, arXiv:1412.6980, algorithm 1.
-    """
-
-    def __init__(self, weights: torch.Tensor, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5) -> None:
-        self.weights, self.betas, self.eps = weights, betas, eps
-        self.mean, self.square = torch.zeros_like(weights), torch.zeros_like(weights)  # of gradients, decaying
-        self.num_steps = 0
-
-    @torch.no_grad()
-    def step(self, learning_rate: float, max_grad_norm: float) -> None:
-        """Move the weights against their gradient, and set it to 0."""
-        gradient, (decay, square_decay) = self.weights.grad, self.betas
-        gradient.mul_((max_grad_norm / (gradient.norm() + 1e-6)).clamp(max=1))
-        self.num_steps += 1
-        self.mean.lerp_(gradient, 1 - decay)
-        self.square.mul_(square_decay).addcmul_(gradient, gradient, value=1 - square_decay)
-        deviation = (self.square / (1 - square_decay**self.num_steps)).sqrt_().add_(self.eps)
-        self.weights.addcdiv_(self.mean, deviation, value=-learning_rate / (1 - decay**self.num_steps))
-        gradient.zero_()
-
-
-def learn(vec: pufferlib.VecEnv, policy: Policy, optimizer: Adam, config: Config, report: Report) -> int:
+def learn(
+    vec: pufferlib.VecEnv, policy: Policy, optimizer: torch.optim.Optimizer, config: Config, report: Report
+) -> int:
     """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
     generator = torch.Generator().manual_seed(config.seed)
     batch_size = vec.agents_per_batch // vec.agents_per_env
@@ -210,21 +187,16 @@ def learn(vec: pufferlib.VecEnv, policy: Policy, optimizer: Adam, config: Config
             vec.send(policy.actions(choices, aims))
             recent.extend(finished.in_batch(batch.infos))
 
-        learning_rate = config.learning_rate * (1 - num_steps / config.total_steps)
+        optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - num_steps / config.total_steps)
         if rollout.real.any():
-            losses = update(policy, optimizer, learning_rate, rollout, config, generator)
+            losses = update(policy, optimizer, rollout, config, generator)
             num_steps += int(rollout.real.sum())
-            report.update(num_steps, {**losses, "charts/learning_rate": learning_rate, **charts(recent)})
+            report.update(num_steps, {**losses, **charts(recent)})
     return num_steps
 
 
 def update(
-    policy: Policy,
-    optimizer: Adam,
-    learning_rate: float,
-    rollout: Rollout,
-    config: Config,
-    generator: torch.Generator,
+    policy: Policy, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
 ) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
     rows_at_once = 1 + VALUED_AT_ONCE // (1 + rollout.observations[0].numel())
@@ -233,6 +205,7 @@ def update(
     advantages = torch.from_numpy(rollout.advantages(old_values.numpy(), config.gamma, config.gae_lambda))
     returns = advantages + old_values
     real = torch.from_numpy(rollout.real.nonzero()[0])
+    (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
         losses = []
         shuffled = real[torch.randperm(len(real), generator=generator)]
@@ -253,8 +226,10 @@ def update(
             loss = (
                 policy_losses + config.value_coefficient * value_losses - config.entropy_coefficient * entropies
             ).mean()
+            weights.grad.zero_()
             loss.backward()
-            optimizer.step(learning_rate, config.max_grad_norm)
+            weights.grad.mul_((config.max_grad_norm / (weights.grad.norm() + 1e-6)).clamp(max=1))
+            optimizer.step()
             if epoch == config.num_epochs - 1:
                 with torch.no_grad():
                     approx_kls, clipped = ratios - 1 - log_ratios, (ratios != bounded).float()
@@ -266,6 +241,7 @@ def update(
     return {
         **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
         "losses/explained_variance": 1 - float(unexplained),
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
     }
 
 
