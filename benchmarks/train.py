@@ -69,9 +69,7 @@ CONTESTANTS = {
     "ours, portable": Contestant("train-ours", "ours", OURS, (), {"PUFFERLIB_NATIVE": "0"}),
     "SB3, DummyVecEnv": Contestant("sb3", "stable_baselines", _everywhere(vectorizer="dummy"), ("cartpole",)),
     "SB3, SubprocVecEnv": Contestant("sb3", "stable_baselines", _everywhere(vectorizer="subproc"), ("breakout",)),
-    "CleanRL-style, SyncVectorEnv": Contestant(
-        "train-gymnasium", "vector_ppo", _everywhere(vectorizer="sync"), ("cartpole",)
-    ),
+    "CleanRL-style, SyncVectorEnv": Contestant("train-gymnasium", "vector_ppo", _everywhere(vectorizer="sync")),
     "CleanRL-style, AsyncVectorEnv": Contestant(
         "train-gymnasium", "vector_ppo", _everywhere(vectorizer="async"), ("breakout",)
     ),
