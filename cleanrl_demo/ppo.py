@@ -227,7 +227,9 @@ def update(
                 losses = losses - config.entropy_coefficient * distribution.entropy()
             weights.grad.zero_()
             losses.mean().backward()
-            weights.grad.mul_((config.max_grad_norm / (weights.grad.norm() + 1e-6)).clamp(max=1))
+            norm = float(weights.grad.norm())
+            if norm > config.max_grad_norm:
+                weights.grad.mul_(config.max_grad_norm / norm)
             optimizer.step()
             if epoch == config.num_epochs - 1:
                 with torch.no_grad():
