@@ -1,6 +1,6 @@
 """Train with PPO from end to end: cleanrl_demo/ppo.py, a script over Gymnasium's vector environments, and SB3's.
 
-    python -m benchmarks.train --short            within 5 minutes
+    python -m benchmarks.train --short            within 8 minutes
     python -m benchmarks.train                    all contestants, 5 seeds each, within half an hour
 
 All have the same environments, network, epochs, minibatches and torch threads, and each a process and a virtual

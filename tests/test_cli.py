@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,17 @@ def test_bench_with_a_profile(
 
 
 @pytest.mark.slow
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """Keep this process and its workers on one core, where a trivial environment is right on serial."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux keeps processes on a core")
+@pytest.mark.usefixtures("one_core")
 def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--budget", "4", "--batch-size", "4", "--env-kwargs", "length=7", "--save", "plan.toml"]
     assert main(["autotune", "a_game:Game", *words]) == 0
