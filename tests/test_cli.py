@@ -268,7 +268,6 @@ def test_bench_with_a_profile(
     assert capsys.readouterr().out.endswith("a plot needs matplotlib: pip install matplotlib\n")
 
 
-@pytest.mark.slow
 @pytest.fixture
 def one_core() -> Iterator[None]:
     """Keep this process and its workers on one core, where a trivial environment is right on serial."""
@@ -278,6 +277,7 @@ def one_core() -> Iterator[None]:
     os.sched_setaffinity(0, cores)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux keeps processes on a core")
 @pytest.mark.usefixtures("one_core")
 def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
