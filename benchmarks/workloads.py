@@ -317,10 +317,10 @@ def _real() -> Iterator[Workload]:
         short=False,
     )
     over = ("supersuit processes@w2", "pufferlib-0.7 processes@w2")
-    for name, title in (("simple_tag", "simple_tag"), ("knights_archers_zombies", "knights_archers_zombies")):
+    for name in ("simple_tag", "knights_archers_zombies"):
         yield Workload(
             name.replace("_", "-"),
-            f"{title}, 8 envs of 4 agents",
+            f"{name}, 8 envs of 4 agents",
             (*everything, *over, "pufferlib-0.7 serial", "pufferlib-3.0 serial", "pufferlib-3.0 processes@w2"),
             (
                 Target("1.3× SuperSuit, mpe2", ours[0], over[:1], at_least=1.3),

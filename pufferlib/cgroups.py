@@ -19,7 +19,7 @@ def folders(controller: str, root: Path = ROOT, own: Path = OWN) -> Iterator[Pat
     """
     try:
         lines = own.read_text().splitlines()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: names that are no UTF-8
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shutil
 import sys
+import time
 from typing import Any
 
 import gymnasium
@@ -186,3 +188,15 @@ if _native.available:
                 if called == expected:
                     break
         assert called == expected
+
+    def test_after_a_pause_the_batch_comes_first_and_a_look_at_the_sockets_next() -> None:
+        with pufferlib.make(functools.partial(Quiet, mean_length=10**6), num_envs=2) as vec:
+            vec.reset()
+            vec._flight.look()
+            for comes in (True, False):
+                time.sleep(0.15)  # longer than nobody looks
+                vec.send(np.zeros(2, np.int64))
+                assert (vec._lane.recv(math.inf) is not None) is comes
+            assert vec.recv().observations.shape == (2, 16)
+            vec.send(np.zeros(2, np.int64))
+            assert vec._lane.recv(math.inf) is not None

@@ -473,17 +473,17 @@ cdef class Stand:
         self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated
     ) except -1:
         """Write the outcome of a step whose observation is written."""
-        cdef unsigned char flags = 0
         stepper.total_reward += reward
         stepper.length += 1
         self.columns.outcome(slot, reward, terminated, truncated, True)
-        if terminated or truncated:
-            flags = PUF_OVER | PUF_EPISODE
-            self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
-            if self.next_step:
-                self.over.add(env_id)
-                stepper.ready = False
-        self.hand_over(env_id, slot, flags)
+        if not (terminated or truncated):
+            self.hand_over(env_id, slot, 0)
+            return 0
+        self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
+        self.hand_over(env_id, slot, PUF_OVER | PUF_EPISODE)
+        if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
+            stepper.ready = False
+            self.over.add(env_id)
         return 0
 
     cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
@@ -533,17 +533,16 @@ cdef class Stand:
         return 0
 
     cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
-        """Begin the episode that is due. Nothing of ours is looked up that the plain twin would not look up."""
+        """Begin the episode that is due, in place of a step."""
         cdef object result
-        cdef double seconds
-        cdef int64_t start_ns
+        cdef int64_t ns
         self.over.discard(env_id)
         try:
-            start_ns = puf_now_ns()
-            result = stepper.env.reset()
-            seconds = 1e-9 * (puf_now_ns() - start_ns)
-            self.is_slow = seconds >= 1e-9 * SLOW_NS
-            self.add(env_id, 1, seconds, 1)
+            ns = puf_now_ns()
+            result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
+            ns = puf_now_ns() - ns
+            self.is_slow = ns >= SLOW_NS
+            self.add(env_id, 1, 1e-9 * ns, 1)
             if (
                 type(result) is tuple and PyTuple_GET_SIZE(result) == 2
                 and is_empty(<object>PyTuple_GET_ITEM(result, 1))

@@ -1,4 +1,7 @@
-"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or in place."""
+"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or in place.
+
+The compiled loop plays the plain case of next-step autoreset by itself, over the same ``over``.
+"""
 
 from __future__ import annotations
 
