@@ -31,6 +31,10 @@ def make(
     device: Any = None,
     check: str = "first",
     debug: bool = False,
+    on_error: str = "raise",
+    max_restarts: int | None = 3,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
     backend_kwargs: Mapping[str, Any] | None = None,
 ) -> VecEnv:
     """Return a VecEnv of many copies of an environment.
@@ -55,6 +59,13 @@ def make(
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
     debug: fill batches that have expired with NaN, or absurd numbers.
+    on_error: what happens where an environment raises or a worker dies. "raise": ``recv`` raises WorkerError, and a
+        reset goes on. "restart": the environment is made anew, and all of a worker's if that died. Each open episode
+        then ends in a *crash row*: observation and reward 0, truncated, mask False, ``info["restarted"]`` with the
+        cause; the environment's next row is the first of a new episode, in every autoreset mode.
+    max_restarts: how often an environment is made anew by itself, over all, before ``recv`` raises; None: always.
+    step_timeout, reset_timeout: seconds that one step, or one reset, may take while ``recv`` waits for it; then its
+        worker is killed, as if it had died. On "serial" the step is refused when it returns, as if it had raised.
     backend_kwargs: what one backend alone knows: ``worker_threads``, ``spin``; and ``telemetry``, False to note nothing
         for ``stats``.
 
@@ -81,5 +92,9 @@ def make(
         device=device,
         check=check,
         debug=debug,
+        on_error=on_error,
+        max_restarts=max_restarts,
+        step_timeout=step_timeout,
+        reset_timeout=reset_timeout,
         backend_kwargs=backend_kwargs,
     )

@@ -81,7 +81,7 @@ class PlatformError(PufferError, OSError):
 class WorkerError(PufferError, RuntimeError):
     """An environment raised, or the worker process that ran it died.
 
-    env_id: the environment's number, or None where a whole worker died.
+    env_id: the environment's number; of a dead worker the one that it was stepping or resetting, None if none.
     worker: the worker's number. exitcode: of a dead worker, negative for a signal; None for an exception.
     remote_traceback: the traceback as text, as printed in the worker; "" for a dead worker.
     """

@@ -47,7 +47,7 @@ static Worker workers[MOST_WORKERS];
 static _Atomic uint64_t moves, received; /* for the watchdog, for fairness; relaxed, so that they order nothing */
 
 static _Atomic uint64_t deaths, letters, full_boxes, full_pipes;
-static uint64_t drains, revokes, uncounted_batches, block_waits, row_waits;
+static uint64_t drains, revokes, uncounted_batches, block_waits, row_waits, mended;
 
 _Noreturn static void fail(const char *what, uint64_t a, uint64_t b, uint64_t c)
 {
@@ -108,6 +108,7 @@ static void flush(Worker *self)
         COUNT(deaths);
         puf_announce_mail(&ring);
     }
+    puf_owe(&ring, self->index, 0); /* for one that was killed, the parent says so */
     self->uncounted = 0;
 }
 
@@ -165,6 +166,7 @@ static void play(Worker *self, uint64_t env, uint64_t slot)
     for (uint64_t i = 0; i < 4; i++) row->filling[i] = mixed(env, tick, i);
     row->checksum = checksum(row);
     ring.flags[slot] = has_info ? PUF_INFO : 0;
+    if (!self->uncounted) puf_owe(&ring, self->index, 1);
     puf_commit(&ring, slot);
     self->uncounted++;
     dawdle(&self->random);
@@ -209,7 +211,8 @@ static uint64_t last[MOST_ENVS];
 static uint64_t ticks[MOST_ENVS];
 static Lease leases[2]; /* the older one first */
 static uint32_t mail;
-static int wounded; /* whether a worker has died since the last drain: counts may be short */
+static uint64_t wounds; /* blocks whose counts may be short, since a worker has died */
+static unsigned char is_short[MOST_ENVS + 2]; /* which they are */
 
 static Worker *worker_of(uint64_t env)
 {
@@ -343,6 +346,10 @@ static void receive(void)
     if (!copy) copy = malloc(batch_size * sizeof(Row));
     memcpy(copy, batch, batch_size * sizeof(Row));
     leases[1] = (Lease){batch, copy};
+    if (is_short[head % ring.num_blocks] && puf_mend(&ring, head)) {
+        is_short[head % ring.num_blocks] = 0;
+        mended += --wounds == 0;
+    }
     head++;
     COUNT(received);
     COUNT(moves);
@@ -385,7 +392,7 @@ static void look_for_deaths(void)
 {
     static uint64_t seen;
     uint64_t now = atomic_load_explicit(&deaths, memory_order_relaxed);
-    if (now != seen) wounded = 1;
+    if (now != seen) memset(is_short, 1, wounds = ring.num_blocks);
     seen = now;
 }
 
@@ -397,9 +404,9 @@ static void await_batch(void)
         read_letters();
         look_for_deaths();
         dawdle(&chance);
-        if (wounded ? puf_is_done_block(&ring, head) : puf_is_full(&ring, head)) return;
+        if (wounds ? puf_is_done_block(&ring, head) : puf_is_full(&ring, head)) return;
         peek();
-        if (!wounded && draw(&chance, 2)) {
+        if (!wounds && draw(&chance, 2)) {
             block_waits++;
             puf_await_block(&ring, head, mail, spins(&chance), -1);
         } else {
@@ -412,7 +419,7 @@ static int is_settled(void)
 {
     uint64_t flying = 0, done = 0, first = head * batch_size;
     for (uint64_t env = 0; env < num_envs; env++) flying += states[env] == FLYING;
-    if (!wounded) return puf_counted(&ring, head) == flying;
+    if (!wounds) return puf_counted(&ring, head) == flying;
     for (uint64_t i = 0; i < ring.num_slots; i++) done += (uint64_t)puf_is_done(&ring, first + i);
     for (uint32_t worker = 0; done == flying && worker < num_workers; worker++)
         while (!puf_is_asleep(&ring, worker)) sched_yield();
@@ -435,7 +442,8 @@ static void drain(void)
     departed = head * batch_size;
     puf_rewind(&ring, head);
     for (uint64_t env = 0; env < num_envs; env++) states[env] = WAITING;
-    wounded = 0;
+    memset(is_short, 0, ring.num_blocks);
+    wounds = 0;
     drains++;
 }
 
@@ -494,6 +502,7 @@ static void end(void)
     PRINT(block_waits);
     PRINT(row_waits);
     PRINT(uncounted_batches);
+    PRINT(mended);
     PRINT(drains);
     PRINT(revokes);
     PRINT(deaths);
@@ -524,7 +533,7 @@ int main(int count, char **given)
     while (received < num_batches) {
         await_batch();
         receive();
-        if (draw(&chance, wounded ? 8 : 64) == 0) {
+        if (draw(&chance, wounds ? 16 : 64) == 0) {
             drain();
             send(all, num_envs);
         } else {

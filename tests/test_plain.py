@@ -165,7 +165,7 @@ def test_plain_batches_go_the_short_way(backend: str, options: dict[str, Any], m
         for name in ("_send", "_recv"):
             monkeypatch.setattr(vec, name, never)
         if backend == "serial":
-            monkeypatch.setattr(vec._crew._worker, "advance", never)  # type: ignore[union-attr]
+            monkeypatch.setattr(vec._crew._worker, "advance", never)
         for tick in range(2, 9):
             vec.send(np.arange(5) + tick % 4)
             batch = vec.recv()
@@ -239,7 +239,7 @@ def test_a_part_of_a_reply_is_no_answer_to_a_step(shift: int) -> None:
         blob = bytes(shift) + PLAYED_FRAME * (1 << 20)
         vec.set_attr("blob", blob)
         vec._ask("get", "blob", None, (), {})
-        for channel in vec._crew._channels.values():  # type: ignore[union-attr]
+        for channel in vec._crew._channels.values():
             assert channel.take(channel.sock.recv(1000)) == []
         vec.send(np.ones(2, np.int64))
         for tick in range(2, 6):

@@ -118,6 +118,7 @@ LIE_DOWN = "    uint32_t bell = puf_lie_down(door, PUF_FOR_BLOCKS);\n"
 NO_NEWS = "    if (puf_is_full(ring, head) || atomic_load(&door->mail) != mail) {\n"
 NO_POST = "    if (puf_take(ring, worker, word)) {\n"
 RISE = "        puf_rise(door);\n        return 1;\n    }\n"
+OWE = "if (!self->uncounted) puf_owe(&ring, self->index, 1);"
 LATE = "        return 1;\n    }\n    sched_yield(); /* makes the gap wider */\n"
 
 # What is broken: the build that notices, and text with its replacement, in either source.
@@ -156,15 +157,27 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "counts are mended while others count": (
         "plain",
         {
-            "wounded ? puf_is_done_block(&ring, head) : puf_is_full(&ring, head)": "puf_is_full(&ring, head) || ("
+            "wounds ? puf_is_done_block(&ring, head) : puf_is_full(&ring, head)": "puf_is_full(&ring, head) || ("
             "puf_is_done_block(&ring, head) && (ring.blocks[head % ring.num_blocks].count = puf_full(&ring, head)))"
         },
     ),
     "a reset does not wait for counts": (
         "plain",
-        {"if (!wounded) return": "if (0) return", "while (!puf_is_asleep": "while (0 && !puf_is_asleep"},
+        {"if (!wounds) return": "if (0) return", "while (!puf_is_asleep": "while (0 && !puf_is_asleep"},
     ),
-    "deaths are overlooked": ("plain", {"if (now != seen) wounded = 1;": ""}),
+    "deaths are overlooked": ("plain", {"if (now != seen) memset(is_short, 1, wounds = ring.num_blocks);": ""}),
+    "counts are mended while workers owe some": (
+        "plain",
+        {"if (atomic_load(&ring->boxes[worker].owes)) return 0;": ""},
+    ),
+    "workers say too late that they owe a count": (
+        "plain",
+        {f"    {OWE}\n    puf_commit(&ring, slot);\n": f"puf_commit(&ring, slot); dawdle(&self->random); {OWE}"},
+    ),
+    "counts are never mended": (
+        "plain",
+        {"atomic_fetch_add(&its->count, puf_full(ring, head) -": "(void)(puf_full(ring, head) -"},
+    ),
     "there is one block too few": ("plain", {"/ batch_size + 2;": "/ batch_size + 1;"}),
     "nobody helps the ticket on": ("plain", {"int moved = ": "int moved = mine && "}),
     "the parent looks before it lies down": ("plain", {LIE_DOWN + NO_NEWS + RISE: NO_NEWS + LATE + LIE_DOWN}),
@@ -222,7 +235,9 @@ class Model:
         self.flying = [False] * self.num_envs
         self.boxes: list[list[tuple[int, int]]] = [[] for _ in range(self.num_workers)]
         self.idle = [False] * self.num_workers
-        self.wounded = False  # whether a worker has died since the last reset
+        self.short: set[int] = set()  # blocks whose counts may be short, since a worker has died
+        self.owes = [False] * self.num_workers  # whether it has rows that are written and not counted
+        self.restarts = chance.random() < 0.5  # crash rows in place of those that will not come, rather than a reset
         self.workers = [self.work(worker) for worker in range(self.num_workers)]
         self.dead: list[int] = []  # workers that were killed and not replaced yet
         self.leases: list[tuple[int, list[tuple[int, int | None]]]] = []
@@ -235,9 +250,10 @@ class Model:
             self.idle[worker] = False
             env, tick = self.boxes[worker].pop(0)
             yield
-            yield from self.step(env, tick)
+            yield from self.step(env, tick, worker)
 
-    def step(self, env: int, tick: int) -> Iterator[None]:
+    def step(self, env: int, tick: int, worker: int | None) -> Iterator[None]:
+        """Claim a slot and write a row: a worker, or the parent in its place."""
         ticket = self.ticket
         yield
         while True:
@@ -253,13 +269,21 @@ class Model:
             if mine:
                 break
             ticket = ticket + 1 if found == ticket else found
+        yield from self.write(slot, lap, env, tick, worker)
+
+    def write(self, slot: int, lap: int, env: int, tick: int, worker: int | None) -> Iterator[None]:
         self.rows[slot] = (env, None)
         yield
         self.rows[slot] = (env, tick)
+        if worker is not None:
+            self.owes[worker] = True
         yield
         self.words[slot] = (lap + 1, None)
         yield
         self.counts[slot // self.block_size] += 1
+        yield
+        if worker is not None:
+            self.owes[worker] = False
 
     def is_done(self, ticket: int) -> bool:
         lap, slot = divmod(ticket, self.num_slots)
@@ -275,11 +299,11 @@ class Model:
         by_words = self.num_done(self.head, 1) == self.block_size
         if self.fault == "counts mended" and by_words:
             self.counts[block] = (lap + 1) * self.block_size
-        return by_words if self.wounded else self.counts[block] == (lap + 1) * self.block_size
+        return by_words if self.short else self.counts[block] == (lap + 1) * self.block_size
 
     def is_settled(self) -> bool:
         """Whether nothing is under way, not even a count."""
-        if self.wounded or self.fault == "counts not awaited":
+        if self.short or self.fault == "counts not awaited":
             idle = all(self.idle) or self.fault == "counts not awaited"
             return self.num_done(self.head, self.num_blocks) == sum(self.flying) and idle
         base = sum(number // self.num_blocks for number in range(self.head, self.head + self.num_blocks))
@@ -303,12 +327,21 @@ class Model:
                 self.flying[env] = False
                 yield
             self.leases = [*self.leases[-1:], (slot, batch)]
+            if not any(self.owes) or self.fault == "debts ignored":
+                self.mend()
             self.head += 1
             self.num_received += 1
             if self.chance.random() < 0.1:
                 yield from self.reset()
             else:
                 yield from self.send([env for env, _ in batch])
+
+    def mend(self) -> None:
+        """Set right the count of the block that is received, where a death has left it short."""
+        lap, block = divmod(self.head, self.num_blocks)
+        if block in self.short:
+            self.counts[block] = (lap + 1) * self.block_size
+            self.short.discard(block)
 
     def send(self, envs: list[int]) -> Iterator[None]:
         for env in envs:
@@ -327,21 +360,31 @@ class Model:
 
     def bury(self) -> list[int]:
         """Replace the workers that are known to be dead; return the environments whose rows will not come."""
-        self.wounded |= bool(self.dead) and self.fault != "deaths overlooked"
+        if self.dead and self.fault != "deaths overlooked":
+            self.short = set(range(self.num_blocks))
         failed = [env for worker in self.dead for env in self.unwritten(worker)]
         for env in failed:
             self.flying[env] = False
         for worker in self.dead:
             self.boxes[worker].clear()
+            self.owes[worker] = False
             self.workers[worker] = self.work(worker)
         self.dead.clear()
         return failed
 
     def repair(self) -> Iterator[None]:
-        """Send those anew whose workers died, or everything where one of them has claimed a slot."""
+        """Write crash rows for those whose workers died; or send them anew, or all where one has claimed a slot."""
         failed = self.bury()
-        claimants = {claimant for _, claimant in self.words}
-        if claimants.intersection(failed) and self.fault != "claims forgotten":
+        claimants = {claimant: slot for slot, (_, claimant) in enumerate(self.words)}
+        if self.restarts:
+            for env in failed:
+                self.flying[env] = True
+                slot = None if self.fault == "crashes claim anew" else claimants.get(env)
+                if slot is None:
+                    yield from self.step(env, self.ticks[env], None)
+                else:
+                    yield from self.write(slot, self.words[slot][0], env, self.ticks[env], None)
+        elif set(claimants).intersection(failed) and self.fault != "claims forgotten":
             yield from self.reset()
         else:
             yield from self.send(failed)
@@ -351,7 +394,7 @@ class Model:
         while self.dead or not self.is_settled():
             yield
             self.bury()
-        self.wounded = False
+        self.short.clear()
         first = self.head * self.block_size
         for ticket in range(first, first + self.num_slots):
             self.words[ticket % self.num_slots] = (ticket // self.num_slots, None)
@@ -387,7 +430,16 @@ def test_kills_lose_double_and_tear_nothing() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    ["no help", "a block too few", "claims forgotten", "counts mended", "counts not awaited", "deaths overlooked"],
+    [
+        "no help",
+        "a block too few",
+        "claims forgotten",
+        "crashes claim anew",
+        "counts mended",
+        "counts not awaited",
+        "deaths overlooked",
+        "debts ignored",
+    ],
 )
 def test_the_model_notices(fault: str) -> None:
     with pytest.raises(AssertionError):

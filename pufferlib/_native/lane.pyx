@@ -374,14 +374,14 @@ cdef class Lane:
             return <uint32_t>(self.head % self.ring.c.num_blocks * self.ring.c.block_size + env_id)
         return self.slots[env_id]
 
-    def has_claimed(self, uint64_t env_id):
-        """Return whether an environment has claimed a slot and not written its rows."""
+    def claimed_slot(self, uint64_t env_id):
+        """Return the slot that an environment has claimed without writing its rows; None if there is none."""
         cdef uint64_t ticket
         cdef uint64_t first = self.head * self.ring.c.block_size
         for ticket in range(first, first + self.ring.c.num_slots):
             if puf_is_stuck(&self.ring.c, ticket, env_id):
-                return True
-        return False
+                return ticket % self.ring.c.num_slots
+        return None
 
     def skip(self, uint64_t head):
         """Go on at block number ``head`` with nothing under way, after a rewind of the ring."""

@@ -30,7 +30,9 @@ cdef extern from "ring.h" nogil:
     void puf_empty_box(puf_ring *, uint32_t)
     uint64_t puf_claim(puf_ring *, uint64_t)
     void puf_commit(puf_ring *, uint64_t)
+    void puf_owe(puf_ring *, uint32_t, uint64_t)
     void puf_count(puf_ring *, uint64_t, uint64_t)
+    bint puf_mend(puf_ring *, uint64_t)
     void puf_revoke(puf_ring *, uint64_t)
     void puf_begin(puf_ring *, uint64_t, int64_t)
     int64_t puf_filled_in_ns(puf_ring *, uint64_t)
@@ -44,6 +46,8 @@ cdef extern from "ring.h" nogil:
     bint puf_await_block(puf_ring *, uint64_t, uint32_t, int, int64_t)
     void puf_await_row(puf_ring *, uint64_t, uint32_t, int64_t)
     int64_t puf_now_ns()
+    int64_t puf_about_now_ns()
+    void puf_say(int64_t *, int64_t)
 
 
 cdef class Ring:

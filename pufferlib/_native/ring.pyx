@@ -6,6 +6,12 @@ from pufferlib._native.arrays cimport puf_data
 
 __all__ = ["CLAIM", "CONTROL", "Ring"]
 
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef enum:
+    YIELDS = 100
+
 CLAIM = PUF_CLAIM
 CONTROL = PUF_CONTROL
 
@@ -51,11 +57,24 @@ cdef class Ring:
         puf_post(&self.c, worker, count)
         return True
 
-    def commit(self, uint64_t slot, bint over):
+    def claim(self, uint64_t env_id):
+        """Claim the next slot for an environment, in place of its worker, and return it."""
+        return puf_claim(&self.c, env_id) % self.c.num_slots
+
+    def commit(self, uint64_t slot, bint over, bint has_info=False):
         """Hand over the rows of a slot that the parent itself has written."""
-        self.c.flags[slot] = PUF_OVER if over else 0
+        self.c.flags[slot] = (PUF_OVER if over else 0) | (PUF_INFO if has_info else 0)
         puf_commit(&self.c, slot)
         puf_count(&self.c, slot // self.c.block_size, 1)
+
+    def mend(self, uint64_t head):
+        """Set right the count of block number ``head``, the last to be received; False while a worker may add to it."""
+        cdef int yields
+        for yields in range(YIELDS):  # it is a matter of nanoseconds, unless a worker is stopped just then
+            if puf_mend(&self.c, head):
+                return True
+            sched_yield()
+        return False
 
     def revoke(self, uint64_t slot):
         """Take back the rows of an assigned slot of the block that is not full yet; only where nobody else writes."""

@@ -261,6 +261,9 @@ cdef class Stand:
     cdef uint64_t[:, ::1] histogram
     cdef double[:, ::1] worker_times
     cdef int64_t since_ns, reset_ns
+    cdef int64_t *doing  # what the worker is in the middle of (see vectorization/watch.py)
+    cdef int64_t num_done, num_all
+    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # where nobody else could watch: how long one may take, or 0
 
     def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims):
         self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
@@ -273,9 +276,12 @@ cdef class Stand:
         self.ends_here = worker.task.autoreset_mode != "same_step"
         self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
         self.since_ns = puf_now_ns()
+        self.doing = <int64_t *>puf_data(slab.doing[index])
+        self.num_done, self.num_all = 0, slab.shape.num_envs
+        self.step_limit_ns, self.reset_limit_ns = <int64_t>(1e9 * worker.step_limit_s), <int64_t>(1e9 * worker.reset_limit_s)
 
-    def adopt(self, uint64_t env_id, Stepper stepper):
-        """Have an environment stepped by its fast twin wherever that is possible."""
+    def adopt(self, uint64_t env_id, stepper):
+        """Have an environment stepped by its fast twin wherever that is possible; None: nowhere."""
         self.steppers[env_id - self.first] = stepper
 
     def resume(self, uint64_t env_id, bint ready):
@@ -306,6 +312,8 @@ cdef class Stand:
         self.turn_to(slot)
         self.columns.name(slot, env_id)
         self.ring.c.flags[slot] = flags
+        if not self.uncounted:
+            puf_owe(&self.ring.c, self.index, True)
         puf_commit(&self.ring.c, slot)
         self.uncounted += 1
         if self.claims:
@@ -321,6 +329,7 @@ cdef class Stand:
         """Count what was handed over: once for all neighbours, as the parent can use none before the last."""
         if self.uncounted:
             puf_count(&self.ring.c, self.block, self.uncounted)
+            puf_owe(&self.ring.c, self.index, False)
             self.uncounted = 0
 
     def serve(self, int spin):
@@ -335,6 +344,7 @@ cdef class Stand:
             if not puf_take(&self.ring.c, self.index, &word):
                 self.flush()
                 self.clock(0)
+                puf_say(self.doing, 0)
                 with nogil:
                     found = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
                 self.clock(1)
@@ -343,6 +353,7 @@ cdef class Stand:
                     continue
             if <uint32_t>word == PUF_CONTROL:
                 self.flush()
+                puf_say(self.doing, 0)
                 return
             if <uint32_t>word == PUF_SHARE:
                 self.play_share(word >> 32)
@@ -395,6 +406,8 @@ cdef class Stand:
         cdef int64_t start_ns = 0
         if slot != PUF_CLAIM:
             self.turn_to(slot)
+        self.num_done += 1
+        puf_say(self.doing, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
         if found is None:
             self.is_slow = True
             self.worker.advance(env_id, slot)
@@ -425,9 +438,25 @@ cdef class Stand:
             self.note(stepper, env_id, puf_now_ns() - start_ns - self.reset_ns)
         return 0
 
+    cdef inline void begin(self) noexcept:
+        """Begin to measure how long a step or reset takes, if anybody minds."""
+        if self.step_limit_ns or self.reset_limit_ns:
+            self.begun_ns = puf_about_now_ns()
+
+    cdef inline int end(self, int64_t limit_ns, str what) except -1:
+        """Refuse a step or reset that has taken too long."""
+        cdef int64_t ns
+        if limit_ns:
+            ns = puf_about_now_ns() - self.begun_ns
+            if ns > limit_ns:
+                self.worker.refuse_late(what, 1e-9 * ns)
+        return 0
+
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
-        cdef object result = stepper.act()
-        cdef object terminated, truncated
+        cdef object result, terminated, truncated
+        self.begin()
+        result = stepper.act()
+        self.end(self.step_limit_ns, "step")
         if type(result) is tuple and PyTuple_GET_SIZE(result) == 5:
             terminated, truncated = <object>PyTuple_GET_ITEM(result, 2), <object>PyTuple_GET_ITEM(result, 3)
             if (
@@ -505,7 +534,9 @@ cdef class Stand:
         else:
             (<float *>puf_data(rewards))[0] = 0
         puf_data(terminations)[0] = puf_data(truncations)[0] = 0
+        self.begin()
         infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
+        self.end(self.step_limit_ns, "step")
         observations = env.observations
         if (
             infos is None
@@ -537,10 +568,13 @@ cdef class Stand:
         cdef object result
         cdef int64_t ns
         self.over.discard(env_id)
+        puf_say(self.doing, self.doing[0] | 1)
         try:
+            self.begin()
             ns = puf_now_ns()
             result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
             ns = puf_now_ns() - ns
+            self.end(self.reset_limit_ns, "reset")
             self.is_slow = ns >= SLOW_NS
             self.add(env_id, 1, 1e-9 * ns, 1)
             if (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +14,17 @@ import numpy as np
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
-__all__ = ["checked_actions", "checked_ids", "env_creators", "options_per_env"]
+__all__ = [
+    "checked_actions",
+    "checked_ids",
+    "checked_limits",
+    "checked_restarts",
+    "env_creators",
+    "options_per_env",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -98,3 +108,32 @@ def checked_actions(
             raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
     return checked
+
+
+def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:
+    """Return the limits. Raises PlanError for what is no number of seconds."""
+    for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
+        if value is None:
+            continue
+        try:
+            fine = not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise PlanError(f"{name}={value!r} is impossible; use seconds, more than 0, or None for any time")
+    return Limits(*(None if value is None else float(value) for value in (step_timeout, reset_timeout)))
+
+
+def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
+    """Return both. Raises PlanError."""
+    if on_error not in ("raise", "restart"):
+        raise PlanError(f"on_error={on_error!r} is not 'raise' or 'restart'")
+    if max_restarts is None:
+        return on_error, None
+    try:
+        most = operator.index(max_restarts)
+    except TypeError:
+        most = -1
+    if most < 0 or isinstance(max_restarts, bool):
+        raise PlanError(f"max_restarts={max_restarts!r} is impossible; use 0 or more, or None for no limit")
+    return on_error, most

@@ -9,7 +9,7 @@ from typing import Any
 
 from pufferlib.errors import CallError, PlanError, RecvTimeout
 from pufferlib.vectorization.crew import Crew
-from pufferlib.vectorization.messages import Call, Reply
+from pufferlib.vectorization.messages import Call, Died, Reply
 
 __all__ = ["Control", "each_value"]
 
@@ -32,6 +32,13 @@ class Control:
         replies = self._replies.get(reply.ticket)
         if replies is not None:
             replies.append(reply)
+            replies.awaited.discard(reply.worker)
+
+    def lose(self, died: Died) -> None:
+        """A worker has died: what it was asked is not going to be answered."""
+        for replies in self._replies.values():
+            if died.worker in replies.awaited:
+                replies.lost = died.text
 
     def ask(
         self, action: str, name: str, env_ids: list[int], args: Sequence[Any], kwargs: dict[str, Any]
@@ -51,6 +58,7 @@ class Control:
         self._num_calls += 1
         ticket = self._num_calls
         replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
+        replies.awaited = set(by_worker)
         sealed = {}
         for worker, share in by_worker.items():
             own = tuple(args[env_ids.index(env_id)] for env_id in share) if action == "set" else tuple(args)
@@ -63,10 +71,9 @@ class Control:
             while len(replies) < len(by_worker):
                 if not self._pump(deadline):
                     raise RecvTimeout(f"{len(replies)} of {len(by_worker)} workers have answered within {timeout} s")
-                gone = [worker for worker in by_worker if worker in crew.dead]
-                if gone:
+                if replies.lost:
                     self._raise_error()
-                    raise CallError(f"workers {gone} died before they answered; call reset, or close")
+                    raise CallError(f"{replies.lost}, before it answered; call again")
             for reply in replies:
                 if reply.failed is not None:
                     raise reply.failed.error()
@@ -81,7 +88,13 @@ class Control:
 
 
 class Replies(list[Reply]):
-    """The answers to one Call so far. (A plain list cannot be referred to weakly.)"""
+    """The answers to one Call so far. (A plain list cannot be referred to weakly.)
+
+    awaited: the workers that have not answered yet. lost: why one of them never will.
+    """
+
+    awaited: set[int]
+    lost = ""
 
 
 def each_value(values: Any, num: int) -> Sequence[Any]:

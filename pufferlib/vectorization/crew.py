@@ -73,8 +73,20 @@ class Crew(ABC):
         """On the compiled path: return messages that came with rows, Infos or Failed for what cannot be read."""
 
     @abstractmethod
-    def revive(self) -> list[int]:
-        """Start again the workers that died, with new environments; return their ids."""
+    def restart(self, worker: int) -> None:
+        """Start a worker that died again, without waiting for it; a Reset makes each of its environments anew.
+
+        Raises PlatformError where the system has no room for a process; then the worker stays dead.
+        """
+
+    def revive(self) -> None:
+        """Start again all workers that died, as ``restart``."""
+        for worker in sorted(self.dead):
+            self.restart(worker)
+
+    @abstractmethod
+    def kill(self, worker: int, cause: str) -> None:
+        """Kill a worker; its Died message comes in time, and tells the cause."""
 
     @abstractmethod
     def mend(self) -> list[int]:

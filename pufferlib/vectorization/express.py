@@ -11,7 +11,7 @@ from typing import Any
 
 from pufferlib import _native
 from pufferlib.vectorization.batch import Batch, Batches
-from pufferlib.vectorization.flight import FAILED, FLYING, READY, Gather, States, repeat_rows
+from pufferlib.vectorization.flight import FAILED, FLYING, READY, Gather, States, repeat_rows, write_crash
 from pufferlib.vectorization.slab import Slab
 
 __all__ = ["Express"]
@@ -50,7 +50,7 @@ class Express(States):
         self.overs = bytearray(shape.num_envs)
         self._lost: set[int] = set()  # of those that have landed, whose worker has died since
         self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
-        self._wounded = False  # whether a worker has died since the last rewind, which leaves counts short
+        self._short: set[int] = set()  # blocks whose counts a death may have left short; one goes by the words, then
         self.torn = ""  # why nothing but a reset of all environments helps
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
@@ -99,7 +99,7 @@ class Express(States):
 
     def is_settled(self) -> bool:
         """Whether all that was sent has been done, and no worker has rows that it has written but not counted yet."""
-        if not self._wounded:
+        if not self._short:
             return self.num_coming == int(self.lane.counted())
         live = set(range(self._slab.shape.num_workers)) - self._dead
         return self.num_coming == self.num_ready and all(self.lane.is_asleep(worker) for worker in live)
@@ -134,9 +134,6 @@ class Express(States):
     def fail(self, env_id: int, *, died: bool = False) -> None:
         """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
         self._refresh()
-        if died:
-            self._wounded = True
-            self.lane.clear = False
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
             self._lost.add(env_id)
@@ -148,9 +145,36 @@ class Express(States):
             self.lane.coming -= 1
             if self._mode == ORDERED:
                 self._reserved[env_id] = self.lane.slot_of(env_id)
-            if self._mode == FIRST_FINISHED and self.lane.has_claimed(env_id):
+            if self._mode == FIRST_FINISHED and self.lane.claimed_slot(env_id) is not None:
                 self.torn = "a worker died while it wrote rows of a batch; call reset"
         self.states[env_id] = FAILED
+
+    def crash(self, env_id: int) -> None:
+        """Answer what this environment was sent by crash rows, in place of its worker, which is dead or gave it up."""
+        slot = self.lane.claimed_slot(env_id) if self._mode == FIRST_FINISHED else self.lane.slot_of(env_id)
+        if slot is None:
+            slot = self._ring.claim(env_id)
+        write_crash(self._slab, slot)
+        slab, agents_per_env = self._slab, self._slab.shape.agents_per_env
+        slab.env_ids.reshape(-1)[slot] = env_id
+        agents = slab.agent_ids.reshape(-1, agents_per_env)[slot]
+        agents[...] = range(env_id * agents_per_env, (env_id + 1) * agents_per_env)
+        self._ring.commit(slot, False, True)
+        self.states[env_id] = READY
+
+    def wound(self) -> None:
+        """A worker has died, perhaps between writing rows and counting them."""
+        self._short = set(range(self._slab.shape.num_blocks))
+        self.lane.clear = False
+
+    def _heal(self, head: int) -> None:
+        """Set right the count of the block that was received last, if nobody can be about to add to it."""
+        if self._ring.mend(head):
+            self._short.discard(head % self._slab.shape.num_blocks)
+            self._clear_if_sound()
+
+    def _clear_if_sound(self) -> None:
+        self.lane.clear = self._batches.plain and not (self._lost or self._short)
 
     def has_news(self) -> bool:
         """Whether something has come beside rows that is to be seen to before they are received."""
@@ -168,7 +192,7 @@ class Express(States):
 
     def await_block(self, timeout_s: float) -> None:
         """Wait a little for the next block to be full or for urgent news."""
-        if self._wounded:
+        if self._short:
             if not self.lane.is_full(True):  # what came before ``look`` would not end the wait
                 self.lane.await_row(timeout_s)
         else:
@@ -205,7 +229,7 @@ class Express(States):
 
     def batch_is_ready(self) -> bool:
         """Whether the environments of the next batch have all arrived."""
-        full: bool = self.lane.is_full(self._wounded)
+        full: bool = self.lane.is_full(bool(self._short))
         return full
 
     def land(self, gather: Gather) -> Batch:
@@ -216,7 +240,9 @@ class Express(States):
             for env_id in lost:
                 self.states[env_id] = FAILED
             self._lost -= lost
-            self.lane.clear = self._batches.plain and not (self._lost or self._wounded)
+            self._clear_if_sound()
+        if self._short:
+            self._heal(self.lane.head - 1)
         if not self._batches.plain:
             self.lane.batch = Batch.of(self._batches.lend(block, self._batches.blocks[block]), self.lane.batch.infos)
         batch: Batch = self.lane.batch
@@ -226,7 +252,8 @@ class Express(States):
         """Forget the rows that have arrived; their environments are about to be reset. Only when all is settled."""
         self._lost.clear()
         self._reserved.clear()
-        self._wounded, self.torn = False, ""
+        self._short.clear()
+        self.torn = ""
         self._ring.rewind(self.lane.head)
         self.lane.skip(self.lane.head)
         self.lane.clear = self._batches.plain

@@ -129,6 +129,15 @@ class Flight(States):
                 self._order.remove(env_id)
         self.states[env_id] = FAILED
 
+    def crash(self, env_id: int) -> None:
+        """Answer what this environment was sent by crash rows, in place of its worker."""
+        (slot,) = self.coming_slots([env_id])
+        write_crash(self._slab, slot)
+        self.arrive([env_id], [False])
+
+    def wound(self) -> None:
+        """A worker has died; it may have left counts short, of which there are none here."""
+
     def has_news(self) -> bool:
         """Whether something has come beside rows that is to be seen to before they are received."""
         return False
@@ -202,6 +211,14 @@ class Flight(States):
         self.states[:] = bytes(self._num_envs)
         self._laps = [0] * self._num_envs
         self.last_ids = None
+
+
+def write_crash(slab: Slab, slot: int) -> None:
+    """Write the rows that end an episode whose environment is lost: cut off, and no transition leads into them."""
+    rows = slab.rows(slot)
+    for array in rows[:5]:
+        array[...] = 0
+    rows.truncations[...] = True
 
 
 def repeat_rows(slab: Slab, old: int, new: int) -> None:

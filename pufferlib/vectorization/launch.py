@@ -58,6 +58,7 @@ class Launch(NamedTuple):
     entropy: Any
     worker_threads: int | None
     spin: int
+    generation: int  # how many processes had this worker's place before
 
 
 def start_method(context: str | None) -> str:
@@ -116,6 +117,11 @@ class Process:
         self.death_fd: int | None = None
         with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
             self.death_fd = os.pidfd_open(self.pid)
+
+    def kill(self) -> None:
+        """Kill the process, also one that is stopped; ``end`` then sees to the rest."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int | None:
         """Wait for the process for grace_s, kill its group, and return its exit code, negative for a signal."""
@@ -182,9 +188,8 @@ def run_worker(launch: Launch) -> None:
         except Exception as error:  # the creators can't be unpickled here, say
             emit(Failed.of(None, launch.worker, "start", error))
             return
-        worker.build()
-        if launch.worker_threads is not None and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(launch.worker_threads)
+        if worker.task.face is None:
+            worker.build()
         try:
             slab = _take_slab(channel, launch.worker)
             if slab is not None:
@@ -206,8 +211,13 @@ def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
 
         task, custom_spaces = cloudpickle.loads(task)
         leaves.registry.update(custom_spaces)
-    seed_globals(launch.entropy, launch.worker)
-    return Worker(task, emit)
+    seed_globals(launch.entropy, launch.worker, launch.generation)
+
+    def limit_torch() -> None:  # which an environment may have imported
+        if launch.worker_threads is not None and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(launch.worker_threads)
+
+    return Worker(task, emit, made=limit_torch)
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
@@ -231,6 +241,7 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
             frame = next(frames, None)
         else:
             worker.clock(telemetry.BUSY)
+            worker.rest()
             frame = next(frames, None)
             worker.clock(telemetry.WAITED)
         if frame is None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
+from pufferlib.vectorization.watch import Doing
 
 __all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Infos", "Played", "Ready", "Reply", "Reset", "ResetOrder"]
 
@@ -62,12 +63,13 @@ def _portable(spec: Any) -> Any:
 
 
 class ResetOrder(NamedTuple):
-    """Reset one environment; its rows go to a slot."""
+    """Reset one environment; its rows go to a slot. anew: make it first, in place of the one that crashed."""
 
     env_id: int
     slot: int
     seed: int | None
     options: dict[str, Any] | None
+    anew: bool
 
 
 class Reset(NamedTuple):
@@ -134,13 +136,18 @@ class Failed(NamedTuple):
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error)
 
-    def error(self) -> WorkerError:
-        """Return what the user sees."""
+    @property
+    def text(self) -> str:
+        """What has happened, in words, with the remote traceback."""
         who = f"worker {self.worker}"
         if self.env_id is not None:
             who = f"environment {self.env_id} ({who})"
+        return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
+
+    def error(self, note: str = "") -> WorkerError:
+        """Return what the user sees. note: what else is to be said."""
         error = WorkerError(
-            f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback.rstrip()}",
+            f"{self.text}\n\n{note}" if note else self.text,
             env_id=self.env_id,
             worker=self.worker,
             remote_traceback=self.remote_traceback,
@@ -159,24 +166,38 @@ class Reply(NamedTuple):
 
 
 class Died(NamedTuple):
-    """The worker's process has ended though nobody asked it to. exitcode: negative for a signal."""
+    """The worker's process has ended, though nobody asked it to. exitcode: negative for a signal.
+
+    doing: what it was in the middle of. cause: why it was killed, if that was done on purpose.
+    """
 
     worker: int
     exitcode: int | None
     env_ids: range
+    doing: Doing | None = None
+    cause: str = ""
 
-    def error(self) -> WorkerError:
-        """Return what the user sees."""
+    @property
+    def text(self) -> str:
+        """What has happened, in words."""
         code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
         if code is not None and code < 0:
             how = f"was killed by signal {-code} ({_signal_name(-code)})"
         else:
             how = f"ended with exit code {code}"
+        if self.doing is not None:
+            how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
+        return f"worker {self.worker}, with {which}, {how}{self.cause and ': that ' + self.cause}"
+
+    def error(self, note: str = "") -> WorkerError:
+        """Return what the user sees. note: what else is to be said."""
+        note = note and f"; {note}"
         return WorkerError(
-            f"worker {self.worker}, with {which}, {how}; call reset to start it again with new environments, or close",
+            f"{self.text}{note}; call reset to start it again with new environments, or close",
+            env_id=None if self.doing is None else self.doing.env_id,
             worker=self.worker,
-            exitcode=code,
+            exitcode=self.exitcode,
         )
 
 

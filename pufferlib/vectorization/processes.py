@@ -33,6 +33,7 @@ from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played
 from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
+from pufferlib.vectorization.watch import doing_of
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
 __all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin"]
@@ -123,6 +124,8 @@ class ProcessCrew(Crew):
         self._life = LifePipe()
         self._channels: dict[int, Channel] = {}
         self._processes: dict[int, Process] = {}
+        self._generations = [0] * len(tasks)  # how many processes have had each worker's place
+        self._causes: dict[int, str] = {}  # of workers that were killed on purpose
         self._flushing: set[int] = set()  # workers whose socket was full
         self._slab: Slab | None = None
         self._kept: list[Any] = []  # messages that came while something else was awaited, for the next poll
@@ -141,7 +144,7 @@ class ProcessCrew(Crew):
         try:
             for worker in range(len(self._tasks)):
                 self._start_worker(worker, self._context)
-            faces = self._await_ready(set(range(len(self._tasks))), [])
+            faces = self._await_ready()
             for worker in range(1, len(self._tasks)):
                 require_same_face(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
         except BaseException:
@@ -151,18 +154,17 @@ class ProcessCrew(Crew):
         return faces[0]
 
     def _start_worker(self, worker: int, context: str) -> None:
-        if self._ring is not None:
-            self._ring.empty_box(worker)  # of what its predecessor left
         ours, theirs = socket.socketpair()
         try:
             launch = Launch(
                 worker=worker,
-                task=self._tasks[worker],
+                task=self._tasks[worker]._replace(face=self._face),
                 sock=theirs,
                 life=self._life.reader,
                 entropy=self._entropy,
                 worker_threads=self._worker_threads,
                 spin=self.spin,
+                generation=self._generations[worker],
             )
             process = Process(launch, context)
         except OSError as error:
@@ -177,6 +179,7 @@ class ProcessCrew(Crew):
             raise
         finally:
             theirs.close()
+        self._generations[worker] += 1
         channel = Channel(ours)
         self._channels[worker] = channel
         self._processes[worker] = process
@@ -185,21 +188,15 @@ class ProcessCrew(Crew):
         if process.death_fd is not None:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
 
-    def _await_ready(self, awaited: set[int], others: list[Any]) -> dict[int, EnvFace]:
-        """Return the workers' faces, once all have one. What other workers say meanwhile is added to ``others``."""
+    def _await_ready(self) -> dict[int, EnvFace]:
+        """Return the workers' faces, once all have one."""
         faces: dict[int, EnvFace] = {}
-        while awaited - set(faces):
-            messages = self.poll(None)
-            failed = None
-            for message in messages:
-                if isinstance(message, Ready):
-                    faces[message.worker] = message.face
-                elif isinstance(message, (Failed, Died)) and message.worker in awaited:
-                    failed = failed or message
-                else:
-                    others.append(message)
-            if failed is not None:
-                raise failed.error()
+        while len(faces) < len(self._tasks):
+            for message in self.poll(None):
+                if not isinstance(message, Ready):
+                    assert isinstance(message, (Failed, Died)), message
+                    raise message.error()
+                faces[message.worker] = message.face
         return faces
 
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
@@ -220,31 +217,19 @@ class ProcessCrew(Crew):
         infos = [] if self._ring is None else self._ring.take_infos()
         return [infos_of(payload, env_id, worker) for worker, env_id, payload in infos]
 
-    def revive(self) -> list[int]:
-        revived = sorted(self.dead)
-        if not revived:
-            return []
-        others: list[Any] = []
-        try:
-            for worker in revived:
-                # A process that has grown threads meanwhile must not be forked.
-                context = start_method(None) if self._context == "fork" else self._context
-                self._by_value = self._by_value or context != "fork"
-                self._start_worker(worker, context)
-            faces = self._await_ready(set(revived), others)
-            for worker in revived:
-                assert self._face is not None
-                require_same_face(self._face, self.shares[0][0], faces[worker], self.shares[worker][0])
-                self._give_slab(worker)
-        except BaseException:  # they stay dead, and can be revived another time
-            for worker in revived:
-                if worker in self._channels:
-                    self._forget(worker, grace_s=0.0)
-            raise
-        finally:
-            self._kept += others
-        self.dead.difference_update(revived)
-        return [env_id for worker in revived for env_id in self.shares[worker]]
+    def restart(self, worker: int) -> None:
+        # A process that has grown threads meanwhile must not be forked.
+        context = start_method(None) if self._context == "fork" else self._context
+        self._by_value = self._by_value or context != "fork"
+        self._start_worker(worker, context)
+        self._give_slab(worker)  # it lies in the socket until the worker looks, as do the requests that follow
+        self.dead.discard(worker)
+
+    def kill(self, worker: int, cause: str) -> None:
+        process = self._processes.get(worker)
+        if process is not None:  # else it has died by itself meanwhile
+            self._causes[worker] = cause
+            process.kill()
 
     # ---------------------------------------------------------------------------------------- step by step
 
@@ -372,15 +357,25 @@ class ProcessCrew(Crew):
             for frame in frames:
                 messages += messages_of(frame, worker)
             if closed or key.fileobj is not channel:
-                died = self._bury(worker)
-                messages += [*self.take_infos(), died]  # rows that it has finished stand, and so do their infos
+                messages += self._bury(worker)
         return messages
 
-    def _bury(self, worker: int) -> Died:
-        """Forget a worker that has ended, or has closed its end, which it does at no other time."""
-        exitcode = self._forget(worker, grace_s=1.0)
+    def _bury(self, worker: int) -> list[Any]:
+        """Forget a worker that has ended, or has closed its end, which it does at no other time; say what is left."""
+        exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         self.dead.add(worker)
-        return Died(worker, exitcode, self.shares[worker])
+        messages = self.take_infos()  # rows that it has finished stand, and so do their infos
+        if self._slab is not None:
+            doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
+            self._clean(worker)
+        return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
+
+    def _clean(self, worker: int) -> None:
+        """Remove from shared memory what a worker that has ended left of requests and words."""
+        assert self._slab is not None
+        self._slab.doing[worker] = 0
+        if self._ring is not None:
+            self._ring.empty_box(worker)
 
     def _forget(self, worker: int, grace_s: float) -> int | None:
         channel, process = self._channels.pop(worker), self._processes.pop(worker)
@@ -395,10 +390,13 @@ class ProcessCrew(Crew):
     def mend(self) -> list[int]:
         for worker in list(self._channels):
             self._forget(worker, grace_s=0.0)
+            self._clean(worker)
         self._kept.clear()
         self._played.clear()
+        self._causes.clear()
         self.dead.update(range(len(self.shares)))
-        return self.revive()
+        self.revive()
+        return [env_id for share in self.shares for env_id in share]
 
     # ---------------------------------------------------------------------------------------------- ending
 

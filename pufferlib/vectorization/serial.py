@@ -36,7 +36,7 @@ class InPlace(Crew):
         self._messages: list[Any] = []
         self._infos: list[Infos] = []  # those that come with rows, on the compiled path
         self._ring: Any = None
-        self._worker = Worker(task, self._emit)
+        self._worker = Worker(task, self._emit, refuses_late=True)
 
     def _emit(self, message: Any) -> bool:
         if isinstance(message, Infos):
@@ -125,8 +125,14 @@ class InPlace(Crew):
         infos, self._infos = self._infos, []
         return infos
 
-    def revive(self) -> list[int]:
-        return []
+    def revive(self) -> None:
+        pass
+
+    def restart(self, worker: int) -> None:
+        raise AssertionError("this very process does not die and live on")
+
+    def kill(self, worker: int, cause: str) -> None:
+        raise AssertionError("nobody watches this very process")
 
     def mend(self) -> list[int]:
         self._messages.clear()

@@ -102,6 +102,7 @@ class SlabShape:
         for index, (shape, dtype) in enumerate(self.actions):
             arrays[f"actions{index}"] = ((self.num_envs * self.agents_per_env, *shape), np.dtype(dtype))
         arrays.update(telemetry.shared_arrays(self.num_envs, self.num_workers))
+        arrays["doing"] = ((self.num_workers, _LINE_NBYTES // 8), np.dtype(np.int64))
         arrays["ring"] = ((self.ring_nbytes,), np.dtype(np.uint8))
         return arrays
 
@@ -111,7 +112,8 @@ class Slab:
 
     ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
     …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
-    component of the action space; ``times, histogram, worker_times``: see telemetry. Of the compiled path only:
+    component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8), of
+    each worker the word of watch, on a cache line of its own. Of the compiled path only:
     ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
     ended in a slot, where there is nothing else to tell of it and the environment has one agent.
     """
@@ -126,6 +128,7 @@ class Slab:
     times: Array
     histogram: Array
     worker_times: Array
+    doing: Array
     episodes: Array
     ring: Array
 

@@ -78,18 +78,24 @@ class Stand:
         self._stopwatch = stopwatch
         self._telemetry = slab.shape.telemetry
         self._each = worker.task.each
-        self._steppers = {
-            env_id: Stepper(env, env_id, slab) if env.plain is not None else None for env_id, env in worker.envs.items()
-        }
+        self._slab = slab
+        self._steppers: dict[int, Stepper | None] = {}
+        self._doing = slab.doing[worker.task.worker].data
+        self._limit_s = worker.step_limit_s
         self._rewards: Any = slab.rewards.reshape(-1).data
         self._flags: list[tuple[Any, bytes]] = []  # of plain rows: a column, and what is written there
-        if any(self._steppers.values()):  # then a slot is one row
+
+    def adopt(self, env_id: int, env: RowEnv) -> None:
+        """Take an environment, whose plain steps are played here from its first reset on."""
+        self._steppers[env_id] = Stepper(env, env_id, self._slab) if env.plain is not None else None
+        if env.plain is not None and not self._flags:  # then a slot is one row
+            slab, num = self._slab, len(self._worker.task.env_ids)
             for column, flag in ((slab.terminations, b"\0"), (slab.truncations, b"\0"), (slab.masks, b"\1")):
-                self._flags.append((column.reshape(-1).view(np.uint8).data, flag * len(self._steppers)))
+                self._flags.append((column.reshape(-1).view(np.uint8).data, flag * num))
 
     def resume(self, env_id: int, ready: bool) -> None:
         """Say whether the next step of an environment may be played here."""
-        stepper = self._steppers[env_id]
+        stepper = self._steppers.get(env_id)
         if stepper is not None:
             stepper.resume(ready)
 
@@ -108,10 +114,12 @@ class Stand:
         """Play one step of these environments, in this order; the rows of each go to its slot."""
         worker, steppers, each, telemetry = self._worker, self._steppers, self._each, self._telemetry
         rewards, left_out, array = self._rewards, self._stopwatch.left_out, np.ndarray
+        doing, limit_s = self._doing, self._limit_s
         timed, start_s = False, 0.0
         self._mark(slots)
         for env_id, slot in zip(env_ids, slots, strict=True):
             stepper = steppers[env_id]
+            doing[0] = 2 * slot + 2  # as in watch: an environment's slot is another one each time
             if stepper is None or not stepper.ready:
                 ready = worker.advance(env_id, slot)
                 if stepper is not None:
@@ -123,7 +131,11 @@ class Stand:
             elif telemetry:
                 timed, worker.reset_s, start_s = True, 0.0, perf_counter()
             try:
+                if limit_s:
+                    begun_s = perf_counter()
                 result = stepper.step(stepper.act(env_id))
+                if limit_s:
+                    worker.check_time("step", perf_counter() - begun_s)
                 plain = type(result) is tuple and len(result) == 5
                 if plain:
                     observation, reward, terminated, truncated, info = result

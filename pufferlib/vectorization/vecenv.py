@@ -7,26 +7,35 @@ import math
 import time
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
-from pufferlib.vectorization.arguments import checked_actions, checked_ids, env_creators, options_per_env
+from pufferlib.errors import CallError, PlanError, RecvTimeout
+from pufferlib.vectorization.arguments import (
+    checked_actions,
+    checked_ids,
+    checked_limits,
+    checked_restarts,
+    env_creators,
+    options_per_env,
+)
 from pufferlib.vectorization.batch import Batch, Batches
-from pufferlib.vectorization.control import Control, each_value
+from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
+from pufferlib.vectorization.inbox import Inbox
 from pufferlib.vectorization.lane import Lane
-from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply, Reset, ResetOrder
+from pufferlib.vectorization.messages import Failed, Reset, ResetOrder
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import Tensors, as_numpy
+from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ def whole(method: Method) -> Method:
 
     @functools.wraps(method)
     def guarded(self: VecEnv, *args: Any, **kwargs: Any) -> Any:
-        crew = self._open_crew()
+        crew = self._crew
         crew.interruptible = False
         try:
             return method(self, *args, **kwargs)
@@ -98,10 +107,13 @@ class VecEnv:
         device: Any = None,
         check: str = "first",
         debug: bool = False,
+        on_error: str = "raise",
+        max_restarts: int | None = 3,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
         backend_kwargs: Mapping[str, Any] | None = None,
         reward_dtype: str = "float32",
     ) -> None:
-        self._crew: Crew | None = None
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
         if autoreset_mode not in AUTORESET_MODES:
@@ -114,7 +126,9 @@ class VecEnv:
         if foreign:
             known = ", ".join((*self.backend_arguments, "telemetry"))
             raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {self.backend!r} knows {known}")
-        self._seeds = Seeds(checked_seed(seed), plan.num_envs)
+        limits = checked_limits(step_timeout, reset_timeout)
+        on_error, max_restarts = checked_restarts(on_error, max_restarts)
+        seeds = Seeds(checked_seed(seed), plan.num_envs)
         self._tensors = Tensors(device, copy=copy) if as_torch or device is not None else None
 
         each = not plan.synchronous
@@ -129,9 +143,10 @@ class VecEnv:
                 autoreset_mode,
                 each,
                 each and self.first_finished,
+                limits,
             ),
             context=context,
-            entropy=self._seeds.entropy,
+            entropy=seeds.entropy,
             **own_kwargs,
         )
         face = crew.start()
@@ -155,7 +170,6 @@ class VecEnv:
         except BaseException:
             crew.close()
             raise
-        self._crew = crew
         self._finalizer = weakref.finalize(self, crew.close)
 
         self.num_envs = plan.num_envs
@@ -178,6 +192,9 @@ class VecEnv:
         self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(shared, crew.pids)
+        self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
+        watch = Watch(self._slab.doing[:, 0], plan.num_envs, limits if crew.play is None else Limits())
+        self._inbox = inbox = Inbox(crew, self._restarts, watch, type(self).__name__)
         self._flight: Flight | Express
         if ring is None:
             self._flight = flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
@@ -186,7 +203,7 @@ class VecEnv:
                     flight,
                     crew,
                     self._slab.actions[0],
-                    self._gather_infos,
+                    inbox.gather_infos,
                     self._recording,
                     disabled=autoreset_mode == "disabled",
                 )
@@ -196,8 +213,8 @@ class VecEnv:
                 batches,
                 ring,
                 crew.shares,
-                self._collect_infos,
-                self._gather_infos,
+                inbox.collect_infos,
+                inbox.gather_infos,
                 crew.dead,
                 first_finished=self.first_finished,
                 disabled=autoreset_mode == "disabled",
@@ -206,17 +223,13 @@ class VecEnv:
                 step=crew.step,
                 parent_times=self._recording.parent_times,
             )
+        inbox.flight = self._flight
         self._lane: Any = self._flight.lane  # the short way of the plain case, while nothing stands in its way
-        self._first_seeds = {env_id: self._seeds[env_id] for env_id in range(plan.num_envs)}  # of those still to come
-        self._infos: dict[int, list[dict[str, Any]]] = {}
-        self._errors: deque[WorkerError] = deque()
-        self._control = Control(crew, self._pump, self._raise_error)
+        self._errors = inbox.errors
         self._worker_of = [index for index, share in enumerate(crew.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
         self._torn = False  # whether Ctrl-C has left something half done
         self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
-        self._restarts = [0] * plan.num_envs
-        self._inbox: deque[Any] = deque()
         self._action_arrays = [
             array.reshape(plan.num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
         ]
@@ -225,6 +238,11 @@ class VecEnv:
     def batch(self) -> Batch | None:
         """The last batch that ``recv`` returned, whole; None before the first."""
         return self._flight.batch
+
+    @property
+    def restarts(self) -> list[int]:
+        """How often each environment has been made anew because it, or its worker, failed."""
+        return list(self._restarts.counts)
 
     def _make_crew(
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
@@ -272,7 +290,7 @@ class VecEnv:
         Also mends what Ctrl-C has torn; earlier batches are then no longer valid, and worker processes new ones.
         """
         start_s = time.monotonic()
-        crew = self._open_crew()
+        crew = self._crew
         if env_ids is not None:
             self._refuse_torn()
             if self._flight.torn:
@@ -287,24 +305,27 @@ class VecEnv:
         each_options = options_per_env(options, len(ids))
         if env_ids is None and not self._torn:
             self._drain()
-        for env_id in self._mend() if self._torn else crew.revive():
-            self._restarts[env_id] += 1
-            self._first_seeds[env_id] = self._seeds.draw(env_id, self._restarts[env_id])
-        requests: dict[int, list[ResetOrder]] = {}
-        slots = self._flight.coming_slots(ids)
-        for env_id, slot, env_seed, env_options in zip(ids, slots, seeds, each_options, strict=True):
-            own_seed = self._first_seeds.get(env_id) if env_seed is None else env_seed
-            order = ResetOrder(env_id, slot, own_seed, env_options)
-            requests.setdefault(self._worker_of[env_id], []).append(order)
-        sealed = {worker: crew.seal(Reset(orders)) for worker, orders in requests.items()}
-        for env_id in ids:
-            self._first_seeds.pop(env_id, None)
+        if self._torn:
+            self._mend()
+        else:
+            crew.revive()
+        order, slots = self._restarts.order, self._flight.coming_slots(ids)
+        sealed = self._sealed(map(order, ids, slots, seeds, each_options))
+        self._restarts.begun(ids)
         alone = self._flight.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         self._flight.depart(ids)
         for worker, request in sealed.items():
             crew.send(worker, request)
+        self._choose_lane()
         self._recording.note_send(start_s)
+
+    def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Any]:
+        """Return what is to be sent to each worker to have environments reset. Raises CallError."""
+        requests: dict[int, list[ResetOrder]] = {}
+        for order in orders:
+            requests.setdefault(self._worker_of[order.env_id], []).append(order)
+        return {worker: self._crew.seal(Reset(orders)) for worker, orders in requests.items()}
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Have environments play actions, whose rows come by ``recv``.
@@ -329,7 +350,7 @@ class VecEnv:
     def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
         """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
         start_s = time.monotonic()
-        crew, flight = self._open_crew(), self._flight
+        crew, flight = self._crew, self._flight
         self._refuse_torn()
         if env_ids is None:
             last_ids = flight.last_ids
@@ -351,8 +372,33 @@ class VecEnv:
         for array, component in zip(self._action_arrays, components, strict=True):
             array[slice(None) if everything else ids] = component
         self._only_resets = False
-        crew.step(ids, flight.depart(ids))
+        if self._restarts.pending:
+            self._step_or_restart(ids, flight.depart(ids))
+        else:
+            crew.step(ids, flight.depart(ids))
         self._recording.note_send(start_s)
+
+    def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
+        """Have environments step, but those that crashed end their episodes, or begin anew."""
+        crew, restarts, flight = self._crew, self._restarts, self._flight
+        over = flight.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
+        crashed = [env_id for env_id in ids if env_id in restarts.doomed and not over[env_id]]
+        begun = [env_id for env_id in ids if env_id in restarts.reborn or (env_id in restarts.doomed and over[env_id])]
+        slot_of = dict(zip(ids, slots, strict=True))
+        orders = self._sealed(restarts.order(env_id, slot_of[env_id]) for env_id in begun)
+        restarts.begun(begun)
+        steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
+        if steps:
+            crew.step(steps, [slot_of[env_id] for env_id in steps])
+        for worker, request in orders.items():
+            crew.send(worker, request)
+        for env_id in crashed:
+            self._inbox.answer_by_crash(env_id, restarts.doomed[env_id])
+        self._choose_lane()
+
+    def _choose_lane(self) -> None:
+        """Take the short way again once nothing stands in it."""
+        self._lane = None if self._torn or self._restarts.pending else self._flight.lane
 
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
@@ -377,31 +423,33 @@ class VecEnv:
         """Receive where more than rows has come, or a wait is long."""
         self._refuse_torn()
         start_s = time.monotonic()
-        flight = self._flight
+        flight, inbox = self._flight, self._inbox
         if flight.wants_a_look():
-            self._pump(start_s)  # without waiting
-        self._raise_error()
+            inbox.pump(start_s)  # without waiting
+        inbox.raise_error()
         coming, batch_size = flight.num_coming, self._plan.batch_size
         if coming < batch_size and not self._fill_with_unchanged():
             raise CallError(
                 f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
                 f"{'send actions for more' if flight.of_state(WAITING) else 'call reset or async_reset first'}"
             )
-        crew = self._open_crew()
+        crew = self._crew
         crew.interruptible = True  # between two waits nothing is half done
-        while not self._may_land():
+        while not inbox.may_land():
             obstacle = flight.obstacle()
             if obstacle:
                 raise CallError(f"recv could never return: {obstacle}")
-            if not self._pump(deadline, flight.await_block) and not self._may_land():
+            if not inbox.pump(deadline, flight.await_block) and not inbox.may_land():
                 raise RecvTimeout(
                     f"no batch within {timeout} s: {flight.num_ready} environments have finished of the {batch_size} "
                     f"that it holds, {flight.of_state(FLYING)} are in flight; call recv again, or close"
                 )
-            self._raise_error()
+            inbox.raise_error()
         crew.interruptible = False
         self._only_resets = False
-        batch = flight.land(self._gather_infos)
+        batch = flight.land(inbox.gather_infos)
+        if self._restarts.pending:
+            self._lane = None
         self._recording.note_recv(start_s)
         return batch
 
@@ -430,7 +478,7 @@ class VecEnv:
         """Have environments do something; return what waits for their results (see ``Control.ask``)."""
         self._refuse_torn()
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
-        return self._control.ask(action, name, ids, args, kwargs)
+        return self._inbox.control.ask(action, name, ids, args, kwargs)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return what ``render()`` of each environment returns."""
@@ -444,14 +492,14 @@ class VecEnv:
         """
         from pufferlib.vectorization.stats import Stats  # with its model, a tenth of what importing pufferlib costs
 
-        self._open_crew()
+        crew = self._crew
         if not self._slab.shape.telemetry:
             raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
         stats = Stats.of(
             self._recording.take(),
             backend=self.backend,
             num_envs=self.num_envs,
-            num_workers=self._slab.shape.num_workers,
+            num_workers=len(crew.shares),
             batch_size=self._plan.batch_size,
             agents_per_env=self.agents_per_env,
             cores=available_cpus(),
@@ -465,7 +513,7 @@ class VecEnv:
 
         grace_s: how many seconds worker processes may take, before they are killed.
         """
-        crew, self._crew, self._lane = self._crew, None, None
+        crew, self._lane = self._inbox.close(), None
         if crew is None:
             return
         self._finalizer.detach()
@@ -479,7 +527,7 @@ class VecEnv:
     @property
     def closed(self) -> bool:
         """Whether ``close`` has been called."""
-        return self._crew is None
+        return self._inbox.closed
 
     def __enter__(self) -> VecEnv:
         return self
@@ -497,87 +545,6 @@ class VecEnv:
 
     # ------------------------------------------------------------------------------------- from send to recv
 
-    def _pump(self, deadline: float | None, wait: Callable[[float], None] | None = None) -> bool:
-        """Take what the workers say; False if nothing came before the deadline.
-
-        On the portable path everything that happens is said. On the compiled path one waits for it in ``wait``, by
-        default for any row or message; True then means that it is worth looking again.
-        """
-        crew, flight = self._open_crew(), self._flight
-        was_interruptible, crew.interruptible = crew.interruptible, False
-        left = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
-        if isinstance(flight, Express):
-            flight.look()
-            self._inbox.extend(crew.poll(0))
-            if not self._inbox:
-                crew.interruptible = True
-                (wait or flight.await_row)(left)
-                crew.interruptible = False
-                self._inbox.extend(crew.poll(0))
-            came = bool(self._inbox) or (left > 0 and crew.play is None)  # in this very process nothing comes later
-        else:
-            if not self._inbox:
-                self._inbox.extend(crew.poll(None if deadline is None else left))
-            came = bool(self._inbox)
-        while self._inbox:
-            self._take(self._inbox.popleft())
-        crew.interruptible = was_interruptible
-        return came
-
-    def _take(self, message: Any) -> None:
-        if isinstance(message, (Done, Infos)):
-            if isinstance(message, Done):
-                self._flight.arrive(message.env_ids, message.overs)
-            for info in message.infos:
-                self._infos.setdefault(info["env_id"], []).append(info)
-        elif isinstance(message, Played):
-            share = self._open_crew().shares[message.worker]
-            self._flight.arrive(share, [False] * len(share))
-        elif isinstance(message, Reply):
-            self._control.take(message)
-        elif isinstance(message, Failed):
-            self._errors.append(message.error())
-            if message.env_id is not None:
-                self._fail(message.env_id)
-        else:
-            assert isinstance(message, Died), message
-            self._errors.append(message.error())
-            for env_id in message.env_ids:
-                self._fail(env_id, died=True)
-
-    def _fail(self, env_id: int, *, died: bool = False) -> None:
-        self._flight.fail(env_id, died=died)
-        if self._flight.states[env_id] == FAILED:
-            self._infos.pop(env_id, None)  # of rows that will never come
-
-    def _may_land(self) -> bool:
-        """Whether the next batch is there, and all that has come with it."""
-        flight = self._flight
-        return flight.batch_is_ready() and not flight.has_news() and self._collect_infos() and not self._inbox
-
-    def _collect_infos(self) -> bool:
-        """Take the infos that have come beside rows; False if there are some that nobody can read."""
-        readable, crew = True, self._open_crew()
-        was_interruptible, crew.interruptible = crew.interruptible, False  # what was taken is nowhere else
-        for message in crew.take_infos():
-            if isinstance(message, Infos):
-                self._take(message)
-            else:
-                self._inbox.append(message)
-                readable = False
-        crew.interruptible = was_interruptible
-        return readable
-
-    def _gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the infos that have come with the rows of these environments, in their order."""
-        if not self._infos:
-            return []
-        return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
-
-    def _raise_error(self) -> None:
-        if self._errors:
-            raise self._errors.popleft()
-
     def _fill_with_unchanged(self) -> bool:
         """Complete a partial reset: copy the rows of the environments that still wait. False if it is none."""
         flight = self._flight
@@ -589,42 +556,42 @@ class VecEnv:
 
     def _drain(self) -> None:
         """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
-        while not self._flight.is_settled() or self._flight.has_news() or not self._collect_infos():
-            if not self._pump(None, self._flight.await_settling) and not self._flight.is_settled():
+        flight, inbox = self._flight, self._inbox
+        while not flight.is_settled() or flight.has_news() or not inbox.collect_infos():
+            if not inbox.pump(None, flight.await_settling) and not flight.is_settled():
                 raise CallError("reset was called by an environment that is being stepped; call it from outside")
-        self._flight.drop()
-        self._infos.clear()
+        flight.drop()
+        inbox.forget_infos()
         while self._errors:
             warnings.warn(f"dropped by reset: {self._errors.popleft()}", RuntimeWarning, stacklevel=4)
 
-    def _mend(self) -> list[int]:
-        """Begin anew where Ctrl-C left things half done; return the environments that are new."""
-        new = self._open_crew().mend()
+    def _mend(self) -> None:
+        """Begin anew where Ctrl-C left things half done."""
+        for env_id in self._crew.mend():
+            self._restarts.lose(env_id)
         self._flight.begin_anew()
-        for kept in (self._inbox, self._infos, self._errors):
-            kept.clear()
+        self._inbox.forget()
         self._torn = False
-        self._lane = self._flight.lane
-        return new
 
     # ------------------------------------------------------------------------------------------------- checks
 
     def _note_tear(self) -> None:
         """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``whole`` does."""
-        if self._crew is None:  # an environment on serial has closed us
+        if self.closed:  # an environment on serial has closed us
             return
-        if self._lane.midway and not self._crew.interruptible:
+        crew = self._crew
+        if self._lane.midway and not crew.interruptible:
             self._torn, self._lane = True, None
-        self._crew.interruptible = False
+        crew.interruptible = False
 
     def _refuse_torn(self) -> None:
         if self._torn:
             raise CallError("Ctrl-C has ended a call in the middle; call reset, which begins anew, or close")
 
-    def _open_crew(self) -> Crew:
-        if self._crew is None:
-            raise ClosedError(f"this {type(self).__name__} is closed; make a new one")
-        return self._crew
+    @property
+    def _crew(self) -> Crew:
+        """The workers. Raises ClosedError."""
+        return self._inbox.crew
 
     def _refuse_send(self, ids: list[int], *, asked: bool) -> None:
         states = self._flight.states
@@ -646,7 +613,7 @@ class VecEnv:
             return listed_seeds(seed, len(ids))
         seeds = Seeds(checked_seed(seed), self.num_envs)
         if everything:
-            self._seeds = seeds
+            self._restarts.seeds = seeds
         return [seeds[env_id] for env_id in ids]
 
 

@@ -5,9 +5,11 @@ The compiled loop plays the plain case of next-step autoreset by itself, over th
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -22,12 +24,16 @@ from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos,
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
 from pufferlib.vectorization.telemetry import Stopwatch
+from pufferlib.vectorization.watch import Limits, word_of
 
 __all__ = ["Worker", "WorkerTask", "seed_globals"]
 
 
 class WorkerTask(NamedTuple):
-    """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``."""
+    """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``.
+
+    face: of the first worker, for one that takes a dead one's place: its environments are made as they are reset.
+    """
 
     worker: int
     env_ids: range
@@ -36,15 +42,35 @@ class WorkerTask(NamedTuple):
     autoreset_mode: str
     each: bool  # announce each environment as it finishes, rather than all of a request at once
     first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
+    limits: Limits = Limits()
+    face: EnvFace | None = None
 
 
 class Worker:
-    """The environments of one share. Every answer goes to ``emit``, as a message."""
+    """The environments of one share. Every answer goes to ``emit``, as a message.
 
-    def __init__(self, task: WorkerTask, emit: Callable[[Any], bool]) -> None:
+    refuses_late: a step or reset that took longer than the task's limits counts as one that raised, for nobody watches.
+    made: called when an environment has been made.
+    """
+
+    def __init__(
+        self,
+        task: WorkerTask,
+        emit: Callable[[Any], bool],
+        *,
+        refuses_late: bool = False,
+        made: Callable[[], None] = lambda: None,
+    ) -> None:
         self.task = task
         self.emit = emit
+        self._made = made
+        limits = task.limits if refuses_late else Limits()
+        self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
         self.envs: dict[int, RowEnv] = {}
+        self._face = task.face
+        self._adopt: Callable[[int, RowEnv], None]
+        self._early: set[int] = set()  # environments that were made before the reset that was to make them
+        self._num_resets = 0
         self.stand: Any = None  # on the compiled path: where requests come in and rows go out
         self.played = 0  # of what was requested last, how many environments are done
         self.reset_s = 0.0  # of the step that was played last: how much of its time went into a reset
@@ -59,23 +85,40 @@ class Worker:
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
-        first: EnvFace | None = None
-        for env_id, creator in zip(self.task.env_ids, self.task.creators, strict=True):
+        for env_id in self.task.env_ids:
             try:
-                env = self.envs[env_id] = emulate(creator(), **self.task.wrap_kwargs)
-                face = EnvFace.of(env)
-                if first is None:
-                    first = face
-                require_same_face(first, self.task.env_ids[0], face, env_id)
+                self._make(env_id)
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "__init__", error)
                 return
-        assert first is not None
-        self.emit(Ready(self.task.worker, first))
+        assert self._face is not None
+        self.emit(Ready(self.task.worker, self._face))
+
+    def _make(self, env_id: int) -> None:
+        """Make an environment, which takes the place of the one that there may be."""
+        first = self.task.env_ids[0]
+        old = self.envs.pop(env_id, None)
+        if old is not None:
+            try:
+                old.close()
+            except (Exception, SystemExit) as error:  # it is broken, as was told already
+                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
+        env = self.envs[env_id] = emulate(self.task.creators[env_id - first](), **self.task.wrap_kwargs)
+        face = EnvFace.of(env)
+        if self._face is None:
+            self._face = face
+        try:
+            require_same_face(self._face, first, face, env_id)
+        except SpaceError:
+            del self.envs[env_id]
+            raise
+        self._made()
 
     def attach(self, slab: Slab, ring: Any = None) -> None:
         """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
-        self._actions = {env_id: slab.action(env_id) for env_id in self.envs}
+        self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
+        self._doing = slab.doing[self.task.worker].data
+        self._num_envs = slab.shape.num_envs
         self._telemetry = slab.shape.telemetry
         self._stopwatch = Stopwatch(slab.times, slab.histogram)
         self._worker_times = slab.worker_times[self.task.worker].data
@@ -84,11 +127,19 @@ class Worker:
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
         if ring is not None:
             self.stand = stand = compiled_stand(self, slab, ring)
-            self._rows, self._commit = stand.rows, self._hand_over
+            self._rows, self._commit, self._adopt = stand.rows, self._hand_over, functools.partial(adopt, stand, slab)
         else:
             self._plain = Stand(self, slab, self._stopwatch)
+            self._adopt = self._plain.adopt
             first, stop, num_envs = self.task.env_ids[0], self.task.env_ids[-1] + 1, slab.shape.num_envs
             self._laps = [range(first + lap * num_envs, stop + lap * num_envs) for lap in range(LAPS)]
+
+        for env_id, env in self.envs.items():
+            self._adopt(env_id, env)
+
+    def rest(self) -> None:
+        """Say that nothing is being done."""
+        self._doing[0] = 0
 
     def clock(self, kind: int) -> None:
         """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
@@ -122,9 +173,11 @@ class Worker:
                 self.failed(env_id, "reset", error)
             return self._is_plain(env_id)
         timed = self._telemetry and stopwatch.due(env_id)
-        start_s = perf_counter() if timed else 0.0
+        start_s = perf_counter() if timed or self.step_limit_s else 0.0
         try:
             over = env.step(self._actions[env_id])
+            if self.step_limit_s:
+                self.check_time("step", perf_counter() - start_s)
         except (Exception, SystemExit) as error:
             self.failed(env_id, "step", error)
             return False
@@ -132,6 +185,16 @@ class Worker:
         if timed:
             stopwatch.record(env_id, perf_counter() - start_s - self.reset_s)
         return self._is_plain(env_id)
+
+    def check_time(self, phase: str, seconds: float) -> None:
+        """Raise TimeoutError if a step or reset took longer than it may."""
+        if seconds > (self.reset_limit_s if phase == "reset" else self.step_limit_s):
+            self.refuse_late(phase, seconds)
+
+    def refuse_late(self, phase: str, seconds: float) -> None:
+        """Raise TimeoutError."""
+        limit_s = self.reset_limit_s if phase == "reset" else self.step_limit_s
+        raise TimeoutError(f"{phase} took {seconds:.3g} s, longer than {phase}_timeout={limit_s:g} s")
 
     def finish(self, env_id: int, slot: int, result: Any) -> bool:
         """Go on with a step whose raw ``step`` has returned ``result``; True if the next may be a fast one."""
@@ -156,7 +219,7 @@ class Worker:
         return self._is_plain(env_id)
 
     def _is_plain(self, env_id: int) -> bool:
-        return env_id not in self.over and self.envs[env_id].settled
+        return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
     def _conclude(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
         """Write the rows of a step, and start the next episode where that is due: THE autoreset."""
@@ -192,10 +255,13 @@ class Worker:
     def _restart(
         self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> None:
+        self._doing[0] |= 1
         start_s = perf_counter()
         env.reset(seed, options)
         self.reset_s = perf_counter() - start_s
         self._stopwatch.record_reset(env_id, self.reset_s)
+        if self.reset_limit_s:
+            self.check_time("reset", self.reset_s)
 
     def _announce(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the portable path: by message, one for each environment where that is asked for."""
@@ -226,16 +292,21 @@ class Worker:
             self.stand.commit(env_id, slot, over, bool(infos))
 
     def reset(self, request: Reset) -> None:
-        """Reset environments; the rows of each go to its slot."""
+        """Reset environments, made anew where that is asked for; the rows of each go to its slot."""
         self.played = 0
-        for env_id, slot, seed, options in request.orders:
-            env = self.envs[env_id]
+        for env_id, slot, seed, options, anew in request.orders:
             self.over.discard(env_id)
+            self._num_resets += 1
+            self._doing[0] = word_of(self._num_resets, env_id, self._num_envs, is_reset=True)
+            phase = "__init__"
             try:
+                if anew:
+                    self._make_anew(env_id)
+                phase, env = "reset", self.envs[env_id]
                 self._restart(env_id, env, seed, options)
                 self._deliver(env_id, slot, env, False)
             except (Exception, SystemExit) as error:
-                self.failed(env_id, "reset", error)
+                self.failed(env_id, phase, error)
             finally:  # also where Ctrl-C interrupts an environment of this very process
                 if self.stand is not None:
                     self.stand.flush()
@@ -247,13 +318,24 @@ class Worker:
                 self.flush()
             self.played += 1
 
+    def _make_anew(self, env_id: int) -> None:
+        """Make an environment that takes the place of one that crashed, unless that has been done already."""
+        if env_id in self._early:
+            self._early.discard(env_id)
+        else:
+            self._make(env_id)
+            self._adopt(env_id, self.envs[env_id])
+
     def call(self, request: Call) -> None:
         """Call a method, or get or set an attribute, of environments; emits Reply."""
         results: list[Any] = []
         failed = None
         for index, env_id in enumerate(request.env_ids):
-            env = self.envs[env_id].env
             try:
+                if env_id not in self.envs:
+                    self._make_anew(env_id)
+                    self._early.add(env_id)
+                env = self.envs[env_id].env
                 if request.action == "set":
                     _set_attribute(env, request.name, request.args[index])
                     results.append(None)
@@ -293,20 +375,21 @@ class Worker:
 
 
 def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
-    """Return the compiled loop for a worker's environments, those that can be stepped fast given to it."""
+    """Return the compiled loop for a worker's environments."""
     from pufferlib._native import stand
 
     share, first_finished = worker.task.env_ids, worker.task.first_finished
     scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
-    found = stand.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
-    for env_id, env in worker.envs.items():
-        fast = env.fast
-        if fast is None:
-            continue
-        actions = slab.action(env_id)
-        actions = actions if isinstance(actions, tuple) else (actions,)
-        found.adopt(env_id, stand.Stepper(env, *fast[:2], actions, *fast[2:]))
-    return found
+    return stand.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
+
+
+def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
+    """Have an environment, if it can be stepped fast, stepped by the compiled loop."""
+    from pufferlib._native import stand
+
+    actions = slab.action(env_id)
+    actions = actions if isinstance(actions, tuple) else (actions,)
+    compiled.adopt(env_id, None if env.fast is None else stand.Stepper(env, *env.fast[:2], actions, *env.fast[2:]))
 
 
 def _with_finals(
@@ -380,13 +463,15 @@ def accepts_env_index(creator: Callable[..., Any]) -> bool:
         return False
 
 
-def seed_globals(entropy: Any, worker: int) -> None:
+def seed_globals(entropy: Any, worker: int, generation: int) -> None:
     """Seed the global generators of this worker process, for environments that draw from those.
+
+    generation: how many processes had this worker's place before it.
 
     Environments should draw from the generator that ``reset(seed)`` seeds; those that do not would repeat
     each other, process by process, after a fork.
     """
-    seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, 0, 1)).generate_state(1)[0])
+    seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
     random.seed(seed)
     np.random.seed(seed)
     torch = sys.modules.get("torch")

@@ -1,0 +1,209 @@
+"""Inbox: what the workers say, and what becomes of it: rows arrive, infos are kept, failures are raised or mended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pufferlib.errors import ClosedError, PlatformError, WorkerError
+from pufferlib.vectorization.control import Control
+from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.express import Express
+from pufferlib.vectorization.flight import FAILED, FLYING, READY, WAITING, Flight
+from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply
+from pufferlib.vectorization.restarts import Restarts
+from pufferlib.vectorization.watch import Watch
+
+__all__ = ["Inbox"]
+
+
+class Inbox:
+    """Takes messages of the workers.
+
+    flight: where the environments are; set once it exists. errors: those that the user has not been told yet.
+    """
+
+    flight: Flight | Express
+
+    def __init__(self, crew: Crew, restarts: Restarts, watch: Watch, name: str) -> None:
+        self._crew: Crew | None = crew
+        self._restarts, self._watch, self._name = restarts, watch, name
+        self.control = Control(crew, self.pump, self.raise_error)
+        self.errors: deque[WorkerError] = deque()
+        self._messages: deque[Any] = deque()
+        self._infos: dict[int, list[dict[str, Any]]] = {}  # of rows that were not received yet
+
+    @property
+    def crew(self) -> Crew:
+        """The workers. Raises ClosedError."""
+        if self._crew is None:
+            raise ClosedError(f"this {self._name} is closed; make a new one")
+        return self._crew
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` has been called."""
+        return self._crew is None
+
+    def close(self) -> Crew | None:
+        """Take no more messages, and return the workers; None if that was done already."""
+        crew, self._crew = self._crew, None
+        return crew
+
+    def forget(self) -> None:
+        """Forget all that has come; all environments are about to be made anew."""
+        self._messages.clear()
+        self._infos.clear()
+        self.errors.clear()
+
+    def forget_infos(self) -> None:
+        """Forget the infos of rows that were not received; these are forgotten, too."""
+        self._infos.clear()
+
+    def raise_error(self) -> None:
+        """Raise the next error that has come, if any."""
+        if self.errors:
+            raise self.errors.popleft()
+
+    # -------------------------------------------------------------------------------------------------- messages
+
+    def pump(self, deadline: float | None, wait: Callable[[float], None] | None = None) -> bool:
+        """Take what the workers say; False if nothing came before the deadline.
+
+        On the portable path everything that happens is said. On the compiled path one waits for it in ``wait``, by
+        default for any row or message; True then means that it is worth looking again.
+        """
+        crew, flight = self.crew, self.flight
+        was_interruptible, crew.interruptible = crew.interruptible, False
+        if isinstance(flight, Express):
+            flight.look()
+            self._messages.extend(crew.poll(0))
+            left_s = self._left_s(deadline)
+            if not self._messages:
+                crew.interruptible = True
+                (wait or flight.await_row)(left_s)
+                crew.interruptible = False
+                self._messages.extend(crew.poll(0))
+                self._watch_over()
+            came = bool(self._messages) or (left_s > 0 and crew.play is None)  # in this very process none comes later
+        else:
+            while not self._messages:
+                left_s = self._left_s(deadline)
+                self._messages.extend(crew.poll(None if left_s == math.inf else left_s))
+                self._watch_over()
+                if self._watch.slice_s is None or (deadline is not None and time.monotonic() >= deadline):
+                    break
+            came = bool(self._messages)
+        while self._messages:
+            self._take(self._messages.popleft())
+        crew.interruptible = was_interruptible
+        return came
+
+    def _left_s(self, deadline: float | None) -> float:
+        """Return how long to wait at most before the next look at the clock."""
+        left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        return left_s if self._watch.slice_s is None else min(left_s, self._watch.slice_s)
+
+    def _watch_over(self) -> None:
+        """Kill the workers whose step takes too long."""
+        for worker, _, cause in self._watch.look():
+            self.crew.kill(worker, cause)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, (Done, Infos)):
+            if isinstance(message, Done):
+                self.flight.arrive(message.env_ids, message.overs)
+            for info in message.infos:
+                self._infos.setdefault(info["env_id"], []).append(info)
+        elif isinstance(message, Played):
+            share = self.crew.shares[message.worker]
+            self.flight.arrive(share, [False] * len(share))
+        elif isinstance(message, Reply):
+            self.control.take(message)
+        elif isinstance(message, Failed):
+            self._take_failure(message)
+        else:
+            assert isinstance(message, Died), message
+            self._take_death(message)
+
+    def may_land(self) -> bool:
+        """Whether the next batch is there, and all that has come with it."""
+        flight = self.flight
+        return flight.batch_is_ready() and not flight.has_news() and self.collect_infos() and not self._messages
+
+    # ----------------------------------------------------------------------------------------------------- infos
+
+    def collect_infos(self) -> bool:
+        """Take the infos that have come beside rows; False if there are some that nobody can read."""
+        readable, crew = True, self.crew
+        was_interruptible, crew.interruptible = crew.interruptible, False  # what was taken is nowhere else
+        for message in crew.take_infos():
+            if isinstance(message, Infos):
+                self._take(message)
+            else:
+                self._messages.append(message)
+                readable = False
+        crew.interruptible = was_interruptible
+        return readable
+
+    def gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the infos that have come with the rows of these environments, in their order."""
+        if not self._infos:
+            return []
+        return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
+
+    # -------------------------------------------------------------------------------------------------- failures
+
+    def _take_failure(self, failed: Failed) -> None:
+        env_id = failed.env_id
+        refusal = "" if env_id is None else self._restarts.refusal([env_id])
+        if env_id is not None and refusal is None:
+            self._crash([env_id], failed.text)
+            return
+        self.errors.append(failed.error(refusal or ""))
+        if env_id is not None:
+            if failed.phase == "__init__":
+                self._restarts.lose(env_id)
+            self._fail(env_id)
+
+    def _take_death(self, died: Died) -> None:
+        self.flight.wound()
+        self.control.lose(died)
+        refusal = self._restarts.refusal(died.env_ids)
+        if refusal is None:
+            try:
+                self.crew.restart(died.worker)
+            except PlatformError as error:
+                refusal = f"a new one cannot be started: {error}"
+        if refusal is None:
+            self._crash(died.env_ids, died.text)
+            return
+        self.errors.append(died.error(refusal))
+        for env_id in died.env_ids:
+            self._restarts.lose(env_id)
+            self._fail(env_id, died=True)
+
+    def _fail(self, env_id: int, *, died: bool = False) -> None:
+        self.flight.fail(env_id, died=died)
+        if self.flight.states[env_id] == FAILED:
+            self._infos.pop(env_id, None)  # of rows that will never come
+
+    def _crash(self, env_ids: Iterable[int], cause: str) -> None:
+        """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
+        flying = set(self.flight.of_state(FLYING))
+        for env_id in env_ids:
+            self._restarts.lose(env_id)
+            if env_id in flying:
+                self.answer_by_crash(env_id, cause)
+            elif env_id not in self._restarts.reborn and self.flight.states[env_id] in (READY, WAITING):
+                self._restarts.doomed[env_id] = cause
+
+    def answer_by_crash(self, env_id: int, cause: str) -> None:
+        """Deliver the crash rows of an environment, which was sent something and is lost."""
+        self._infos[env_id] = [{"env_id": env_id, "restarted": cause}]  # what it had to tell has lost its rows
+        self.flight.crash(env_id)
+        self._restarts.doomed.pop(env_id, None)
+        self._restarts.reborn.add(env_id)
