@@ -51,6 +51,7 @@ class Express(States):
         self._lost: set[int] = set()  # of those that have landed, whose worker has died since
         self._reserved: dict[int, int] = {}  # slots that environments which failed have kept
         self._short: set[int] = set()  # blocks whose counts a death may have left short; one goes by the words, then
+        self._held = False  # whether the plain case has to wait
         self.torn = ""  # why nothing but a reset of all environments helps
         synchronous = shape.block_size == shape.num_envs
         self._mode = SYNCHRONOUS if synchronous else FIRST_FINISHED if first_finished else ORDERED
@@ -137,7 +138,7 @@ class Express(States):
         state = self.states[env_id]
         if state == READY and (died or self._mode == FIRST_FINISHED):
             self._lost.add(env_id)
-            self.lane.clear = False
+            self._clear_if_sound()
             return
         if state in (FLYING, READY):
             if state == READY:  # its infos cannot be read, and without them its rows do not count
@@ -162,10 +163,15 @@ class Express(States):
         self._ring.commit(slot, False, True)
         self.states[env_id] = READY
 
+    def hold(self, held: bool) -> None:
+        """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
+        self._held = held
+        self._clear_if_sound()
+
     def wound(self) -> None:
         """A worker has died, perhaps between writing rows and counting them."""
         self._short = set(range(self._slab.shape.num_blocks))
-        self.lane.clear = False
+        self._clear_if_sound()
 
     def _heal(self, head: int) -> None:
         """Set right the count of the block that was received last, if nobody can be about to add to it."""
@@ -174,7 +180,7 @@ class Express(States):
             self._clear_if_sound()
 
     def _clear_if_sound(self) -> None:
-        self.lane.clear = self._batches.plain and not (self._lost or self._short)
+        self.lane.clear = self._batches.plain and not (self._lost or self._short or self._held)
 
     def has_news(self) -> bool:
         """Whether something has come beside rows that is to be seen to before they are received."""
@@ -256,7 +262,7 @@ class Express(States):
         self.torn = ""
         self._ring.rewind(self.lane.head)
         self.lane.skip(self.lane.head)
-        self.lane.clear = self._batches.plain
+        self._clear_if_sound()
 
     def begin_anew(self) -> None:
         """Forget everything; all environments are about to be made anew."""

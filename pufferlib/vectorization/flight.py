@@ -135,6 +135,11 @@ class Flight(States):
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
+    def hold(self, held: bool) -> None:
+        """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
+        if self.lane is not None:
+            self.lane.clear = not held
+
     def wound(self) -> None:
         """A worker has died; it may have left counts short, of which there are none here."""
 

@@ -194,6 +194,7 @@ class Inbox:
     def _crash(self, env_ids: Iterable[int], cause: str) -> None:
         """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
         flying = set(self.flight.of_state(FLYING))
+        self.flight.hold(True)
         for env_id in env_ids:
             self._restarts.lose(env_id)
             if env_id in flying:

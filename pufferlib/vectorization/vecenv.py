@@ -317,7 +317,7 @@ class VecEnv:
         self._flight.depart(ids)
         for worker, request in sealed.items():
             crew.send(worker, request)
-        self._choose_lane()
+        self._flight.hold(self._restarts.pending)
         self._recording.note_send(start_s)
 
     def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Any]:
@@ -394,11 +394,7 @@ class VecEnv:
             crew.send(worker, request)
         for env_id in crashed:
             self._inbox.answer_by_crash(env_id, restarts.doomed[env_id])
-        self._choose_lane()
-
-    def _choose_lane(self) -> None:
-        """Take the short way again once nothing stands in it."""
-        self._lane = None if self._torn or self._restarts.pending else self._flight.lane
+        flight.hold(restarts.pending)
 
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
@@ -448,8 +444,6 @@ class VecEnv:
         crew.interruptible = False
         self._only_resets = False
         batch = flight.land(inbox.gather_infos)
-        if self._restarts.pending:
-            self._lane = None
         self._recording.note_recv(start_s)
         return batch
 
@@ -572,6 +566,7 @@ class VecEnv:
         self._flight.begin_anew()
         self._inbox.forget()
         self._torn = False
+        self._lane = self._flight.lane
 
     # ------------------------------------------------------------------------------------------------- checks
 
