@@ -361,6 +361,8 @@ class Episodes:
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
         for info in infos:
+            if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
+                self.scores[info["env_id"]] = []
             if "score" in info:
                 self.scores[info["env_id"]].append(float(info["score"]))
         ended = []

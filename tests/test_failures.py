@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import signal
@@ -93,6 +94,46 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
         assert vec.get_attr("last_seed", env_ids=[2, 3]) == [again.draw(env_id, restarts=1) for env_id in (2, 3)]
 
 
+class Crashing(HashEnv):
+    """Ends its process when its action says how."""
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            ctypes.string_at(0)  # a crash in C
+        if action == 2:
+            os.abort()
+        if action == 3:
+            os._exit(3)
+        if action == 4:
+            raise KeyboardInterrupt  # which nobody but the user may
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.parametrize(
+    ("action", "exitcode", "says"),
+    [
+        (1, -11, r"signal 11 \(SIGSEGV\)"),
+        (2, -6, r"signal 6 \(SIGABRT\)"),
+        (3, 3, "exit code 3"),
+        (4, 1, "exit code 1"),
+    ],
+)
+def test_a_crash_in_c_is_an_error_that_says_where(backend: str, action: int, exitcode: int, says: str) -> None:
+    with pufferlib.make(functools.partial(Crashing, mean_length=1000), backend=backend, num_envs=4, num_workers=2,
+                        seed=0) as vec:  # fmt: skip
+        vec.reset()
+        vec.send(actions(4, _1=action))
+        with pytest.raises(
+            pufferlib.WorkerError, match=rf"environments 0 to 1, .*{says} while environment 1 was"
+        ) as caught:
+            vec.recv()
+        error = caught.value
+        assert (error.env_id, error.worker, error.exitcode) == (1, 0, exitcode)
+        vec.reset()
+        vec.step(actions(4))
+
+
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_a_worker_killed_while_it_waits_is_an_error_too(backend: str) -> None:
     with pufferlib.make(HashEnv, backend=backend, num_envs=2, num_workers=2, seed=0) as vec:
@@ -101,7 +142,7 @@ def test_a_worker_killed_while_it_waits_is_an_error_too(backend: str) -> None:
         vec.send(actions(2))
         with pytest.raises(pufferlib.WorkerError) as caught:
             vec.recv()
-        assert (caught.value.worker, caught.value.exitcode) == (1, -9)
+        assert (caught.value.env_id, caught.value.worker, caught.value.exitcode) == (None, 1, -9)
 
 
 @pytest.mark.parametrize("backend", PARALLEL)

@@ -147,6 +147,35 @@ def test_a_truncation_is_worth_its_final_observation_and_a_termination_nothing(b
     }  # and nothing from 3, the final observation: its next row is a reset
 
 
+class Fragile(Countdown):
+    """Never comes to its end."""
+
+    def step(self, action):
+        if self.time == 2:
+            raise ValueError("no further")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
+    with pufferlib.make(Fragile, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1, on_error="restart",
+                        max_restarts=None) as vec:  # fmt: skip
+        rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=40)
+        rollout.start()
+        vec.async_reset()
+        for rows in rollout.batches[1:]:
+            rollout.receive(vec.recv(), rows)
+            vec.send(np.zeros(2, np.int64))
+        assert sum(vec.restarts) > 10
+    advantages = rollout.advantages(10 + rollout.observations[:, 0].numpy(), GAMMA, 1.0)
+    seen = {
+        (float(rollout.observations[row, 0]), round(float(advantages[row]), 3)) for row in rollout.real.nonzero()[0]
+    }
+    last = 1 + GAMMA * 12 - 11
+    assert {(1.0, round(last, 3)), (0.0, round(1 + GAMMA * 11 - 10 + GAMMA * last, 3))} <= seen
+    assert {time for time, _ in seen} == {0.0, 1.0}
+
+
 # -------------------------------------------------------------------------------------------------------- policy
 
 
@@ -420,6 +449,9 @@ def test_scores_of_agents_are_averaged_over_their_environments_episode():
     end = {"env_id": 1, "env": True, "episode": {"r": 3.0, "l": 7, "t": 0.1}}
     assert episodes.in_batch([end, {"env_id": 1, "agent_id": 3, "score": 1.0}]) == [Episode(1, 3.0, 7, 0.5)]
     assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]
+    assert episodes.in_batch([{"env_id": 1, "score": 5.0}]) == []
+    assert episodes.in_batch([{"env_id": 1, "restarted": "it raised"}]) == []
+    assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]  # what was scored before the crash is forgotten
 
 
 # -------------------------------------------------------------------------------------------------- what one sees

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -430,3 +432,13 @@ def test_several_agents_crash_together() -> None:
                     assert batch.agent_ids[rows].tolist() == list(range(info["env_id"] * n, (info["env_id"] + 1) * n))
             vec.send(random.integers(0, 9, len(batch.masks)))
         assert crashes > 5
+
+
+def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "failures.md").read_text()
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page, re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["python", "text"] * 2
+    names: dict[str, Any] = {}
+    for _, block in blocks[::2]:
+        exec(compile(block, "failures.md", "exec"), names)
+    assert capsys.readouterr().out == "".join(block for _, block in blocks[1::2])

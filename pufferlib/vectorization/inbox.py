@@ -109,7 +109,7 @@ class Inbox:
 
     def _watch_over(self) -> None:
         """Kill the workers whose step takes too long."""
-        for worker, _, cause in self._watch.look():
+        for worker, cause in self._watch.look():
             self.crew.kill(worker, cause)
 
     def _take(self, message: Any) -> None:

@@ -186,9 +186,11 @@ class Died(NamedTuple):
             how = f"was killed by signal {-code} ({_signal_name(-code)})"
         else:
             how = f"ended with exit code {code}"
-        if self.doing is not None:
+        if self.cause:
+            how = f"was killed, as {self.cause}"
+        elif self.doing is not None:
             how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
-        return f"worker {self.worker}, with {which}, {how}{self.cause and ': that ' + self.cause}"
+        return f"worker {self.worker}, with {which}, {how}"
 
     def error(self, note: str = "") -> WorkerError:
         """Return what the user sees. note: what else is to be said."""

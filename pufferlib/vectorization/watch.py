@@ -62,8 +62,8 @@ class Watch:
         given = [limit for limit in limits if limit is not None]
         self.slice_s: float | None = min(0.1, min(given) / SLICES) if given else None
 
-    def look(self) -> Sequence[tuple[int, Doing, str]]:
-        """Return the workers whose step or reset has taken too long, which it is, and what is to be said of it."""
+    def look(self) -> Sequence[tuple[int, str]]:
+        """Return the workers whose step or reset has taken too long, and what is to be said of it."""
         if self.slice_s is None:
             return ()
         now_s = time.monotonic()
@@ -82,5 +82,6 @@ class Watch:
             limit = self._limits[doing.is_reset]
             if limit is not None and self._taken_s[worker] > limit:
                 self._taken_s[worker] = 0.0
-                late.append((worker, doing, f"{doing.phase} took longer than {doing.phase}_timeout={limit:g} s"))
+                which = f"the {doing.phase} of environment {doing.env_id}"
+                late.append((worker, f"{which} took longer than {doing.phase}_timeout={limit:g} s"))
         return late
