@@ -369,16 +369,38 @@ def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
         pytest.fail("nobody noticed")
 
 
+@pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy: bool) -> None:
+    slow = functools.partial(Slow, mean_length=10_000)
+    with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.3) as vec:
+        vec.reset()
+        if busy:
+            vec.send(np.array([0, 0, 100, 0]))
+            time.sleep(0.05)
+        os.kill(vec._crew.pids()[1], signal.SIGSTOP)
+        if not busy:
+            vec.send(np.zeros(4, np.int64))
+        assert vec.recv(timeout=20).masks.tolist() == [True, True, False, False]
+        vec.step(np.zeros(4, np.int64))
+        vec.step(np.zeros(4, np.int64))
+        assert vec.batch.masks.all()  # type: ignore[union-attr]
+
+
 def test_a_parent_that_was_stopped_kills_nobody() -> None:
     """Waking up after a suspension, it finds that long has passed; its workers were suspended as well."""
     from pufferlib.vectorization import watch
 
     words = np.array([2, 0])
     seen = watch.Watch(words, 2, watch.Limits(1.0, None))
-    assert not seen.look()
+    assert not seen.look(lambda worker: None)
     for _ in range(3):
         seen._looked_s -= 1000
-        assert not seen.look()
+        assert not seen.look(lambda worker: None)
+    for _ in range(3):
+        seen._looked_s -= 1000
+    seen._taken_s[0] = 0.9
+    assert seen.look(lambda worker: None) == [(0, "the step of environment 0 took longer than step_timeout=1 s")]
 
 
 # --------------------------------------------------------------------------------------------------- arguments

@@ -399,6 +399,11 @@ cdef class Lane:
         """Return whether a worker sleeps, and so has nothing left to count."""
         return bool(puf_is_asleep(&self.ring.c, worker))
 
+    def asked(self, uint32_t worker):
+        """Return which word of its mailbox a worker has not taken yet; None if it has taken all."""
+        cdef uint64_t number = 0
+        return number if puf_is_asked(&self.ring.c, worker, &number) else None
+
     def landed(self):
         """Return the environments whose rows lie there and were not received."""
         cdef uint64_t ticket

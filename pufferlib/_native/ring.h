@@ -237,6 +237,14 @@ static inline uint64_t puf_room(puf_ring *ring, uint32_t worker)
     return ring->box_size - (atomic_load_explicit(&box->tail, memory_order_relaxed) - atomic_load(&box->head));
 }
 
+/* Whether there are words that a worker has not taken, and the number of the first, counted without end. For the parent. */
+static inline int puf_is_asked(puf_ring *ring, uint32_t worker, uint64_t *number)
+{
+    puf_box *box = &ring->boxes[worker];
+    *number = atomic_load(&box->head);
+    return *number != atomic_load_explicit(&box->tail, memory_order_relaxed);
+}
+
 /* Lay a word at `ahead` beyond the tail; nobody sees it before puf_post. For the parent. */
 static inline void puf_lay(puf_ring *ring, uint32_t worker, uint64_t ahead, uint64_t word)
 {

@@ -27,6 +27,7 @@ cdef extern from "ring.h" nogil:
     void puf_post(puf_ring *, uint32_t, uint64_t)
     bint puf_take(puf_ring *, uint32_t, uint64_t *)
     bint puf_await_post(puf_ring *, uint32_t, uint64_t *, int, int64_t)
+    bint puf_is_asked(puf_ring *, uint32_t, uint64_t *)
     void puf_empty_box(puf_ring *, uint32_t)
     uint64_t puf_claim(puf_ring *, uint64_t)
     void puf_commit(puf_ring *, uint64_t)

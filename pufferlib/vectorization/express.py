@@ -163,6 +163,10 @@ class Express(States):
         self._ring.commit(slot, False, True)
         self.states[env_id] = READY
 
+    def asked(self, worker: int, share: range) -> Any:
+        """Return what this worker was asked for and has not taken up, another value each time; None for nothing."""
+        return self.lane.asked(worker)
+
     def hold(self, held: bool) -> None:
         """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
         self._held = held

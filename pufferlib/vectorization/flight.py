@@ -135,6 +135,10 @@ class Flight(States):
         write_crash(self._slab, slot)
         self.arrive([env_id], [False])
 
+    def asked(self, worker: int, share: range) -> Any:
+        """Return what this worker was asked for and has not done, another value each time; None for nothing."""
+        return [(env_id, self._laps[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
+
     def hold(self, held: bool) -> None:
         """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
         if self.lane is not None:

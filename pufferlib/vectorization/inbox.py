@@ -109,7 +109,8 @@ class Inbox:
 
     def _watch_over(self) -> None:
         """Kill the workers whose step takes too long."""
-        for worker, cause in self._watch.look():
+        shares = self.crew.shares
+        for worker, cause in self._watch.look(lambda worker: self.flight.asked(worker, shares[worker])):
             self.crew.kill(worker, cause)
 
     def _take(self, message: Any) -> None:

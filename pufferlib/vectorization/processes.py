@@ -33,7 +33,7 @@ from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played
 from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.vecenv import VecEnv
-from pufferlib.vectorization.watch import doing_of
+from pufferlib.vectorization.watch import STARTING, doing_of
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
 __all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin"]
@@ -221,6 +221,8 @@ class ProcessCrew(Crew):
         # A process that has grown threads meanwhile must not be forked.
         context = start_method(None) if self._context == "fork" else self._context
         self._by_value = self._by_value or context != "fork"
+        assert self._slab is not None
+        self._slab.doing[worker] = STARTING
         self._start_worker(worker, context)
         self._give_slab(worker)  # it lies in the socket until the worker looks, as do the requests that follow
         self.dead.discard(worker)

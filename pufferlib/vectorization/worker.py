@@ -136,6 +136,7 @@ class Worker:
 
         for env_id, env in self.envs.items():
             self._adopt(env_id, env)
+        self.rest()
 
     def rest(self) -> None:
         """Say that nothing is being done."""
