@@ -87,7 +87,7 @@ class Inbox:
                 (wait or flight.await_row)(left_s)
                 crew.interruptible = False
                 self._messages.extend(crew.poll(0))
-                self._watch_over()
+            self._watch_over()
             came = bool(self._messages) or (left_s > 0 and crew.play is None)  # in this very process none comes later
         else:
             while not self._messages:
