@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from mock_envs import FaultyEnv, HashEnv
@@ -427,6 +428,48 @@ def test_calls_reach_environments_that_are_being_restarted(backend: str) -> None
         vec.step(np.zeros(6, np.int64))
         vec.step(np.zeros(6, np.int64))
         assert vec.batch.masks.all()  # type: ignore[union-attr]
+
+
+class Fickle(HashEnv):
+    """Has another observation space from its second life on, and leaves a line in a file when it is closed."""
+
+    def __init__(self, env_index: int, folder: str) -> None:
+        super().__init__(env_index, mean_length=1000)
+        self.path = Path(folder) / str(env_index)
+        if self.path.exists():
+            self.observation_space = gymnasium.spaces.Box(0, 255, (17,), np.uint8)
+
+    def step(self, action: Any) -> Any:
+        if action == KILLS:
+            self.close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == RAISES:
+            raise ValueError("enough")
+        return super().step(action)
+
+    def close(self) -> None:
+        with self.path.open("a") as file:
+            file.write("closed\n")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_comes_back_as_another_is_refused_and_closed(backend: str, tmp_path: Path) -> None:
+    with make(
+        backend, env=functools.partial(Fickle, folder=str(tmp_path)), num_envs=2, num_workers=1, max_restarts=3
+    ) as vec:
+        vec.reset()
+        vec.step(np.array([0, RAISES]))
+        causes = [info["restarted"] for info in vec.batch.infos if "restarted" in info]  # type: ignore[union-attr]
+        assert "ValueError: enough" in causes[0]
+        for life in range(2):
+            vec.step(np.zeros(2, np.int64))
+            (cause,) = [info["restarted"] for info in vec.batch.infos if "restarted" in info]  # type: ignore[union-attr]
+            assert "differ in their observations: ((16,), dtype('uint8')) and ((17,), dtype('uint8'))" in cause
+            assert (tmp_path / "1").read_text() == "closed\n" * (2 + life)
+        vec.send(np.zeros(2, np.int64))
+        with pytest.raises(pufferlib.WorkerError, match="differ in their observations"):
+            vec.recv()
+    assert (tmp_path / "0").read_text() == "closed\n"
 
 
 def test_several_agents_crash_together() -> None:

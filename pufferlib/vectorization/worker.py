@@ -97,12 +97,7 @@ class Worker:
     def _make(self, env_id: int) -> None:
         """Make an environment, which takes the place of the one that there may be."""
         first = self.task.env_ids[0]
-        old = self.envs.pop(env_id, None)
-        if old is not None:
-            try:
-                old.close()
-            except (Exception, SystemExit) as error:  # it is broken, as was told already
-                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
+        self._unmake(env_id)
         env = self.envs[env_id] = emulate(self.task.creators[env_id - first](), **self.task.wrap_kwargs)
         face = EnvFace.of(env)
         if self._face is None:
@@ -110,9 +105,18 @@ class Worker:
         try:
             require_same_face(self._face, first, face, env_id)
         except SpaceError:
-            del self.envs[env_id]
+            self._unmake(env_id)
             raise
         self._made()
+
+    def _unmake(self, env_id: int) -> None:
+        """Close an environment that is of no use, if there is one."""
+        env = self.envs.pop(env_id, None)
+        if env is not None:
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:  # something else was wrong with it, as is told
+                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
 
     def attach(self, slab: Slab, ring: Any = None) -> None:
         """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
