@@ -9,6 +9,7 @@ PufferError
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is fine
 ├── PopulationError (RuntimeError)  more agents than places, or an agent that came back
 ├── RegistryError (LookupError)     no environment of that name
+├── RecordingError (ValueError)     a file is no recording, or one that cannot be read here
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the operating system refuses what is needed
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
@@ -27,6 +28,7 @@ __all__ = [
     "PlatformError",
     "PopulationError",
     "PufferError",
+    "RecordingError",
     "RecvTimeout",
     "RegistryError",
     "SpaceError",
@@ -68,6 +70,10 @@ class PopulationError(PufferError, RuntimeError):
 
 class RegistryError(PufferError, LookupError):
     """No environment of that name is registered."""
+
+
+class RecordingError(PufferError, ValueError):
+    """A file is no recording, or one that this version cannot read, or lacks what is needed to replay it."""
 
 
 class MissingExtra(PufferError, ImportError):

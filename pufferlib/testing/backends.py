@@ -13,7 +13,7 @@ from pufferlib.backends import make
 from pufferlib.testing.play import ACTION_MASK, Subject, sampled
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["trace_rows"]
+__all__ = ["Actor", "stacked", "trace_rows"]
 
 RECV_TIMEOUT_S = 300.0
 
@@ -34,7 +34,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
         **counts,  # type: ignore[arg-type]
     ) as vec:
         traces: list[list[str]] = [[] for _ in range(vec.num_envs)]
-        actors = [_Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
+        actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
         vec.async_reset()
         while True:
             batch = vec.recv(timeout=RECV_TIMEOUT_S)
@@ -48,10 +48,10 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
                 actions += actors[env_id].actions(batch, mine)
             if min(map(len, traces)) >= num_steps:
                 return [trace[:num_steps] for trace in traces]
-            vec.send(_stacked(vec.single_action_space, actions))
+            vec.send(stacked(vec.single_action_space, actions))
 
 
-class _Actor:
+class Actor:
     """Draws the actions of one environment: the same ones, whatever batches its rows come in."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
@@ -90,7 +90,8 @@ def _fitted(space: Space[Any], mask: Any) -> Any:
     return mask
 
 
-def _stacked(space: Space[Any], actions: list[Any]) -> Any:
+def stacked(space: Space[Any], actions: list[Any]) -> Any:
+    """Return samples of a space as one array with a row for each, a tuple of such arrays for a Tuple."""
     if isinstance(space, spaces.Tuple):
-        return tuple(_stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
+        return tuple(stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
     return np.stack(actions).astype(space.dtype)

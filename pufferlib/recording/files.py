@@ -1,0 +1,257 @@
+"""Recordings, and the files that they are kept in.
+
+A file is an .npz, which is a zip of arrays in NumPy's own format (numpy.lib.format): any NumPy opens it, none of it is
+pickled, and the same recording is the same file, to the byte. ``header`` is JSON, in a string:
+
+    {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
+
+The other arrays hold environment after environment, ``lengths`` rows of each. Row 0 is that of the first reset, row n
+that of the n-th step after it, whatever batch it came in; ``actions_0`` (and ``actions_1``, where an action is a pair)
+is what was sent in answer to that row. A later version reads what an earlier one has written.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import contextlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.errors import RecordingError
+from pufferlib.recording.rows import ENV, Episode, Face, Leaf
+from pufferlib.version import __version__
+
+__all__ = ["Failure", "Origin", "Recording", "Tape"]
+
+Array = np.ndarray[Any, Any]
+
+FORMAT = "pufferlib recording"
+VERSION = 1
+ROWS = ("hashes", "rewards", "terminations", "truncations", "masks")  # (rows, agents, …)
+EPISODES = ("episode_rows", "episode_places", "episode_returns", "episode_lengths")
+ARGUMENTS = ("env_args", "env_kwargs", "wrap_kwargs")
+MISSING = object()  # an argument that is no Python literal, which a file does not hold
+
+
+class Origin(NamedTuple):
+    """What was recorded, as ``pufferlib.make`` takes it.
+
+    env: a name, or a list of one an environment; None where one has no name. env_args, env_kwargs, wrap_kwargs: MISSING
+    where they are not Python literals. seeds: of each environment's first reset. versions: of what may matter.
+    """
+
+    env: Any
+    env_args: Any
+    env_kwargs: Any
+    wrap_kwargs: Any
+    autoreset_mode: str
+    seed: int
+    seeds: tuple[int, ...]
+    versions: dict[str, str]
+
+
+class Failure(NamedTuple):
+    """Where a recording ended before its time, and why. text: such as "raised in step: ValueError: …"."""
+
+    env_id: int
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Tape:
+    """One environment's part of a recording; arrays hold one entry a row."""
+
+    actions: tuple[Array, ...]  # each (rows, agents, …): the answer to the row; that of the last was not sent
+    hashes: Array  # (rows, agents, leaves) uint64
+    rewards: Array  # (rows, agents) float32
+    terminations: Array  # (rows, agents) bool
+    truncations: Array  # (rows, agents) bool
+    masks: Array  # (rows, agents) bool
+    episodes: dict[int, tuple[Episode, ...]]  # by the row in which they ended
+    observations: Array | None  # (rows, agents, …), where they were kept
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are: that of the first reset, and one a step."""
+        return len(self.hashes)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Environments that were played, and what came of it; made by ``record``, kept in files. Treat it as read-only.
+
+    failure: where an environment raised, or ended its worker; no environment's tape goes on beyond that step.
+    """
+
+    origin: Origin
+    face: Face
+    tapes: tuple[Tape, ...]
+    failure: Failure | None = None
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return len(self.tapes)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of all environments together, first resets left out."""
+        return sum(max(0, tape.num_rows - 1) for tape in self.tapes)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that ended; an environment of many agents has one for all."""
+        whole = ENV if any(each.place == ENV for each in self._episodes()) else None
+        return sum(whole is None or each.place == whole for each in self._episodes())
+
+    def _episodes(self) -> Iterator[Episode]:
+        for tape in self.tapes:
+            for episodes in tape.episodes.values():
+                yield from episodes
+
+    @property
+    def size_text(self) -> str:
+        """Environments and steps in words, such as "4 environments × 1,000 steps"."""
+        envs = f"{self.num_envs} environment{'s' * (self.num_envs != 1)}"
+        lengths = {tape.num_rows for tape in self.tapes}
+        steps = f"{self.num_steps // self.num_envs:,} steps" if len(lengths) == 1 else f"{self.num_steps:,} steps in all"
+        return f"{envs} × {steps}" if len(lengths) == 1 else f"{envs}, {steps}"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file; one that is there already is replaced, and whole at any time."""
+        target = Path(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with open(part, "wb") as file:
+                np.savez_compressed(file, header=np.array(json.dumps(self._header())), **self._arrays())
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _header(self) -> dict[str, Any]:
+        origin = self.origin
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "env": origin.env,
+            **{name: _literal(getattr(origin, name)) for name in ARGUMENTS},
+            "autoreset_mode": origin.autoreset_mode,
+            "seed": origin.seed,
+            "seeds": origin.seeds,
+            "versions": origin.versions,
+            "agents_per_env": self.face.agents_per_env,
+            "leaves": [[leaf._asdict() for leaf in leaves] for leaves in self.face.leaves],
+            "actions": [{"dtype": dtype, "shape": shape} for dtype, shape in self.face.actions],
+            "failure": None if self.failure is None else self.failure._asdict(),
+        }
+
+    def _arrays(self) -> dict[str, Array]:
+        tapes = self.tapes
+        arrays = {"lengths": np.array([tape.num_rows for tape in tapes], np.int64)}
+        for index in range(len(self.face.actions)):
+            arrays[f"actions_{index}"] = np.concatenate([tape.actions[index] for tape in tapes])
+        for name in ROWS:
+            arrays[name] = np.concatenate([getattr(tape, name) for tape in tapes])
+        ended, start = [], 0
+        for tape in tapes:
+            ended += [(start + row, each) for row in sorted(tape.episodes) for each in tape.episodes[row]]
+            start += tape.num_rows
+        arrays["episode_rows"] = np.array([row for row, _ in ended], np.int64)
+        arrays["episode_places"] = np.array([each.place for _, each in ended], np.int64)
+        arrays["episode_returns"] = np.array([each.total for _, each in ended], np.float64)
+        arrays["episode_lengths"] = np.array([each.length for _, each in ended], np.int64)
+        if all(tape.observations is not None for tape in tapes):
+            arrays["observations"] = np.concatenate([tape.observations for tape in tapes])
+        return arrays
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Recording:
+        """Return what a file holds. Raises RecordingError for what is no recording, or of a later format."""
+        if not Path(path).is_file():
+            raise RecordingError(f"there is no file {path}; `puffer record ENV` makes one")
+        if not zipfile.is_zipfile(path):
+            raise RecordingError(f"{path} is no .npz, or not all of one; `puffer record ENV` makes one")
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            raise RecordingError(f"{path} cannot be read ({error}); `puffer record ENV` makes a new one") from error
+        header = _checked_header(path, arrays.pop("header", None))
+        try:
+            return cls._of(header, arrays)
+        except (KeyError, TypeError, ValueError, IndexError, SyntaxError) as error:
+            raise RecordingError(f"{path} is a recording, but a damaged one ({error!r}); record it again") from error
+
+    @classmethod
+    def _of(cls, header: dict[str, Any], arrays: dict[str, Array]) -> Recording:
+        env = header["env"]
+        origin = Origin(
+            env,
+            *(MISSING if header[name] is None else ast.literal_eval(header[name]) for name in ARGUMENTS),
+            header["autoreset_mode"],
+            header["seed"],
+            tuple(header["seeds"]),
+            dict(header["versions"]),
+        )
+        leaves = [[Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in own] for own in header["leaves"]]
+        actions = [(each["dtype"], tuple(each["shape"])) for each in header["actions"]]
+        face = Face(header["agents_per_env"], tuple(map(tuple, leaves)), tuple(actions))
+        failure = None if header["failure"] is None else Failure(**header["failure"])
+
+        lengths = arrays["lengths"].tolist()
+        stops = np.cumsum(lengths).tolist()
+        columns = [arrays[f"actions_{index}"] for index in range(len(actions))] + [arrays[name] for name in ROWS]
+        observations = arrays.get("observations")
+        wrong = {len(column) for column in (*columns, *([] if observations is None else [observations]))} - {stops[-1]}
+        if wrong or len(lengths) != len(origin.seeds):
+            raise ValueError(f"{stops[-1]} rows of {len(lengths)} environments, but arrays of {sorted(wrong)}")
+        ended: list[dict[int, tuple[Episode, ...]]] = [{} for _ in lengths]
+        for row, *told in zip(*(arrays[name].tolist() for name in EPISODES), strict=True):
+            env_id = bisect.bisect_right(stops, row)
+            own_row = row - stops[env_id] + lengths[env_id]
+            ended[env_id][own_row] = (*ended[env_id].get(own_row, ()), Episode(*told))
+        tapes = []
+        for length, stop, episodes in zip(lengths, stops, ended, strict=True):
+            own = slice(stop - length, stop)
+            rows = [column[own] for column in columns]
+            acted, rest = tuple(rows[: len(actions)]), rows[len(actions) :]
+            tapes.append(Tape(acted, *rest, episodes, None if observations is None else observations[own]))
+        return cls(origin, face, tuple(tapes), failure)
+
+
+def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
+    header: Any = None
+    with contextlib.suppress(json.JSONDecodeError):
+        header = None if text is None else json.loads(str(text))
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise RecordingError(f"{path} is no recording of pufferlib's; `puffer record ENV` makes one")
+    if header.get("version") != VERSION:
+        writer = header.get("versions", {}).get("pufferlib", "another version")
+        raise RecordingError(
+            f"{path} has format version {header.get('version')}, of pufferlib {writer}; pufferlib {__version__} reads "
+            f"{VERSION}: install the newer one"
+        )
+    return header
+
+
+def _literal(value: Any) -> str | None:
+    """Return a value as Python source; None where that would not give the value again."""
+    if value is MISSING:
+        return None
+    text = repr(value)
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        if ast.literal_eval(text) == value:
+            return text
+    return None
+
+

@@ -1,0 +1,89 @@
+"""Having each environment of a VecEnv play its own part, whatever batches its rows come in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pufferlib.recording.rows import Reader, Row
+from pufferlib.vectorization import Batch, VecEnv
+
+__all__ = ["Arriving", "Part", "play"]
+
+Array = np.ndarray[Any, Any]
+Action = tuple[Array, ...]  # of all of an environment's agents, one array for each component of the action space
+
+
+class Arriving(NamedTuple):
+    """Rows that have just come. index: the environment's place in the batch. is_last: the episode is over and has to be
+    reset, which takes no action."""
+
+    env_id: int
+    batch: Batch
+    index: int
+    row: Row
+    is_last: bool
+
+
+class Part(Protocol):
+    """What environments are to do."""
+
+    def is_done(self, env_id: int) -> bool:
+        """Whether nothing is wanted of this environment any more."""
+
+    def take(self, arriving: Arriving) -> None:
+        """Take the next rows of an environment of which something is wanted."""
+
+    def action(self, env_id: int) -> Action | None:
+        """Return the answer to the last rows of an environment that is not done; None: not yet, ask again."""
+
+
+def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> None:
+    """Reset all environments and have them play until all are done.
+
+    vec: has on_error="restart", so that whatever is sent is answered by rows. An environment that is done and needed to
+    fill a batch is reset: that is always allowed, and takes no action.
+    """
+    batch_size = vec.agents_per_batch // vec.agents_per_env
+    disabled = vec.autoreset_mode == "disabled"
+    vec.async_reset(seed=seeds)
+    coming = vec.num_envs
+    overs: set[int] = set()
+    waiting: dict[int, None] = {}  # a set in the order of arrival
+    while True:
+        batch = vec.recv()
+        coming -= batch_size
+        infos = reader.infos(batch)
+        ids = batch.env_ids.tolist()
+        for index, env_id in enumerate(ids):
+            waiting[env_id] = None
+            if not part.is_done(env_id):
+                row = reader.row(batch, index, infos.get(env_id, ()))
+                is_last = disabled and row.over and row.crash is None
+                (overs.add if is_last else overs.discard)(env_id)
+                part.take(Arriving(env_id, batch, index, row, is_last))
+        if all(map(part.is_done, range(vec.num_envs))):
+            return
+        actions: dict[int, Action] = {}
+        resets, spare = [], []
+        for env_id in waiting:
+            if part.is_done(env_id):
+                spare.append(env_id)
+            elif env_id in overs:
+                resets.append(env_id)
+            else:
+                action = part.action(env_id)
+                if action is not None:
+                    actions[env_id] = action
+        resets += spare[: max(0, batch_size - coming - len(actions) - len(resets))]
+        if actions:
+            joined = tuple(np.concatenate(parts) for parts in zip(*actions.values(), strict=True))
+            # By plain calls where that will do: it is what learners do, on the short way.
+            everyone = list(actions) == ids
+            vec.send(joined if len(joined) > 1 else joined[0], env_ids=None if everyone else list(actions))
+        if resets:
+            vec.async_reset(env_ids=resets)
+        coming += len(actions) + len(resets)
+        for env_id in (*actions, *resets):
+            del waiting[env_id]

@@ -1,0 +1,269 @@
+"""replay: send the recorded actions again, and say where what comes of them is first different."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pufferlib.backends import make
+from pufferlib.errors import RecordingError, WorkerError
+from pufferlib.recording.difference import Difference, leaf_text, told_apart
+from pufferlib.recording.files import ARGUMENTS, MISSING, Recording, Tape
+from pufferlib.recording.playing import Action, Arriving, play
+from pufferlib.recording.recorder import versions_of
+from pufferlib.recording.rows import ENV, Face, Reader, Row
+from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization.plan import Plan
+
+__all__ = ["Replay", "replay"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay has found. Print it.
+
+    difference: the first one, by step and then by environment; None if there is none. versions: (recorded, now) of what
+    has another version now. backend, num_workers, batch_size: where it was replayed.
+    """
+
+    recording: Recording
+    difference: Difference | None
+    versions: dict[str, tuple[str, str]]
+    backend: str
+    num_workers: int
+    batch_size: int
+
+    @property
+    def identical(self) -> bool:
+        """Whether everything was as recorded."""
+        return self.difference is None
+
+    @property
+    def where(self) -> str:
+        """Where it was replayed, in words."""
+        if self.backend == "serial":
+            where = "serial"
+        else:
+            where = f"{self.backend}, {self.num_workers} worker{'s' * (self.num_workers != 1)}"
+        return where if self.batch_size == self.recording.num_envs else f"{where}, batches of {self.batch_size}"
+
+    def __str__(self) -> str:
+        failure = self.recording.failure
+        if self.difference is None:
+            end = f", until environment {failure.env_id} {failure.text} at step {failure.step:,}" if failure else ""
+            return f"identical: {self.recording.size_text}{end}; on {self.where}"
+        lines = [f"different: {self.difference}"]
+        if self.versions:
+            changed = [f"{name} {then} (now {now})" for name, (then, now) in self.versions.items()]
+            lines.append(f"recorded with {', '.join(changed)}")
+        return "\n".join(lines)
+
+
+def replay(
+    recording: Recording | str | os.PathLike[str],
+    *,
+    backend: str = "serial",
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    context: str | None = None,
+    env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None = None,
+    env_args: Sequence[Any] | None = None,
+    env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    after: Callable[[int, int], None] | None = None,
+) -> Replay:
+    """Return where environments, seeded and told to do what was recorded, first do something else.
+
+    recording: one, or the path of its file.
+    backend, num_workers, batch_size, context: as ``pufferlib.make`` takes them; they need not be those that it was
+        recorded with, as each environment is compared step by step of its own.
+    env, env_args, env_kwargs, wrap_kwargs: in place of what the file names, such as a new version of an environment.
+    after: called now and then with how many steps of how many are done.
+
+    Everything is compared by its bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file is
+    unpickled, but a replay runs the environment that the file names, which may be any function that can be imported:
+    replay files of others as you would run programs of theirs.
+
+    Raises RecordingError for a file that is no recording, or does not say what to play; what make raises.
+    """
+    known = recording if isinstance(recording, Recording) else Recording.load(recording)
+    origin = known.origin
+    given = {"env_args": env_args, "env_kwargs": env_kwargs, "wrap_kwargs": wrap_kwargs}
+    arguments = {name: getattr(origin, name) if given[name] is None else given[name] for name in ARGUMENTS}
+    played = origin.env if env is None else env
+    missing = [name for name in ARGUMENTS if arguments[name] is MISSING]
+    if played is None or missing:
+        wanted = " and ".join(f"{name}=" for name in (["env"] if played is None else []) + missing)
+        raise RecordingError(f"the recording cannot hold what it was made of; pass {wanted} as to record")
+    each = isinstance(played, (list, tuple))
+    plan = Plan.of(known.num_envs, num_workers, batch_size)
+    with make(
+        played,
+        backend=backend,
+        num_envs=None if each else known.num_envs,
+        num_workers=num_workers,
+        batch_size=batch_size,
+        seed=origin.seed,
+        autoreset_mode=origin.autoreset_mode,
+        context=context,
+        on_error="restart",
+        max_restarts=None,
+        **arguments,
+    ) as vec:
+        reader = Reader(vec)
+        difference = _other_face(known.face, reader.face)
+        if difference is None:
+            replayer = _Replayer(known, vec, synchronous=plan.synchronous, after=after or (lambda done, of: None))
+            play(vec, reader, origin.seeds, replayer)
+            difference = replayer.difference
+    now = versions_of(played)
+    versions = {
+        name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then
+    }
+    workers = 1 if backend == "serial" else plan.num_workers
+    return Replay(known, difference, versions, backend, workers, plan.batch_size)
+
+
+def _other_face(recorded: Face, now: Face) -> Difference | None:
+    """Return what is different about the spaces themselves."""
+    if recorded.agents_per_env != now.agents_per_env:
+        return Difference(
+            None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env)
+        )
+    for place in range(now.agents_per_env):
+        then, is_now = recorded.leaves_of(place), now.leaves_of(place)
+        if then != is_now:
+            whose = f"observation space of agent {place}" if now.agents_per_env > 1 else "observation space"
+            return Difference(None, None, None, whose, _arrays_text(then), _arrays_text(is_now))
+    if recorded.actions != now.actions:
+        texts = [_arrays_text([("", *part) for part in face.actions]) for face in (recorded, now)]
+        return Difference(None, None, None, "action space", *texts)
+    return None
+
+
+def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{name} {np.dtype(dtype).name} {shape}".strip() for name, dtype, shape in arrays)
+
+
+class _Replayer:
+    """The part of environments that are compared: to do what they did."""
+
+    def __init__(
+        self, recording: Recording, vec: VecEnv, *, synchronous: bool, after: Callable[[int, int], None]
+    ) -> None:
+        self.difference: Difference | None = None
+        self._recording, self._synchronous, self._after = recording, synchronous, after
+        self._layouts = vec.observation_layouts
+        self._num_rows = [0] * recording.num_envs
+        self._targets = [tape.num_rows for tape in recording.tapes]  # one more where a failure is expected
+        failure = recording.failure
+        self._last = None if failure is None else failure.env_id
+        if failure is not None:
+            self._targets[failure.env_id] += 1
+        self._done = 0
+
+    def is_done(self, env_id: int) -> bool:
+        return self._num_rows[env_id] >= self._targets[env_id]
+
+    def action(self, env_id: int) -> Action | None:
+        step, tape = self._num_rows[env_id], self._recording.tapes[env_id]
+        if env_id == self._last and step == tape.num_rows and not self._synchronous:
+            # What is to fail may take its worker's other environments with it, so they play their parts first. In
+            # synchronous batches they have: no tape is longer.
+            if not all(self.is_done(other) for other in range(len(self._targets)) if other != env_id):
+                return None
+        return tuple(actions[step - 1] for actions in tape.actions)
+
+    def take(self, arriving: Arriving) -> None:
+        env_id, row = arriving.env_id, arriving.row
+        step, tape = self._num_rows[env_id], self._recording.tapes[env_id]
+        self._num_rows[env_id] += 1
+        found = self._compared(env_id, step, tape, row)
+        if found is not None:
+            self._num_rows[env_id] = self._targets[env_id]
+            if self.difference is None or found.order < self.difference.order:
+                self.difference = found
+                # The others go on to where they could still be the first.
+                self._targets = [
+                    min(target, step + (other < env_id)) for other, target in enumerate(self._targets)
+                ]
+        elif row.crash is not None:
+            self._num_rows[env_id] = self._targets[env_id]
+        self._done += 1
+        self._after(max(0, self._done - len(self._targets)), sum(self._targets) - len(self._targets))
+
+    def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
+        """Return what is different about an environment's rows of a step."""
+        failure, crash = self._recording.failure, row.crash
+        if step == tape.num_rows:
+            assert failure is not None
+            now = "it went on" if crash is None else crash.text
+            same = crash is not None and (crash.env_id, crash.text) == (env_id, failure.text)
+            return None if same else self._differs(env_id, step, None, ["error"], failure.text, now)
+        if crash is not None:
+            if crash.env_id is None:
+                raise WorkerError(f"nothing is known of the rest: {crash.text}", env_id=env_id)
+            return self._differs(env_id, step, None, ["error"], "none", crash.text) if crash.env_id == env_id else None
+        found = list(self._differing(env_id, step, tape, row))
+        if not found:
+            return None
+        (place, name, recorded, now), *_ = found
+        names = list(dict.fromkeys(name for _, name, *_ in found))
+        return self._differs(env_id, step, place, names, recorded, now)
+
+    def _differs(
+        self, env_id: int, step: int, place: int | None, names: list[str], recorded: str, now: str
+    ) -> Difference:
+        if self._recording.face.agents_per_env == 1 or place == ENV:
+            place = None
+        episode = _episode(self._recording, env_id, step)
+        return Difference(env_id, step, place, names[0], recorded, now, tuple(names[1:]), episode)
+
+    def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
+        """Yield agent, field, and both values of all that is different."""
+        for place, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
+            leaf = self._recording.face.leaves_of(place)[index]
+            own = self._layouts[place].leaves[index]
+            kept = None if tape.observations is None else tape.observations[step][place]
+            name = f"observation.{leaf.name}" if leaf.name else "observation"
+            yield place, name, *leaf_text(own, kept, row.observations[place])
+        for name, recorded, now in (
+            ("reward", tape.rewards[step], row.rewards),
+            ("terminated", tape.terminations[step], row.terminations),
+            ("truncated", tape.truncations[step], row.truncations),
+            ("mask", tape.masks[step], row.masks),
+        ):
+            if recorded.tobytes() != now.tobytes():
+                for place, (then, is_now) in enumerate(zip(recorded, now, strict=True)):
+                    if then.tobytes() != is_now.tobytes():
+                        yield place, name, *told_apart(then, is_now)
+        told = {each.place: each for each in tape.episodes.get(step, ())}
+        tells = {each.place: each for each in row.episodes}
+        for place in sorted({*told, *tells}):
+            one, other = told.get(place), tells.get(place)
+            if repr(one) != repr(other):
+                yield place, "episode", _episode_text(one), _episode_text(other)
+
+
+def _episode_text(episode: Any) -> str:
+    return "none ended" if episode is None else f"return {episode.total!r}, {episode.length:,} steps"
+
+
+def _episode(recording: Recording, env_id: int, step: int) -> tuple[int, int] | None:
+    """Return an environment's episode at a step, and the step in it; None where its episodes are not known."""
+    multi_agent = recording.face.agents_per_env > 1
+    ends = [
+        row
+        for row, episodes in sorted(recording.tapes[env_id].episodes.items())
+        if row < step and any(not multi_agent or each.place == ENV for each in episodes)
+    ]
+    if not ends:
+        return None
+    first = ends[-1] + (recording.origin.autoreset_mode != "same_step")
+    return len(ends) + 1, step - first
