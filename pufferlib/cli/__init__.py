@@ -1,4 +1,4 @@
-"""The command `puffer`: what is there, is mine ready, how fast is it, which plan is right, train on it.
+"""The command `puffer`: what is there, is mine ready, how fast is it, which plan is right, train on it, do it again.
 
 tyro reads the arguments, rich draws; both come with the extra "train", and are imported where they are needed.
 """
@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium
 
 from pufferlib import registry
-from pufferlib.cli.options import Autotune, Bench, Check, Envs, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
 from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
@@ -43,6 +44,8 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer bench ENV       steps per second on each backend
   puffer autotune ENV    the fastest plan for it, and why
   puffer train ENV       train a policy on it with PPO
+  puffer record ENV      play it at random and keep what came of it in a file
+  puffer replay FILE     play that again: the first difference, if there is any
   puffer doctor          what is this machine like, and is anything broken?
 
 ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or a function of
@@ -55,6 +58,7 @@ Start with: puffer train ocean/squared
 """
 ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
 TRAINER = "cleanrl_demo.ppo"  # by name, as it stands above this package
+SHOWN_S = 0.2  # between two looks at how far it is
 STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not applicable": "dim"}
 
 
@@ -95,6 +99,9 @@ def _run(words: list[str]) -> int:
         near = difflib.get_close_matches(command, COMMANDS, 1)
         meant = f"did you mean `puffer {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
         print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
+        return 2
+    if not rest and command == "replay":
+        print("puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one", file=sys.stderr)
         return 2
     if not rest and command not in ("envs", "doctor"):
         print(
@@ -151,15 +158,17 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def _parse(kind: type[Any], command: str, words: list[str], metavar: str = "ENV", text: str = ENV_HELP) -> Any:
-    """Return what the words say: an instance of kind, a dataclass whose field ``env`` is given without a flag."""
+def _parse(
+    kind: type[Any], command: str, words: list[str], metavar: str = "ENV", text: str = ENV_HELP, name: str = "env"
+) -> Any:
+    """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag."""
     _require("tyro", "rich")
     import tyro
 
     positional = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
-    default = next(each.default for each in dataclasses.fields(kind) if each.name == "env")
+    default = next(each.default for each in dataclasses.fields(kind) if each.name == name)
     derived = dataclasses.make_dataclass(
-        kind.__name__, [("env", positional, field(default=default))], bases=(kind,), frozen=True
+        kind.__name__, [(name, positional, field(default=default))], bases=(kind,), frozen=True
     )
     description = (kind.__doc__ or "").strip()
     return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description)
@@ -310,7 +319,7 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
     for speed in speeds:
         assert speed.stats is not None
         console.print(f"\n{speed.stats}", markup=False, soft_wrap=True)
-        name = re.sub(r"[^A-Za-z0-9]+", "-", f"bench-{options.env}-{speed.backend}").strip("-")
+        name = _file_name(f"bench-{options.env}-{speed.backend}")
         try:
             console.print(f"drawn in {speed.stats.plot(f'{name}.png')}", markup=False, soft_wrap=True)
         except MissingExtra as error:
@@ -408,12 +417,58 @@ def train(words: list[str]) -> int:
     return 0
 
 
+def record(words: list[str]) -> int:
+    """puffer record ENV"""
+    from pufferlib.cli.recordings import recorded
+
+    options: Record = _parse(Record, "record", words)
+    console = _console()
+    with _cleared(console):
+        status, lines = recorded(options, f"{_file_name(options.env)}.npz", _counting(console))
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    return status
+
+
+def replay(words: list[str]) -> int:
+    """puffer replay FILE"""
+    from pufferlib.cli.recordings import replayed
+
+    options: Replay = _parse(Replay, "replay", words, "FILE", "what `puffer record` has saved", "file")
+    console = _console()
+    with _cleared(console):
+        status, lines = replayed(options, _counting(console))
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    return status
+
+
+def _file_name(text: str) -> str:
+    """Return a text as a file is called, without an ending."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+
+
+def _counting(console: Console) -> Callable[[int, int], None]:
+    """Return what shows how many steps of how many are done, now and then."""
+    next_s = time.monotonic() + SHOWN_S
+
+    def after(done: int, of: int) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            _passing(console, f"{done:,} of {of:,} steps …")
+            next_s = time.monotonic() + SHOWN_S
+
+    return after
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "envs": envs,
     "check": check,
     "bench": bench,
     "autotune": autotune,
     "train": train,
+    "record": record,
+    "replay": replay,
     "doctor": doctor,
 }
 

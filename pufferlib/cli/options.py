@@ -12,7 +12,7 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Autotune", "Bench", "Check", "Envs", "Wrap", "keywords"]
+__all__ = ["Autotune", "Bench", "Check", "Envs", "Record", "Replay", "Wrap", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,46 @@ class Autotune:
     seed: int = 0
     save: str | None = None
     """a file for the plan, as TOML, which pufferlib.load_plan reads"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Play environments at random and keep what came of it in a file, to be compared by `puffer replay`."""
+
+    env: str
+    save: str | None = None
+    """the file; default: the environment's name with .npz, in the current folder"""
+    overwrite: bool = False
+    """replace the file if it is there"""
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, each as name=value"""
+    wrap: Wrap = Wrap()
+    num_envs: int = 4
+    num_steps: int = 1000
+    """steps of each environment"""
+    seed: int = 0
+    """of the environments and of the actions"""
+    keep: bool = False
+    """keep the observations too, not only hashes of them, so that a difference can be shown"""
+    autoreset_mode: str = "next_step"
+    backend: str = "serial"
+    num_workers: int | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Play a recording again and name the first difference: environment, step and field."""
+
+    file: str
+    backend: str = "serial"
+    """any: it need not be the one that was recorded on; nor need the counts"""
+    num_workers: int | None = None
+    batch_size: int | None = None
+    env: str | None = None
+    """in place of the recorded one: another version of it"""
+    env_kwargs: tuple[str, ...] | None = None
+    """in place of the recorded ones, each as name=value"""
 
 
 @dataclass(frozen=True)

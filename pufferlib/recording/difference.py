@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Difference", "leaf_text", "told_apart"]
+__all__ = ["UNKNOWN", "Difference", "leaf_text", "told_apart"]
 
 Array = np.ndarray[Any, Any]
 
@@ -92,7 +92,8 @@ def array_text(array: Array) -> str:
     """Return an array in one line, its numbers in full, of a large one the ends."""
     if array.ndim == 0:
         return str(array[()])
-    text = np.array2string(array, floatmode="unique", threshold=SHORT, edgeitems=3, separator=", ", max_line_width=10**6)
+    with np.printoptions(floatmode="unique", threshold=SHORT, edgeitems=3, linewidth=10**6):
+        text = np.array2string(array, separator=", ")
     return " ".join(text.split())
 
 

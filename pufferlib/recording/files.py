@@ -30,7 +30,7 @@ from pufferlib.errors import RecordingError
 from pufferlib.recording.rows import ENV, Episode, Face, Leaf
 from pufferlib.version import __version__
 
-__all__ = ["Failure", "Origin", "Recording", "Tape"]
+__all__ = ["ARGUMENTS", "MISSING", "ROWS", "Failure", "Origin", "Recording", "Tape"]
 
 Array = np.ndarray[Any, Any]
 
@@ -80,6 +80,30 @@ class Tape:
     episodes: dict[int, tuple[Episode, ...]]  # by the row in which they ended
     observations: Array | None  # (rows, agents, …), where they were kept
 
+    @classmethod
+    def blank(cls, face: Face, num_rows: int, observations: Array | None) -> Tape:
+        """Return a tape of rows that are still to be written. observations: of as many rows, to be kept; or None."""
+        agents = (num_rows, face.agents_per_env)
+        return cls(
+            actions=tuple(np.zeros((*agents, *shape), dtype) for dtype, shape in face.actions),
+            hashes=np.zeros((*agents, face.num_leaves), np.uint64),
+            rewards=np.zeros(agents, np.float32),
+            terminations=np.zeros(agents, np.bool_),
+            truncations=np.zeros(agents, np.bool_),
+            masks=np.zeros(agents, np.bool_),
+            episodes={},
+            observations=observations,
+        )
+
+    def cut(self, num_rows: int) -> Tape:
+        """Return the first rows."""
+        return Tape(
+            actions=tuple(array[:num_rows] for array in self.actions),
+            **{name: getattr(self, name)[:num_rows] for name in ROWS},
+            episodes={row: ended for row, ended in self.episodes.items() if row < num_rows},
+            observations=None if self.observations is None else self.observations[:num_rows],
+        )
+
     @property
     def num_rows(self) -> int:
         """How many rows there are: that of the first reset, and one a step."""
@@ -124,8 +148,9 @@ class Recording:
         """Environments and steps in words, such as "4 environments × 1,000 steps"."""
         envs = f"{self.num_envs} environment{'s' * (self.num_envs != 1)}"
         lengths = {tape.num_rows for tape in self.tapes}
-        steps = f"{self.num_steps // self.num_envs:,} steps" if len(lengths) == 1 else f"{self.num_steps:,} steps in all"
-        return f"{envs} × {steps}" if len(lengths) == 1 else f"{envs}, {steps}"
+        if len(lengths) > 1:
+            return f"{envs}, {self.num_steps:,} steps in all"
+        return f"{envs} × {self.num_steps // self.num_envs:,} steps"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file; one that is there already is replaced, and whole at any time."""
@@ -133,7 +158,8 @@ class Recording:
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with open(part, "wb") as file:
-                np.savez_compressed(file, header=np.array(json.dumps(self._header())), **self._arrays())
+                arrays: Any = self._arrays()
+                np.savez_compressed(file, header=np.array(json.dumps(self._header())), **arrays)
             os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
@@ -194,14 +220,13 @@ class Recording:
 
     @classmethod
     def _of(cls, header: dict[str, Any], arrays: dict[str, Array]) -> Recording:
-        env = header["env"]
         origin = Origin(
-            env,
-            *(MISSING if header[name] is None else ast.literal_eval(header[name]) for name in ARGUMENTS),
-            header["autoreset_mode"],
-            header["seed"],
-            tuple(header["seeds"]),
-            dict(header["versions"]),
+            env=header["env"],
+            autoreset_mode=header["autoreset_mode"],
+            seed=header["seed"],
+            seeds=tuple(header["seeds"]),
+            versions=dict(header["versions"]),
+            **{name: MISSING if header[name] is None else ast.literal_eval(header[name]) for name in ARGUMENTS},
         )
         leaves = [[Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in own] for own in header["leaves"]]
         actions = [(each["dtype"], tuple(each["shape"])) for each in header["actions"]]
@@ -210,11 +235,12 @@ class Recording:
 
         lengths = arrays["lengths"].tolist()
         stops = np.cumsum(lengths).tolist()
-        columns = [arrays[f"actions_{index}"] for index in range(len(actions))] + [arrays[name] for name in ROWS]
+        acted = [arrays[f"actions_{index}"] for index in range(len(actions))]
         observations = arrays.get("observations")
-        wrong = {len(column) for column in (*columns, *([] if observations is None else [observations]))} - {stops[-1]}
-        if wrong or len(lengths) != len(origin.seeds):
-            raise ValueError(f"{stops[-1]} rows of {len(lengths)} environments, but arrays of {sorted(wrong)}")
+        columns = {name: arrays[name] for name in ROWS}
+        sizes = {len(array) for array in (*acted, *columns.values(), *([] if observations is None else [observations]))}
+        if sizes != {stops[-1]} or len(lengths) != len(origin.seeds):
+            raise ValueError(f"{stops[-1]} rows of {len(lengths)} environments, but arrays of {sorted(sizes)}")
         ended: list[dict[int, tuple[Episode, ...]]] = [{} for _ in lengths]
         for row, *told in zip(*(arrays[name].tolist() for name in EPISODES), strict=True):
             env_id = bisect.bisect_right(stops, row)
@@ -223,9 +249,14 @@ class Recording:
         tapes = []
         for length, stop, episodes in zip(lengths, stops, ended, strict=True):
             own = slice(stop - length, stop)
-            rows = [column[own] for column in columns]
-            acted, rest = tuple(rows[: len(actions)]), rows[len(actions) :]
-            tapes.append(Tape(acted, *rest, episodes, None if observations is None else observations[own]))
+            tapes.append(
+                Tape(
+                    actions=tuple(array[own] for array in acted),
+                    **{name: array[own] for name, array in columns.items()},
+                    episodes=episodes,
+                    observations=None if observations is None else observations[own],
+                )
+            )
         return cls(origin, face, tuple(tapes), failure)
 
 
@@ -253,5 +284,3 @@ def _literal(value: Any) -> str | None:
         if ast.literal_eval(text) == value:
             return text
     return None
-
-

@@ -16,12 +16,14 @@ Action = tuple[Array, ...]  # of all of an environment's agents, one array for e
 
 
 class Arriving(NamedTuple):
-    """Rows that have just come. index: the environment's place in the batch. is_last: the episode is over and has to be
-    reset, which takes no action."""
+    """Rows that have just come.
+
+    place: the environment's, in the batch. is_last: the episode is over and will be reset, which takes no action.
+    """
 
     env_id: int
     batch: Batch
-    index: int
+    place: int
     row: Row
     is_last: bool
 
@@ -78,7 +80,7 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> Non
                     actions[env_id] = action
         resets += spare[: max(0, batch_size - coming - len(actions) - len(resets))]
         if actions:
-            joined = tuple(np.concatenate(parts) for parts in zip(*actions.values(), strict=True))
+            joined = tuple(map(np.concatenate, zip(*actions.values(), strict=True)))
             # By plain calls where that will do: it is what learners do, on the short way.
             everyone = list(actions) == ids
             vec.send(joined if len(joined) > 1 else joined[0], env_ids=None if everyone else list(actions))

@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 from pufferlib import registry
 from pufferlib.backends import make
 from pufferlib.errors import PlanError, WorkerError
-from pufferlib.recording.files import Failure, Origin, Recording, Tape
+from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
-from pufferlib.recording.rows import Episode, Face, Reader
+from pufferlib.recording.rows import Crash, Face, Reader
 from pufferlib.testing.backends import Actor, stacked
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.plan import Seeds
@@ -87,12 +87,12 @@ def record(
         reader = Reader(vec)
         recorder = _Recorder(vec, reader.face, seed, num_steps + 1, keep, after or (lambda done, of: None))
         play(vec, reader, seeds, recorder)
-    each = isinstance(env, (list, tuple))
-    names = [_name(one) for one in env] if each else _name(env)  # type: ignore[union-attr]
+    each, kwargs = isinstance(env, (list, tuple)), cast(Any, env_kwargs or {})
+    names = [_name(one) for one in env] if each else [_name(env)]  # type: ignore[union-attr]
     origin = Origin(
-        None if each and None in names else names,
+        None if None in names else names if each else names[0],
         tuple(env_args),
-        dict(env_kwargs or {}) if env_kwargs is None or isinstance(env_kwargs, Mapping) else list(map(dict, env_kwargs)),
+        dict(kwargs) if isinstance(kwargs, Mapping) else [dict(own) for own in kwargs],
         dict(wrap_kwargs or {}),
         autoreset_mode,
         seed,
@@ -111,82 +111,62 @@ class _Recorder:
     def __init__(
         self, vec: VecEnv, face: Face, seed: int, num_rows: int, keep: bool, after: Callable[[int, int], None]
     ) -> None:
-        self._face, self._keep, self._after = face, keep, after
-        self._space = vec.single_action_space
+        self.face = face
+        self._after, self._agents_per_env, self._space = after, vec.agents_per_env, vec.single_action_space
         self._actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
-        self._no_action = tuple(np.zeros((face.agents_per_env, *shape), dtype) for dtype, shape in face.actions)
         space = vec.single_observation_space
-        self._no_rows = np.zeros((0, face.agents_per_env, *(space.shape or ())), space.dtype)
-        self._tapes = [_Growing() for _ in range(vec.num_envs)]
+        shape = (num_rows, vec.agents_per_env, *(space.shape or ()))
+        self._tapes = [
+            Tape.blank(face, num_rows, np.zeros(shape, space.dtype) if keep else None) for _ in range(vec.num_envs)
+        ]
+        self._num_rows = [0] * vec.num_envs
         self._targets = [num_rows] * vec.num_envs
         self._failure: Failure | None = None
-        self._num_rows = 0
 
     def is_done(self, env_id: int) -> bool:
-        return len(self._tapes[env_id].rows) >= self._targets[env_id]
+        return self._num_rows[env_id] >= self._targets[env_id]
 
     def take(self, arriving: Arriving) -> None:
-        env_id, batch, index, row, is_last = arriving
-        tape = self._tapes[env_id]
+        env_id, row, tape = arriving.env_id, arriving.row, self._tapes[arriving.env_id]
+        step = self._num_rows[env_id]
         if row.crash is not None:
-            self._fail(env_id, len(tape.rows), row.crash.env_id, row.crash.text)
+            self._fail(env_id, step, row.crash)
             return
         if row.episodes:
-            tape.episodes[len(tape.rows)] = row.episodes
-        tape.rows.append(tuple(column.copy() for column in row[1:6]))
-        if self._keep:
-            tape.observations.append(row.observations.copy())
-        tape.actions.append(self._no_action if is_last else self._drawn(env_id, batch, index))
-        self._num_rows += 1
-        self._after(max(0, self._num_rows - len(self._tapes)), sum(self._targets) - len(self._tapes))
-
-    def _drawn(self, env_id: int, batch: Any, index: int) -> Action:
-        num = self._face.agents_per_env
-        drawn = stacked(self._space, self._actors[env_id].actions(batch, slice(index * num, (index + 1) * num)))
-        return drawn if isinstance(drawn, tuple) else (drawn,)
+            tape.episodes[step] = row.episodes
+        for name in ROWS:
+            getattr(tape, name)[step] = getattr(row, name)
+        if tape.observations is not None:
+            tape.observations[step] = row.observations
+        if not arriving.is_last:
+            mine = slice(arriving.place * self._agents_per_env, (arriving.place + 1) * self._agents_per_env)
+            drawn = stacked(self._space, self._actors[env_id].actions(arriving.batch, mine))
+            for array, part in zip(tape.actions, drawn if isinstance(drawn, tuple) else (drawn,), strict=True):
+                array[step] = part
+        self._num_rows[env_id] += 1
+        self._after(sum(self._num_rows) - len(self._tapes), sum(self._targets) - len(self._tapes))
 
     def action(self, env_id: int) -> Action:
-        return self._tapes[env_id].actions[-1]
+        step = self._num_rows[env_id] - 1
+        return tuple(array[step] for array in self._tapes[env_id].actions)
 
-    def _fail(self, env_id: int, step: int, culprit: int | None, text: str) -> None:
+    def _fail(self, env_id: int, step: int, crash: Crash) -> None:
         """End the recording where the first environment fails."""
         self._targets[env_id] = 0
-        if culprit is None:
-            raise WorkerError(f"nothing was recorded: {text}", env_id=env_id)
-        if culprit == env_id and (self._failure is None or (step, env_id) < (self._failure.step, self._failure.env_id)):
-            self._failure = Failure(env_id, step, text)
+        if crash.env_id is None:
+            raise WorkerError(f"nothing was recorded: {crash.text}", env_id=env_id)
+        if crash.env_id != env_id:
+            return  # it has lost its worker to another one, whose crash ends the recording
+        if self._failure is None or (step, env_id) < (self._failure.step, self._failure.env_id):
+            self._failure = Failure(env_id, step, crash.text)
             self._targets = [min(step, target) for target in self._targets]
 
     def recording(self, origin: Origin) -> Recording:
         """Return what was recorded."""
-        failure = self._failure
-        tapes = [tape.cut(self._no_action, self._face, self._no_rows, self._keep, failure) for tape in self._tapes]
-        return Recording(origin, self._face, tuple(tapes), failure)
-
-
-class _Growing:
-    """A tape while it is recorded."""
-
-    def __init__(self) -> None:
-        self.actions: list[Action] = []
-        self.rows: list[tuple[Array, ...]] = []
-        self.episodes: dict[int, tuple[Episode, ...]] = {}
-        self.observations: list[Array] = []
-
-    def cut(self, no_action: Action, face: Face, no_rows: Array, keep: bool, failure: Failure | None) -> Tape:
-        """Return the tape, up to where the first environment failed."""
-        num = len(self.rows) if failure is None else min(failure.step, len(self.rows))
-        agents = (0, face.agents_per_env)
-        if num:
-            actions = [np.stack(parts) for parts in zip(*self.actions[:num], strict=True)]
-            columns = [np.stack(column) for column in zip(*self.rows[:num], strict=True)]
-        else:
-            actions = [np.zeros((0, *part.shape), part.dtype) for part in no_action]
-            kinds = (np.float32, np.bool_, np.bool_, np.bool_)
-            columns = [np.zeros((*agents, face.num_leaves), np.uint64), *(np.zeros(agents, kind) for kind in kinds)]
-        episodes = {row: ended for row, ended in self.episodes.items() if row < num}
-        observations = np.stack(self.observations[:num]) if keep and num else no_rows if keep else None
-        return Tape(tuple(actions), *columns, episodes, observations)  # type: ignore[arg-type]
+        face, failure = self.face, self._failure
+        limits = self._num_rows if failure is None else [min(failure.step, num) for num in self._num_rows]
+        tapes = [tape.cut(num) for tape, num in zip(self._tapes, limits, strict=True)]
+        return Recording(origin, face, tuple(tapes), failure)
 
 
 def _name(env: Any) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pufferlib.backends import make
 from pufferlib.errors import RecordingError, WorkerError
-from pufferlib.recording.difference import Difference, leaf_text, told_apart
+from pufferlib.recording.difference import UNKNOWN, Difference, leaf_text, told_apart
 from pufferlib.recording.files import ARGUMENTS, MISSING, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
 from pufferlib.recording.recorder import versions_of
@@ -52,6 +52,11 @@ class Replay:
         else:
             where = f"{self.backend}, {self.num_workers} worker{'s' * (self.num_workers != 1)}"
         return where if self.batch_size == self.recording.num_envs else f"{where}, batches of {self.batch_size}"
+
+    @property
+    def shows_values(self) -> bool:
+        """Whether both values of what differs are known, rather than a hash of one."""
+        return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
         failure = self.recording.failure
@@ -95,7 +100,9 @@ def replay(
     known = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = known.origin
     given = {"env_args": env_args, "env_kwargs": env_kwargs, "wrap_kwargs": wrap_kwargs}
-    arguments = {name: getattr(origin, name) if given[name] is None else given[name] for name in ARGUMENTS}
+    arguments: dict[str, Any] = {
+        name: getattr(origin, name) if given[name] is None else given[name] for name in ARGUMENTS
+    }
     played = origin.env if env is None else env
     missing = [name for name in ARGUMENTS if arguments[name] is MISSING]
     if played is None or missing:
@@ -123,9 +130,7 @@ def replay(
             play(vec, reader, origin.seeds, replayer)
             difference = replayer.difference
     now = versions_of(played)
-    versions = {
-        name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then
-    }
+    versions = {name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then}
     workers = 1 if backend == "serial" else plan.num_workers
     return Replay(known, difference, versions, backend, workers, plan.batch_size)
 
@@ -133,17 +138,16 @@ def replay(
 def _other_face(recorded: Face, now: Face) -> Difference | None:
     """Return what is different about the spaces themselves."""
     if recorded.agents_per_env != now.agents_per_env:
-        return Difference(
-            None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env)
-        )
+        return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
     for place in range(now.agents_per_env):
         then, is_now = recorded.leaves_of(place), now.leaves_of(place)
         if then != is_now:
             whose = f"observation space of agent {place}" if now.agents_per_env > 1 else "observation space"
             return Difference(None, None, None, whose, _arrays_text(then), _arrays_text(is_now))
     if recorded.actions != now.actions:
-        texts = [_arrays_text([("", *part) for part in face.actions]) for face in (recorded, now)]
-        return Difference(None, None, None, "action space", *texts)
+        arrays = ([("", *part) for part in face.actions] for face in (recorded, now))
+        then_text, now_text = map(_arrays_text, arrays)
+        return Difference(None, None, None, "action space", then_text, now_text)
     return None
 
 
@@ -190,9 +194,7 @@ class _Replayer:
             if self.difference is None or found.order < self.difference.order:
                 self.difference = found
                 # The others go on to where they could still be the first.
-                self._targets = [
-                    min(target, step + (other < env_id)) for other, target in enumerate(self._targets)
-                ]
+                self._targets = [min(target, step + (other < env_id)) for other, target in enumerate(self._targets)]
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]
         self._done += 1
@@ -213,7 +215,7 @@ class _Replayer:
         found = list(self._differing(env_id, step, tape, row))
         if not found:
             return None
-        (place, name, recorded, now), *_ = found
+        place, _, recorded, now = found[0]
         names = list(dict.fromkeys(name for _, name, *_ in found))
         return self._differs(env_id, step, place, names, recorded, now)
 

@@ -20,7 +20,8 @@ HASH_NBYTES = 8
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # where an object happens to lie; never the same twice
 _RAISED = re.compile(r"environment (?P<env_id>\d+) \(worker \d+\) (?P<what>raised in .*)")
 _DIED = re.compile(
-    r"worker \d+, with environments? [\d to]+, (?P<what>.*?) while environment (?P<env_id>\d+) was in its (?P<phase>\w+)"
+    r"worker \d+, with environments? [\d to]+, "
+    r"(?P<what>.*?) while environment (?P<env_id>\d+) was in its (?P<phase>\w+)"
 )
 
 
@@ -48,7 +49,7 @@ class Face(NamedTuple):
         )
         space = vec.single_action_space
         parts = getattr(space, "spaces", None) or (space,)
-        actions = tuple((np.dtype(part.dtype).str, tuple(part.shape)) for part in parts)
+        actions = tuple((np.dtype(part.dtype).str, tuple(part.shape or ())) for part in parts)
         return cls(vec.agents_per_env, leaves[:1] if len(set(leaves)) == 1 else leaves, actions)
 
     def leaves_of(self, place: int) -> tuple[Leaf, ...]:

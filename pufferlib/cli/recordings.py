@@ -1,0 +1,73 @@
+"""puffer record and puffer replay: what they do, and what they say about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from pufferlib.cli.options import Record, Replay, keywords
+from pufferlib.errors import RecordingError
+from pufferlib.recording import Recording, record, replay
+
+__all__ = ["recorded", "replayed"]
+
+After = Callable[[int, int], None]
+
+
+def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
+    """Record; return the exit status and what there is to say. name: of the file where none is given."""
+    path = Path(options.save or name)
+    if path.exists() and not options.overwrite:
+        raise RecordingError(f"{path} is there already; --overwrite replaces it, --save FILE names another")
+    if not path.parent.is_dir():
+        raise RecordingError(f"there is no folder {path.parent} for {path.name}; make it, or --save elsewhere")
+    recording = record(
+        options.env,
+        path,
+        num_steps=options.num_steps,
+        num_envs=options.num_envs,
+        seed=options.seed,
+        keep=options.keep,
+        env_kwargs=keywords(options.env_kwargs),
+        wrap_kwargs=options.wrap.given(),
+        autoreset_mode=options.autoreset_mode,
+        backend=options.backend,
+        num_workers=options.num_workers,
+        batch_size=options.batch_size,
+        after=after,
+    )
+    ends, failure = recording.num_episodes, recording.failure
+    lines = [f"{options.env}: {recording.size_text}, {ends:,} episode end{'s' * (ends != 1)}, seed {options.seed}"]
+    if failure is not None:
+        lines.append(f"ends early: environment {failure.env_id} {failure.text}, at step {failure.step:,}")
+    lines.append(f"saved in {path} ({_size_text(path.stat().st_size)})")
+    other = "pool" if options.backend == "serial" else "serial"
+    lines.append(f"Next: puffer replay {shlex.quote(str(path))} --backend {other}")
+    return (0 if failure is None else 1), lines
+
+
+def replayed(options: Replay, after: After) -> tuple[int, list[str]]:
+    """Replay; return the exit status and what there is to say."""
+    recording = Recording.load(options.file)
+    report = replay(
+        recording,
+        backend=options.backend,
+        num_workers=options.num_workers,
+        batch_size=options.batch_size,
+        env=options.env,
+        env_kwargs=None if options.env_kwargs is None else keywords(options.env_kwargs),
+        after=after,
+    )
+    if report.identical:
+        return 0, [str(report)]
+    env = options.env or recording.origin.env
+    name = shlex.quote(env) if isinstance(env, str) else "ENV"
+    lines = [str(report), f"Next: puffer check {name} says whether it depends on more than its seed and actions"]
+    if not report.shows_values:
+        lines.append("      puffer record --keep keeps observations, so that a difference can be shown")
+    return 1, lines
+
+
+def _size_text(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB" if nbytes >= 2**20 else f"{max(1, round(nbytes / 2**10))} KiB"
