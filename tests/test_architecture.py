@@ -25,7 +25,7 @@ LAYERS = [
     {"pufferlib.backends"},
     {"pufferlib.memory", "pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
-    {"pufferlib.adapters", "pufferlib.testing"},
+    {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.bench", "pufferlib.cli"},
 ]
 # Who stands beside the layers sees itself and what is named here.

@@ -449,6 +449,7 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
     recording = record(broken, tmp_path / "broken.npz", num_steps=20, autoreset_mode=mode, **on(made_on))
     failure = recording.failure
     assert failure is not None and (failure.env_id, failure.step) == (1, at)
+    assert "in happening" in failure.traceback
     phase = "step" if at else "reset"
     assert (
         failure.text
@@ -459,7 +460,7 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
     for arrangement in FEW:
         report = replay(tmp_path / "broken.npz", env=broken, **on(arrangement))
         assert report.identical, str(report)
-        assert f"until environment 1 {failure.text} at step {at}" in str(report)
+        assert str(report).endswith(f"\nends as recorded: environment 1, step {at}, {failure.text}")
         for other, now in (
             (planted(), "it went on"),
             (planted((1, at, "raises otherwise")), f"raised in {phase}: ValueError: the emulator fell into the water"),
@@ -468,6 +469,7 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
             assert found is not None
             assert (found.env_id, found.step, found.field) == (1, at, "error")
             assert (found.recorded, found.now) == (failure.text, now)
+            assert ("in happening" in found.traceback) == ("raised" in now)
 
 
 @pytest.mark.parametrize("made_on", PROCESSES)

@@ -40,7 +40,7 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
     ends, failure = recording.num_episodes, recording.failure
     lines = [f"{options.env}: {recording.size_text}, {ends:,} episode end{'s' * (ends != 1)}, seed {options.seed}"]
     if failure is not None:
-        lines.append(f"ends early: environment {failure.env_id} {failure.text}, at step {failure.step:,}")
+        lines += [f"ends early: {failure}", *_indented(failure.traceback)]
     lines.append(f"saved in {path} ({_size_text(path.stat().st_size)})")
     other = "pool" if options.backend == "serial" else "serial"
     lines.append(f"Next: puffer replay {shlex.quote(str(path))} --backend {other}")
@@ -63,10 +63,19 @@ def replayed(options: Replay, after: After) -> tuple[int, list[str]]:
         return 0, [str(report)]
     env = options.env or recording.origin.env
     name = shlex.quote(env) if isinstance(env, str) else "ENV"
-    lines = [str(report), f"Next: puffer check {name} says whether it depends on more than its seed and actions"]
+    traceback = "" if report.difference is None else report.difference.traceback
+    lines = [
+        str(report),
+        *_indented(traceback),
+        f"Next: puffer check {name} says whether it depends on more than its seed and actions",
+    ]
     if not report.shows_values:
         lines.append("      puffer record --keep keeps observations, so that a difference can be shown")
     return 1, lines
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]
 
 
 def _size_text(nbytes: int) -> str:

@@ -24,7 +24,7 @@ class Difference:
     field: "observation", or "observation.PATH" of one leaf; "reward", "terminated", "truncated", "mask"; "episode",
     whose return and length are told at its end; "error". recorded, now: the values, as text; "not kept" where a file
     has hashes only. also: the other fields that differ in the same step. episode: the environment's episode, counted
-    from 1, and the step in it; None in the first.
+    from 1, and the step in it; None in the first. traceback: of an exception.
     """
 
     env_id: int | None
@@ -35,6 +35,7 @@ class Difference:
     now: str
     also: tuple[str, ...] = ()
     episode: tuple[int, int] | None = None
+    traceback: str = ""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -94,7 +95,7 @@ def array_text(array: Array) -> str:
         return str(array[()])
     with np.printoptions(floatmode="unique", threshold=SHORT, edgeitems=3, linewidth=10**6):
         text = np.array2string(array, separator=", ")
-    return " ".join(text.split())
+    return " ".join(text.split()).replace(" ,", ",").replace(" ]", "]").replace("[ ", "[")
 
 
 def _leaf_of(leaf: Any, row: Array) -> Array:

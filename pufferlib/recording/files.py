@@ -39,6 +39,7 @@ VERSION = 1
 ROWS = ("hashes", "rewards", "terminations", "truncations", "masks")  # (rows, agents, …)
 EPISODES = ("episode_rows", "episode_places", "episode_returns", "episode_lengths")
 ARGUMENTS = ("env_args", "env_kwargs", "wrap_kwargs")
+FAILURE = ("env_id", "step", "text")
 MISSING = object()  # an argument that is no Python literal, which a file does not hold
 
 
@@ -60,11 +61,19 @@ class Origin(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Where a recording ended before its time, and why. text: such as "raised in step: ValueError: …"."""
+    """Where a recording ended before its time, and why.
+
+    text: such as "raised in step: ValueError: …". traceback: of the exception, just after it was recorded; files have it
+    not, as it names folders of the machine.
+    """
 
     env_id: int
     step: int
     text: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"environment {self.env_id}, step {self.step:,}, {self.text}"
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,7 @@ class Recording:
             "agents_per_env": self.face.agents_per_env,
             "leaves": [[leaf._asdict() for leaf in leaves] for leaves in self.face.leaves],
             "actions": [{"dtype": dtype, "shape": shape} for dtype, shape in self.face.actions],
-            "failure": None if self.failure is None else self.failure._asdict(),
+            "failure": None if self.failure is None else dict(zip(FAILURE, self.failure, strict=False)),
         }
 
     def _arrays(self) -> dict[str, Array]:
@@ -231,7 +240,7 @@ class Recording:
         leaves = [[Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in own] for own in header["leaves"]]
         actions = [(each["dtype"], tuple(each["shape"])) for each in header["actions"]]
         face = Face(header["agents_per_env"], tuple(map(tuple, leaves)), tuple(actions))
-        failure = None if header["failure"] is None else Failure(**header["failure"])
+        failure = None if header["failure"] is None else Failure(*(header["failure"][name] for name in FAILURE))
 
         lengths = arrays["lengths"].tolist()
         stops = np.cumsum(lengths).tolist()

@@ -158,7 +158,7 @@ class _Recorder:
         if crash.env_id != env_id:
             return  # it has lost its worker to another one, whose crash ends the recording
         if self._failure is None or (step, env_id) < (self._failure.step, self._failure.env_id):
-            self._failure = Failure(env_id, step, crash.text)
+            self._failure = Failure(env_id, step, crash.text, crash.traceback)
             self._targets = [min(step, target) for target in self._targets]
 
     def recording(self, origin: Origin) -> Recording:

@@ -15,7 +15,7 @@ from pufferlib.recording.difference import UNKNOWN, Difference, leaf_text, told_
 from pufferlib.recording.files import ARGUMENTS, MISSING, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
 from pufferlib.recording.recorder import versions_of
-from pufferlib.recording.rows import ENV, Face, Reader, Row
+from pufferlib.recording.rows import ENV, Crash, Face, Reader, Row
 from pufferlib.vectorization import VecEnv
 from pufferlib.vectorization.plan import Plan
 
@@ -61,8 +61,8 @@ class Replay:
     def __str__(self) -> str:
         failure = self.recording.failure
         if self.difference is None:
-            end = f", until environment {failure.env_id} {failure.text} at step {failure.step:,}" if failure else ""
-            return f"identical: {self.recording.size_text}{end}; on {self.where}"
+            end = "" if failure is None else f"\nends as recorded: {failure}"
+            return f"identical: {self.recording.size_text}, on {self.where}{end}"
         lines = [f"different: {self.difference}"]
         if self.versions:
             changed = [f"{name} {then} (now {now})" for name, (then, now) in self.versions.items()]
@@ -207,11 +207,13 @@ class _Replayer:
             assert failure is not None
             now = "it went on" if crash is None else crash.text
             same = crash is not None and (crash.env_id, crash.text) == (env_id, failure.text)
-            return None if same else self._differs(env_id, step, None, ["error"], failure.text, now)
+            return None if same else self._differs(env_id, step, None, ["error"], failure.text, now, crash)
         if crash is not None:
             if crash.env_id is None:
                 raise WorkerError(f"nothing is known of the rest: {crash.text}", env_id=env_id)
-            return self._differs(env_id, step, None, ["error"], "none", crash.text) if crash.env_id == env_id else None
+            if crash.env_id != env_id:
+                return None  # it has lost its worker to another one, whose crash is the difference
+            return self._differs(env_id, step, None, ["error"], "none", crash.text, crash)
         found = list(self._differing(env_id, step, tape, row))
         if not found:
             return None
@@ -220,12 +222,21 @@ class _Replayer:
         return self._differs(env_id, step, place, names, recorded, now)
 
     def _differs(
-        self, env_id: int, step: int, place: int | None, names: list[str], recorded: str, now: str
+        self,
+        env_id: int,
+        step: int,
+        place: int | None,
+        names: list[str],
+        recorded: str,
+        now: str,
+        crash: Crash | None = None,
     ) -> Difference:
         if self._recording.face.agents_per_env == 1 or place == ENV:
             place = None
         episode = _episode(self._recording, env_id, step)
-        return Difference(env_id, step, place, names[0], recorded, now, tuple(names[1:]), episode)
+        return Difference(
+            env_id, step, place, names[0], recorded, now, tuple(names[1:]), episode, crash.traceback if crash else ""
+        )
 
     def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
         """Yield agent, field, and both values of all that is different."""

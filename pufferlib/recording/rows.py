@@ -74,18 +74,20 @@ class Crash(NamedTuple):
     """Why an environment has no row: what happened, in words that are the same on every backend.
 
     env_id: the environment at fault, which is another one where that took a shared worker with it; None if nobody was.
+    traceback: from there; "" of a dead worker.
     """
 
     env_id: int | None
     text: str
+    traceback: str = ""
 
     @classmethod
     def of(cls, cause: str) -> Crash:
         """Return what ``info["restarted"]`` says, without what depends on workers and on addresses."""
-        line = cause.partition("\n")[0].strip()
+        line, _, rest = cause.strip().partition("\n")
         found = _RAISED.match(line)
         if found is not None:
-            return cls(int(found["env_id"]), _ADDRESS.sub("0x…", found["what"]))
+            return cls(int(found["env_id"]), _ADDRESS.sub("0x…", found["what"]), rest.strip())
         found = _DIED.match(line)
         if found is not None:
             return cls(int(found["env_id"]), f"ended its worker, which {found['what']}, in its {found['phase']}")
