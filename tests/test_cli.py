@@ -79,7 +79,16 @@ def puffer(*words: str) -> tuple[int, str, str]:
 def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
-    for command in ("envs", "check ENV", "bench ENV", "autotune ENV", "train ENV", "doctor"):
+    for command in (
+        "envs",
+        "check ENV",
+        "bench ENV",
+        "autotune ENV",
+        "train ENV",
+        "record ENV",
+        "replay FILE",
+        "doctor",
+    ):
         assert f"\n  puffer {command} " in shown
     assert shown.endswith("Start with: puffer train ocean/squared\n")
     assert max(map(len, shown.splitlines())) <= 80
@@ -92,21 +101,30 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train"])
+@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "record", "replay"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"usage: puffer {command} [-h]" in shown
-    assert ("--wrap.max-length" in shown) == (command != "envs")
+    assert ("--wrap.max-length" in shown) == (command not in ("envs", "replay"))
 
 
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
-        (["fly"], 2, "there are envs, check, bench, autotune, train, doctor"),
+        (["fly"], 2, "there are envs, check, bench, autotune, train, record, replay, doctor"),
         (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
         (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
+        (["record"], 2, "puffer record needs an environment: `puffer record ocean/squared`"),
+        (["replay"], 2, "puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one"),
+        (["record", "ocean/sqared"], 1, "did you mean ocean/squared?"),
+        (["record", "a_game:Game", "--num-steps", "0"], 1, "num_steps=0 leaves nothing to record; use 1 or more"),
+        (["record", "a_game:Game", "--save", "a_game.py"], 1, "a_game.py is there already; --overwrite replaces it"),
+        (["record", "a_game:Game", "--save", "no/a.npz"], 1, "there is no folder no for a.npz; make it, or --save"),
+        (["record", "a_game:Game", "--env-kwargs", "words=True"], 1, "here that is --wrap.max-length N"),
+        (["replay", "a.npz"], 1, "there is no file a.npz; `puffer record ENV` makes one"),
+        (["replay", "a_game.py"], 1, "a_game.py is no .npz, or not all of one; `puffer record ENV` makes one"),
         (["check", "ocean/sqared"], 1, "did you mean ocean/squared?"),
         (["train", "ocean/sqared"], 1, "did you mean ocean/squared?"),
         (["bench", "ocean/sqared"], 1, "did you mean ocean/squared?"),
@@ -292,6 +310,57 @@ def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["autotune", "a_game:Broken"]) == 1
     err = capsys.readouterr().err
     assert err == "puffer: the environment cannot be tried: KeyError: 'sword'; `puffer check` says more\n"
+
+
+def test_record_and_replay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["a_game:Game", "--num-steps", "20", "--num-envs", "3", "--seed", "5", "--env-kwargs", "length=4"]
+    assert main(["record", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "a_game:Game: 3 environments × 20 steps, 12 episode ends, seed 5\n" in shown
+    assert re.search(r"^saved in a-game-Game.npz \(\d+ KiB\)$", shown, re.M)
+    assert shown.endswith("\nNext: puffer replay a-game-Game.npz --backend pool\n")
+    kept = (folder / "a-game-Game.npz").read_bytes()
+    assert main(["record", *words]) == 1
+    assert "a-game-Game.npz is there already; --overwrite replaces it, --save FILE names another" in (
+        capsys.readouterr().err
+    )
+    pool = ["--backend", "pool", "--num-workers", "2", "--batch-size", "1"]
+    assert main(["record", *words, *pool, "--overwrite"]) == 0
+    assert (folder / "a-game-Game.npz").read_bytes() == kept
+    capsys.readouterr()
+    for arrangement, where in (([], "serial"), (pool, "pool, 2 workers, batches of 1")):
+        assert main(["replay", "a-game-Game.npz", *arrangement]) == 0
+        assert capsys.readouterr().out.endswith(f"identical: 3 environments × 20 steps, on {where}\n")
+
+
+def test_replay_names_the_first_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz"]) == 0
+    assert main(["replay", "a.npz"]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"^different: environment 0, step \d( .*)?: observation\n  recorded: not kept\n", shown, re.M)
+    assert "\nNext: puffer check a_game:Lucky says whether it depends on more than its seed and actions\n" in shown
+    assert shown.endswith("\n      puffer record --keep keeps observations, so that a difference can be shown\n")
+    assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz", "--keep", "--overwrite"]) == 0
+    assert main(["replay", "a.npz", "--backend", "multiprocessing", "--num-workers", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r": observation\n  recorded: \d+\n  now:      \d+\nNext: ", shown)
+    assert "--keep" not in shown
+    assert main(["record", "a_game:Game", "--num-steps", "9", "--save", "b.npz", "--env-kwargs", "length=4"]) == 0
+    assert main(["replay", "b.npz", "--env-kwargs", "length=3"]) == 1
+    assert "different: environment 0, step 3: truncated (and episode)\n" in capsys.readouterr().out
+
+
+def test_record_and_replay_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "a_game:Broken", "--save", "a.npz"]) == 1
+    shown = capsys.readouterr().out
+    assert "ends early: environment 0, step 1, raised in step: KeyError: 'sword'\n  Traceback" in shown
+    assert main(["replay", "a.npz", "--backend", "pool"]) == 0
+    ends = "\nends as recorded: environment 0, step 1, raised in step: KeyError: 'sword'\n"
+    assert capsys.readouterr().out.endswith(ends)
+    assert main(["replay", "a.npz", "--env", "a_game:Game"]) == 1
+    assert "step 1: error\n  recorded: raised in step: KeyError: 'sword'\n  now:      it went on\n" in (
+        capsys.readouterr().out
+    )
 
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

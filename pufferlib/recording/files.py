@@ -63,8 +63,8 @@ class Origin(NamedTuple):
 class Failure(NamedTuple):
     """Where a recording ended before its time, and why.
 
-    text: such as "raised in step: ValueError: …". traceback: of the exception, just after it was recorded; files have it
-    not, as it names folders of the machine.
+    text: such as "raised in step: ValueError: …". traceback: of the exception, where it has just been recorded;
+    files have it not, as it names folders of the machine.
     """
 
     env_id: int
