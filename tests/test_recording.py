@@ -606,7 +606,7 @@ def test_wrong_files_are_told(tmp_path: Path) -> None:
     path.write_bytes(whole)
     header = json.loads(str(np.load(path)["header"]))
     tampered(header=json.dumps({**header, "version": 2, "versions": {"pufferlib": "9.1"}}))
-    assert "FILE has format version 2, of pufferlib 9.1; pufferlib" in message()
+    assert "FILE has version 2 of the format, as pufferlib 9.1 writes it; pufferlib" in message()
     for changed in (
         {"rewards": np.zeros((3, 1), np.float32)},
         {"lengths": np.array([5, 6, 6, 6])},

@@ -275,11 +275,11 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
         header = None if text is None else json.loads(str(text))
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise RecordingError(f"{path} is no recording of pufferlib's; `puffer record ENV` makes one")
-    if header.get("version") != VERSION:
-        writer = header.get("versions", {}).get("pufferlib", "another version")
+    if header.get("version") not in range(1, VERSION + 1):
+        writer = header.get("versions", {}).get("pufferlib", "unknown")
         raise RecordingError(
-            f"{path} has format version {header.get('version')}, of pufferlib {writer}; pufferlib {__version__} reads "
-            f"{VERSION}: install the newer one"
+            f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
+            f"{__version__} reads up to {VERSION}: install the other one"
         )
     return header
 
