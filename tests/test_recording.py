@@ -119,6 +119,7 @@ def test_planted_faults_are_where_they_are_said_to_be() -> None:
 # ------------------------------------------------------------------------------------------ the same everywhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "wrap_kwargs"), [(HashEnv, {}), (NestedHashEnv, {}), (HashPopulation, {"max_agents": 5}), (TagEnv, {})]
 )
@@ -130,7 +131,7 @@ def test_a_recording_is_the_same_file_wherever_it_is_made_and_replays_anywhere(
     first = record(env, tmp_path / "first.npz", keep=True, **arguments)
     assert first.num_episodes > 4 and first.failure is None
     content = (tmp_path / "first.npz").read_bytes()
-    for arrangement in ARRANGEMENTS[1:] if env is HashEnv else PROCESSES:
+    for arrangement in ARRANGEMENTS[1 + MODES.index(mode) :: 3]:
         assert saved(record(env, keep=True, **arguments, **on(arrangement)), tmp_path) == content, arrangement
         report = replay(tmp_path / "first.npz", **on(arrangement))
         assert report.identical, str(report)
@@ -143,7 +144,8 @@ def arrangements(draw: st.DrawFn, num_envs: int) -> dict[str, Any]:
     return {"backend": backend, "num_workers": num_workers, "batch_size": draw(st.integers(1, num_envs))}
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), num_envs=st.integers(1, 6), seed=st.integers(0, 2**40))
 @pytest.mark.parametrize("env", [HashEnv, HashPopulation])
 def test_any_arrangement_replays_on_any_other(env: Any, data: st.DataObject, num_envs: int, seed: int) -> None:
@@ -492,6 +494,7 @@ def test_other_versions_are_told_where_there_is_a_difference(first: Recording) -
 # ------------------------------------------------------------------------------------------------------ failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made_on", FEW)
 @pytest.mark.parametrize(("at", "mode"), [(0, "next_step"), (7, "next_step"), (7, "disabled")])
 def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
@@ -513,16 +516,11 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
         report = replay(tmp_path / "broken.npz", env=broken, **on(arrangement))
         assert report.identical, str(report)
         assert str(report).endswith(f"\nends as recorded: environment 1, step {at}, {failure.text}")
+        if arrangement != FEW[-1]:
+            continue
         for other, now in (
-            ()
-            if arrangement == made_on
-            else (
-                (planted(), "it went on"),
-                (
-                    planted((1, at, "raises otherwise")),
-                    f"raised in {phase}: ValueError: the emulator fell into the water",
-                ),
-            )
+            (planted(), "it went on"),
+            (planted((1, at, "raises otherwise")), f"raised in {phase}: ValueError: the emulator fell into the water"),
         ):
             found = replay(tmp_path / "broken.npz", env=other, **on(arrangement)).difference
             assert found is not None
