@@ -291,13 +291,13 @@ def test_it_is_the_first_by_step_and_then_by_environment(
     faults: Any, named: Any, arrangement: Any, first: Recording
 ) -> None:
     """Though the environment that has it may be the last to get there: here it is slow."""
-    report = replay(first, env=functools.partial(slow_last, faults=faults), **on(arrangement))
+    report = replay(first, env=functools.partial(with_a_slow_one, slow=named[0], faults=faults), **on(arrangement))
     assert report.difference is not None
     assert (report.difference.env_id, report.difference.step) == named, str(report)
 
 
-def slow_last(env_index: int, faults: Any) -> Any:
-    return planted(*faults)(env_index, max_delay_s=0.002 if env_index == 3 else 0.0)
+def with_a_slow_one(env_index: int, slow: int, faults: Any) -> Any:
+    return planted(*faults)(env_index, max_delay_s=0.004 if env_index == slow else 0.0)
 
 
 def test_a_difference_in_the_middle_of_an_episode_says_which(first: Recording) -> None:
@@ -543,15 +543,11 @@ def test_a_recording_that_ends_in_a_workers_death_is_replayed_to_it(made_on: Any
         assert found is not None and (found.field, found.recorded) == ("error", failure.text)
 
 
-def slow_first(env_index: int, faults: Any) -> Any:
-    return planted(*faults)(env_index, max_delay_s=0.004 if env_index == 0 else 0.0)
-
-
 def test_what_fails_does_so_last() -> None:
     """It may take its worker's other environments with it, so they are played to their ends, and compared, before."""
     deadly = ((1, 7, "dies"),)
     recording = record(planted(*deadly), num_steps=20, backend="multiprocessing", num_workers=2)
-    env = functools.partial(slow_first, faults=((0, 6, "bits"), *deadly))
+    env = functools.partial(with_a_slow_one, slow=0, faults=((0, 6, "bits"), *deadly))
     report = replay(recording, env=env, backend="pool", num_workers=2, batch_size=1)
     assert report.difference is not None, str(report)
     assert (report.difference.env_id, report.difference.step) == (0, 6)
