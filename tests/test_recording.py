@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 from pufferlib import _native
 from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording import Recording, Replay, record, replay
+from pufferlib.recording.rows import Crash, Reader
 
 # Backend, workers, batch; of four environments. None is all.
 ARRANGEMENTS = [
@@ -543,8 +545,7 @@ def test_a_recording_that_ends_in_a_workers_death_is_replayed_to_it(made_on: Any
         assert found is not None and (found.field, found.recorded) == ("error", failure.text)
 
 
-def test_what_fails_does_so_last() -> None:
-    """It may take its worker's other environments with it, so they are played to their ends, and compared, before."""
+def test_what_other_environments_do_before_a_workers_death_is_compared() -> None:
     deadly = ((1, 7, "dies"),)
     recording = record(planted(*deadly), num_steps=20, backend="multiprocessing", num_workers=2)
     env = functools.partial(with_a_slow_one, slow=0, faults=((0, 6, "bits"), *deadly))
@@ -559,6 +560,20 @@ def test_a_worker_that_dies_in_a_replay_is_a_difference(arrangement: Any, first:
     assert found is not None
     assert (found.env_id, found.step, found.field, found.recorded) == (1, 7, "error", "none")
     assert "was killed by signal 9 (SIGKILL)" in found.now
+
+
+def test_rows_that_were_lost_are_not_called_identical(first: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As may happen to those who share the worker of one that ends it, and are late."""
+    read = Reader.row
+
+    def row(self: Reader, batch: Any, index: int, infos: Any) -> Any:
+        lost = batch.env_ids[index] == 0 and next(counter) == 3
+        return read(self, batch, index, infos)._replace(crash=Crash(1, "ended its worker") if lost else None)
+
+    counter = itertools.count()
+    monkeypatch.setattr(Reader, "row", row)
+    with pytest.raises(WorkerError, match="not all could be compared: environment 0, step 3: environment 1 ended its"):
+        replay(first, env=planted())
 
 
 def test_an_environment_that_cannot_be_made_is_an_error(first: Recording) -> None:

@@ -37,8 +37,8 @@ class Part(Protocol):
     def take(self, arriving: Arriving) -> None:
         """Take the next rows of an environment of which something is wanted."""
 
-    def action(self, env_id: int) -> Action | None:
-        """Return the answer to the last rows of an environment that is not done; None: not yet, ask again."""
+    def action(self, env_id: int) -> Action:
+        """Return the answer to the last rows of an environment that is not done."""
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> None:
@@ -75,9 +75,7 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> Non
             elif env_id in overs:
                 resets.append(env_id)
             else:
-                action = part.action(env_id)
-                if action is not None:
-                    actions[env_id] = action
+                actions[env_id] = part.action(env_id)
         resets += spare[: max(0, batch_size - coming - len(actions) - len(resets))]
         if actions:
             joined = tuple(map(np.concatenate, zip(*actions.values(), strict=True)))

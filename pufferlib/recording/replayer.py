@@ -95,7 +95,8 @@ def replay(
     unpickled, but a replay runs the environment that the file names, which may be any function that can be imported:
     replay files of others as you would run programs of theirs.
 
-    Raises RecordingError for a file that is no recording, or does not say what to play; what make raises.
+    Raises RecordingError for a file that is no recording, or does not say what to play; WorkerError where rows to
+    compare were lost with a worker; what make raises.
     """
     known = recording if isinstance(recording, Recording) else Recording.load(recording)
     origin = known.origin
@@ -126,9 +127,11 @@ def replay(
         reader = Reader(vec)
         difference = _other_face(known.face, reader.face)
         if difference is None:
-            replayer = _Replayer(known, vec, synchronous=plan.synchronous, after=after or (lambda done, of: None))
+            replayer = _Replayer(known, vec, after or (lambda done, of: None))
             play(vec, reader, origin.seeds, replayer)
             difference = replayer.difference
+            if difference is None and replayer.lost:
+                raise WorkerError(f"not all could be compared: {replayer.lost}; replay it with other counts")
     now = versions_of(played)
     versions = {name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then}
     workers = 1 if backend == "serial" else plan.num_workers
@@ -158,31 +161,26 @@ def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
 class _Replayer:
     """The part of environments that are compared: to do what they did."""
 
-    def __init__(
-        self, recording: Recording, vec: VecEnv, *, synchronous: bool, after: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, recording: Recording, vec: VecEnv, after: Callable[[int, int], None]) -> None:
         self.difference: Difference | None = None
-        self._recording, self._synchronous, self._after = recording, synchronous, after
+        self._recording, self._after = recording, after
         self._layouts = vec.observation_layouts
         self._num_rows = [0] * recording.num_envs
         self._targets = [tape.num_rows for tape in recording.tapes]  # one more where a failure is expected
         failure = recording.failure
-        self._last = None if failure is None else failure.env_id
         if failure is not None:
+            # It may take its worker's other environments with it. As a rule these have played their tapes by then: none
+            # is longer, and a worker does what it is sent in the order of sending.
             self._targets[failure.env_id] += 1
+        self.lost = ""  # what could not be compared
         self._done = 0
 
     def is_done(self, env_id: int) -> bool:
         return self._num_rows[env_id] >= self._targets[env_id]
 
-    def action(self, env_id: int) -> Action | None:
-        step, tape = self._num_rows[env_id], self._recording.tapes[env_id]
-        if env_id == self._last and step == tape.num_rows and not self._synchronous:
-            # What is to fail may take its worker's other environments with it, so they play their parts first. In
-            # synchronous batches they have: no tape is longer.
-            if not all(self.is_done(other) for other in range(len(self._targets)) if other != env_id):
-                return None
-        return tuple(actions[step - 1] for actions in tape.actions)
+    def action(self, env_id: int) -> Action:
+        step = self._num_rows[env_id]
+        return tuple(actions[step - 1] for actions in self._recording.tapes[env_id].actions)
 
     def take(self, arriving: Arriving) -> None:
         env_id, row = arriving.env_id, arriving.row
@@ -212,7 +210,8 @@ class _Replayer:
             if crash.env_id is None:
                 raise WorkerError(f"nothing is known of the rest: {crash.text}", env_id=env_id)
             if crash.env_id != env_id:
-                return None  # it has lost its worker to another one, whose crash is the difference
+                self.lost = f"environment {env_id}, step {step:,}: environment {crash.env_id} {crash.text}"
+                return None
             return self._differs(env_id, step, None, ["error"], "none", crash.text, crash)
         found = list(self._differing(env_id, step, tape, row))
         if not found:
