@@ -733,7 +733,8 @@ def test_impossible_arguments_are_refused(first: Recording) -> None:
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     recording = record(HashEnv, num_steps=5, num_envs=2, after=lambda done, of: told.append((done, of)))
-    assert told[-1] == (10, 10) and [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[0] == (0, 10) and told[-1] == (10, 10)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
     told.clear()
     report = replay(recording, after=lambda done, of: told.append((done, of)))
     assert isinstance(report, Replay) and report.where == "serial"

@@ -144,7 +144,8 @@ class _Recorder:
             for array, part in zip(tape.actions, drawn if isinstance(drawn, tuple) else (drawn,), strict=True):
                 array[step] = part
         self._num_rows[env_id] += 1
-        self._after(sum(self._num_rows) - len(self._tapes), sum(self._targets) - len(self._tapes))
+        steps, of = (max(0, sum(rows) - len(self._tapes)) for rows in (self._num_rows, self._targets))
+        self._after(steps, of)
 
     def action(self, env_id: int) -> Action:
         step = self._num_rows[env_id] - 1

@@ -196,7 +196,8 @@ class _Replayer:
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]
         self._done += 1
-        self._after(max(0, self._done - len(self._targets)), sum(self._targets) - len(self._targets))
+        steps, of = (max(0, rows - len(self._targets)) for rows in (self._done, sum(self._targets)))
+        self._after(steps, of)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
         """Return what is different about an environment's rows of a step."""
