@@ -5,7 +5,7 @@ export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
-	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population recording restarts \
+	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population restarts \
 	squared vectorization wrong_calls))
 
 # What is about the compiled path alone.
