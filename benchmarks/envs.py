@@ -6,6 +6,8 @@ the packages of real environments are imported where one is made.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from copy import deepcopy
 from importlib import import_module
@@ -18,11 +20,17 @@ import numpy as np
 from gymnasium import spaces
 
 __all__ = [
+    "FAULTS",
+    "FAULTY_ENVS",
+    "FAULT_MESSAGE",
     "REAL_ENVS",
+    "FaultyEnv",
     "PlainEnv",
+    "arm",
     "atari_vector",
     "breakout",
     "cartpole",
+    "faulty_agents",
     "knights_archers_zombies",
     "minigrid",
     "observation_space",
@@ -125,6 +133,70 @@ class PlainEnv(gymnasium.Env[Any, Any]):
             return [self._mean_s]
         shape = self._spread**-2  # of a gamma distribution; 1 makes it exponential
         return [float(delay) for delay in self.np_random.gamma(shape, self._mean_s / shape, NUM_DELAYS)]
+
+
+# ---------------------------------------------------------------------------- in which something goes wrong
+
+FAULTS = ("raise", "kill", "hang")  # an exception; SIGKILL to the process that the environment is in; no return
+FAULT_MESSAGE = "the environment is broken"
+
+
+def arm(path: str, fault: str) -> None:
+    """Have a fault happen in the next step of any environment that was given this path, and in no other."""
+    assert fault in FAULTS, fault
+    _write(path, fault)
+
+
+def _break_down(path: str) -> None:
+    """Do what is armed, if anything is; first note when, by the clock that all processes share, in ``path.begun``."""
+    try:
+        os.rename(path, f"{path}.taken")  # which only one environment can
+    except FileNotFoundError:
+        return
+    with open(f"{path}.taken") as file:
+        fault = file.read()
+    _write(f"{path}.begun", repr(time.monotonic()))
+    if fault == "raise":
+        raise RuntimeError(FAULT_MESSAGE)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        time.sleep(1)
+
+
+def _write(path: str, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.rename(f"{path}.new", path)
+
+
+class FaultyEnv(PlainEnv):
+    """A plain environment whose steps sleep for 1 ms, until one does what was armed."""
+
+    def __init__(self, fault_file: str) -> None:
+        super().__init__()
+        self._fault_file = fault_file
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        _break_down(self._fault_file)
+        time.sleep(1e-3)
+        return super().step(action)
+
+
+def faulty_agents(fault_file: str) -> Any:
+    """Return a ParallelEnv, simple_tag, of which a step does what was armed."""
+    from pettingzoo.utils import BaseParallelWrapper
+
+    class FaultyAgents(BaseParallelWrapper):  # type: ignore[misc, type-arg]
+        def step(self, actions: Any) -> Any:
+            _break_down(fault_file)
+            return super().step(actions)
+
+    return FaultyAgents(simple_tag())
+
+
+FAULTY_ENVS = {"faulty": FaultyEnv, "faulty_agents": faulty_agents}
 
 
 # ------------------------------------------------------------------------------------------------- real ones

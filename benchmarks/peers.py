@@ -40,12 +40,11 @@ from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
 from pufferlib.bench import machine, overload
 
-__all__ = ["measure", "result_of", "takes_s"]
+__all__ = ["PEERS", "RESULTS", "measure", "result_of", "takes_s", "terminable", "version"]
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = Path(__file__).parent / "peers"
 
-REPEATS = 7
 START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
 START_AND_END_S = 1.5  # what they take on average, two at once
 LATE_S = 60.0  # what a turn may take beyond its window
@@ -240,9 +239,10 @@ def form_of(workload: Workload, short: bool) -> tuple[list[str], float, float]:
     return names, window_s, 0.05 if short else 0.1
 
 
-def takes_s(workload: Workload, short: bool, repeats: int = REPEATS) -> float:
+def takes_s(workload: Workload, short: bool, repeats: int | None = None) -> float:
     """Return about how long a workload takes."""
     names, window_s, warm_up_s = form_of(workload, short)
+    repeats = repeats or workload.repeats
     return len(names) * (
         START_AND_END_S + window_s + repeats * (window_s + warm_up_s + 0.2 * (workload.kind == "idle"))
     )
@@ -260,7 +260,7 @@ def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dic
         "repeats": repeats,
         "window_s": window_s,
         "machine": machine(),
-        "version": _version(),
+        "version": version(),
         "command": shlex.join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
         "date": started,
         "load": [load, os.getloadavg()[0]],
@@ -269,7 +269,7 @@ def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dic
     }
 
 
-def _version() -> str:
+def version() -> str:
     """Return the commit that is measured, with a + where the working tree differs from it."""
     git = ["git", "-C", str(RESULTS.parent)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -278,7 +278,7 @@ def _version() -> str:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Have SIGTERM end this process as Ctrl-C does, and either only once, so that it leaves no processes behind."""
 
     def end(*_: object) -> None:
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="only what must be shown, with shorter turns")
     parser.add_argument("--resume", action="store_true", help="leave out what this version has a result of already")
     parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"turns of each participant ({REPEATS})")
+    parser.add_argument("--repeats", type=int, help=f"turns of each participant ({Workload.repeats}, of some more)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results go")
     options = parser.parse_args()
     chosen = [
@@ -326,14 +326,14 @@ def main() -> None:
     for workload in chosen:  # first of all, so that no measurement waits for it
         for name in workload.participants:
             _found(LIBRARIES[Participant.of(name).library].venv)
-    with _terminable(), open(ignored_folder() / "peers.log", "w") as log:
+    with terminable(), open(ignored_folder() / "peers.log", "w") as log:
         for number, workload in enumerate(chosen, 1):
             path = options.results / f"{workload.name}.json"
             if options.resume and _is_done(path, options.short):
                 continue
             print(f"{number}/{len(chosen)} {workload.name}: {workload.title}", flush=True)
             print(f"==== {workload.name}", file=log, flush=True)
-            result = result_of(workload, options.short, options.repeats, log)
+            result = result_of(workload, options.short, options.repeats or workload.repeats, log)
             text = json.dumps(result, indent=1)
             path.write_text(text + "\n")
             print(f"    {result['took_s']:.0f} s", flush=True)
@@ -343,7 +343,7 @@ def _is_done(path: Path, short: bool) -> bool:
     if not path.exists():
         return False
     result = json.loads(path.read_text())
-    return bool(result["version"] == _version() and (result["form"] == "full" or short))
+    return bool(result["version"] == version() and (result["form"] == "full" or short))
 
 
 if __name__ == "__main__":

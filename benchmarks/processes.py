@@ -40,3 +40,33 @@ def cpu_s(pid: int) -> float:
         return clock_gettime((~pid << 3) | 2)  # the clock that clock_getcpuclockid(3) returns on Linux
     except OSError:
         return 0.0
+
+
+def marked(variable: str, value: str) -> list[int]:
+    """Return the processes that were started with this variable in their environment, and have not ended."""
+    mark, found = f"{variable}={value}".encode(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read().split(b"\0"):
+                    found.append(int(name))
+    return found
+
+
+def state(pid: int) -> str:
+    """Return the letter that the kernel has for what a process does: R, S, Z for one that has ended, "" for none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def shared_files(pids: list[int]) -> set[str]:
+    """Return the files in /dev/shm that these processes have mapped and that still have their names."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+            names = (line.partition(" /dev/shm/")[2].rstrip("\n") for line in file)
+            found |= {f"/dev/shm/{name}" for name in names if name and not name.endswith(" (deleted)")}
+    return found

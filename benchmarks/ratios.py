@@ -9,9 +9,21 @@ from typing import Any, NamedTuple
 
 from benchmarks.workloads import LIBRARIES, Participant, Target
 
-__all__ = ["Spread", "Verdict", "ahead", "counterpart", "figures", "judge", "rates", "ratios", "sign_test"]
+__all__ = [
+    "Spread",
+    "Verdict",
+    "ahead",
+    "counterpart",
+    "figures",
+    "judge",
+    "median_interval",
+    "rates",
+    "ratios",
+    "sign_test",
+]
 
 SIGNIFICANT = 0.05
+MANY = 30  # pairs of which the median's confidence interval is told
 
 
 class Spread(NamedTuple):
@@ -41,6 +53,20 @@ def sign_test(values: Sequence[float]) -> float:
 def ahead(values: Sequence[float]) -> bool:
     """Tell whether these ratios show who is faster: by the sign test at 5 %, which 7 of 7 pass and 6 of 7 do not."""
     return sign_test(values) < SIGNIFICANT
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return what lies around the median of which these are samples, by order statistics, however they are spread.
+
+    Of n values the k-th least and the k-th greatest enclose it, but with a probability of twice that of fewer than k
+    heads in n throws; k is the greatest for which that is small enough. Takes six values at least.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, rank = 2 / 2**count, 1  # of the least and the greatest
+    assert outside <= 1 - confidence, "too few values"
+    while (outside := outside + 2 * comb(count, rank) / 2**count) <= 1 - confidence:
+        rank += 1
+    return ordered[rank - 1], ordered[-rank]
 
 
 def rates(entry: Mapping[str, Any]) -> list[float]:
@@ -112,6 +138,7 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         (
             *((note,) if note else ()),
             *((f"against {strongest}",) if len(target.over) > 1 else ()),
+            *((_interval_text(compared[strongest]),) if len(compared[strongest]) >= MANY else ()),
             *((f"(did not run: {', '.join(missing)})",) if missing else ()),
         )
     )
@@ -119,6 +146,11 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
     if target.at_least is None:
         return Verdict(reached, all(ahead(values) for values in compared.values()), note)
     return Verdict(reached, reached.median >= target.at_least, note)
+
+
+def _interval_text(values: Sequence[float]) -> str:
+    low, high = median_interval(values)
+    return f"median within {low:.3f} – {high:.3f} (95 %, {len(values)} pairs)"
 
 
 NOT_RUN: Mapping[str, Any] = {"status": "not run"}

@@ -1,4 +1,4 @@
-"""Make tables and plots of results: those in benchmarks/README.md and docs/benchmarks.md, between their marks.
+"""Make tables and plots of results, in benchmarks/README.md, docs/benchmarks.md and docs/faults.md.
 
     python -m benchmarks.report
 
@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.fault_tables import PAGE as FAULTS_PAGE
+from benchmarks.fault_tables import fault_sections
 from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
@@ -379,7 +381,8 @@ def main() -> None:
     options = parser.parse_args()
     results = load(options.results)
     texts = sections(results)
-    for page in PAGES:
+    texts |= fault_sections(options.results / "faults.json")
+    for page in (*PAGES, FAULTS_PAGE):
         page.write_text(fill(page.read_text(), texts))
         print(page.relative_to(ROOT))
     for path in draw(results, PLOTS):

@@ -87,7 +87,8 @@ class Target:
 @dataclass(frozen=True)
 class Workload:
     """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
-    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it."""
+    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it.
+    repeats: how many turns each has."""
 
     name: str
     title: str
@@ -100,6 +101,7 @@ class Workload:
     think_s: float = 0.0
     window_s: float = 0.3
     short: bool = True
+    repeats: int = 7
     cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
 
     def needed(self, name: str) -> bool:
@@ -404,6 +406,28 @@ def _telemetry() -> Iterator[Workload]:
         )
 
 
+def _armed() -> Iterator[Workload]:
+    """Restarts and timeouts armed against none: what being ready for faults costs as long as there are none."""
+    plans = (
+        ("sync", "processes@w2", "32/2/32"),
+        ("pool", "pool@w4b8", "pool 32/4/8"),
+        ("serial", "serial", "Serial, 32 envs"),
+    )
+    for (name, arrangement, plan), (mean_us, share) in product(plans, ((0, 0.9), (10, 0.97))):
+        kind, at, counts = arrangement.partition("@")
+        armed, plain = f"ours {kind}-armed{at}{counts}", f"ours {arrangement}"
+        yield Workload(
+            f"armed-{name}-{mean_us}us",
+            f"armed for faults against not, {f'steps of {mean_us} µs' if mean_us else 'trivial env'}, {plan}",
+            (armed, plain),
+            (Target(f"costs under {1 - share:.0%}", armed, (plain,), at_least=share),),
+            env_kwargs={"mean_s": mean_us / 1e6} if mean_us else {},
+            window_s=0.15,
+            short=False,
+            repeats=61,
+        )
+
+
 # ------------------------------------------------------------------------------------------------------- the grid
 
 
@@ -440,4 +464,4 @@ def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
     return dict(zip(names, found, strict=True))
 
 
-WORKLOADS = _all(_trivial(), _learners(), _large(), _delays(), _real(), _nested(), _telemetry(), _grid())
+WORKLOADS = _all(_trivial(), _learners(), _large(), _delays(), _real(), _nested(), _telemetry(), _armed(), _grid())

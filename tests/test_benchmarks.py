@@ -21,7 +21,7 @@ from gymnasium.utils.env_checker import check_env
 
 from benchmarks import envs, peers, report
 from benchmarks.processes import cpu_s, descendants
-from benchmarks.ratios import Spread, ahead, counterpart, judge, rates, ratios, sign_test
+from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant, Target, Workload
 from pufferlib.vectorization.plan import Plan
@@ -331,6 +331,24 @@ def test_ratios_are_taken_within_a_repeat() -> None:
 def test_sign_test(values: list[float], probability: float, is_ahead: bool) -> None:
     assert sign_test(values) == pytest.approx(probability)
     assert ahead(values) is is_ahead
+
+
+@pytest.mark.parametrize(("count", "rank"), [(6, 1), (7, 1), (30, 10), (61, 23)])  # of any table of the sign test
+def test_the_medians_interval_is_that_of_order_statistics(count: int, rank: int) -> None:
+    values = [float(number) for number in range(1, count + 1)]
+    assert median_interval(values[::-1]) == (rank, count + 1 - rank)
+
+
+def test_the_medians_interval_holds_the_median_as_often_as_it_says() -> None:
+    samples = np.random.default_rng(0).exponential(size=(2000, 31))
+    held = [low <= np.log(2) <= high for low, high in map(median_interval, samples.tolist())]
+    assert 0.95 <= np.mean(held) < 0.98
+
+
+def test_targets_of_many_pairs_tell_the_interval() -> None:
+    entries = [entry("ours serial", [float(n) for n in range(1, 32)]), entry("sb3 dummy", [10.0] * 31)]
+    verdict = judge(Target("", "ours serial", ("sb3 dummy",), at_least=1), entries)
+    assert verdict.note == "median within 1.000 – 2.200 (95 %, 31 pairs)"
 
 
 ENTRIES = [

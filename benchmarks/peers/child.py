@@ -58,7 +58,7 @@ def main() -> None:
 
 def play(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
     """Play as fast as possible, after a warm-up; return how many steps came in how many seconds."""
-    recv, send, _ = player
+    recv, send, *_ = player
     for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
         steps = 0
         start = now = perf_counter()
@@ -72,7 +72,7 @@ def play(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 
 
 def wait(player: Player, seconds: float, warm_up_s: float, think_s: float, warm_up_steps: int = 0) -> dict[str, Any]:
     """Play with a learner that computes for think_s between a batch and its actions; return how long ``recv`` took."""
-    recv, send, _ = player
+    recv, send, *_ = player
     for period, least in ((warm_up_s, warm_up_steps), (seconds, 0)):
         steps, waits, sends = 0, [], []
         start = now = perf_counter()
@@ -104,7 +104,7 @@ def idle(player: Player, seconds: float, warm_up_s: float, warm_up_steps: int = 
     median of those before the pause, and the first one after it did, from the call of ``send`` to ``recv``'s return;
     and the difference, divided by the number of other processes, all of which had gone to sleep.
     """
-    recv, send, _ = player
+    recv, send, *_ = player
     usual = []
     steps = recv()
     now = perf_counter()

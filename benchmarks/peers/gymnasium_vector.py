@@ -12,7 +12,7 @@ from player import Player, Task
 def start(task: Task) -> Player:
     if task.arrangement in ("flatten", "concatenate"):
         return _pack(task)
-    kind = task.choose(sync=SyncVectorEnv, **{"async": AsyncVectorEnv})
+    kind = task.choose(sync=SyncVectorEnv, **{"async": AsyncVectorEnv, "async-timed": AsyncVectorEnv})
     task.need(synchronous=True, own_processes=kind is AsyncVectorEnv)
     vec = kind([task.env_creator] * task.num_envs)
     vec.reset(seed=0)
@@ -28,7 +28,7 @@ def start(task: Task) -> Player:
 
         return Player(recv, lambda: None, vec.close)
     send = functools.partial(vec.step_async, actions)
-    step_wait = vec.step_wait
+    step_wait = functools.partial(vec.step_wait, timeout=2.0) if task.arrangement == "async-timed" else vec.step_wait
 
     def recv() -> int:
         step_wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from itertools import product
 from typing import Any
 
 import envs
@@ -12,6 +13,19 @@ from player import Player, Task
 import pufferlib
 from pufferlib.layout import Layout
 
+BACKENDS = {"serial": "serial", "processes": "multiprocessing", "pool": "pool"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "timed": {"step_timeout": 2.0, "reset_timeout": 2.0},
+    "restart": {"on_error": "restart"},
+    "restart-timed": {"on_error": "restart", "step_timeout": 2.0, "reset_timeout": 2.0},
+    "armed": {"on_error": "restart", "step_timeout": 60.0, "reset_timeout": 60.0},
+}
+ARRANGEMENTS: dict[str, dict[str, Any]] = {
+    **{name: {"backend": backend} for name, backend in BACKENDS.items()},
+    **{f"{name}-{how}": {"backend": BACKENDS[name], **OPTIONS[how]} for name, how in product(BACKENDS, OPTIONS)},
+    "unwatched": {"backend": "multiprocessing", "backend_kwargs": {"telemetry": False}},
+}
+
 
 def start(task: Task) -> Player:
     if task.arrangement == "pack":
@@ -19,17 +33,17 @@ def start(task: Task) -> Player:
     if task.arrangement == "ale":  # a vector environment is one environment of as many rows
         creator = functools.partial(envs.atari_vector, task.num_envs, task.num_workers)
         return _play(pufferlib.make(creator, seed=0), task.num_envs)
-    backend = task.choose(serial="serial", processes="multiprocessing", pool="pool", unwatched="multiprocessing")
+    options = task.choose(**ARRANGEMENTS)
     vec = pufferlib.make(
         task.env_creator,
-        backend=backend,
         num_envs=task.num_envs,
         num_workers=task.num_workers,
         batch_size=task.batch_size,
         seed=0,
-        backend_kwargs={"telemetry": False} if task.arrangement == "unwatched" else None,
+        **options,
     )
-    return _play(vec, task.batch_size)
+    player = _play(vec, task.batch_size)
+    return _with_infos(player, vec) if task.env in envs.FAULTY_ENVS else player
 
 
 def _play(vec: pufferlib.VecEnv, steps: int) -> Player:
@@ -43,6 +57,18 @@ def _play(vec: pufferlib.VecEnv, steps: int) -> Player:
 
     vec.async_reset()
     return Player(recv, send, vec.close)
+
+
+def _with_infos(player: Player, vec: pufferlib.VecEnv) -> Player:
+    """Return a player that keeps the last batch's infos, which no time is lost with where time is measured."""
+    infos: list[dict[str, Any]] = []
+
+    def recv() -> int:
+        batch = vec.recv()
+        infos[:] = batch.infos
+        return len(batch.env_ids)
+
+    return player._replace(recv=recv, infos=lambda: infos)
 
 
 def _pack(task: Task) -> Player:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,19 +23,21 @@ class Player(NamedTuple):
     """A vectorizer of which one batch is under way.
 
     recv: waits for a batch and returns how many environment steps it holds; send: has it played on. Where a library
-    has one call for both, ``recv`` makes it and ``send`` does nothing.
+    has one call for both, ``recv`` makes it and ``send`` does nothing. infos: those of the last batch, where asked for.
     """
 
     recv: Callable[[], int]
     send: Callable[[], None]
     close: Callable[[], None]
+    infos: Callable[[], Sequence[dict[str, Any]]] = list
 
 
 class Task(NamedTuple):
     """What is to be stepped, and how.
 
-    env: "plain", or a key of ``envs.REAL_ENVS``; env_kwargs: of the plain one. num_workers: processes; a library that
-    has no such choice uses one an environment. batch_size: environments in a batch.
+    env: "plain", or a key of ``envs.REAL_ENVS`` or ``FAULTY_ENVS``; env_kwargs: of those that are not real.
+    num_workers: processes; a library that has no such choice uses one an environment. batch_size: environments in a
+    batch.
     """
 
     arrangement: str
@@ -50,12 +52,14 @@ class Task(NamedTuple):
         """What makes one environment; it can be pickled."""
         if self.env == "plain":
             return functools.partial(envs.PlainEnv, **self.env_kwargs)
+        if self.env in envs.FAULTY_ENVS:
+            return functools.partial(envs.FAULTY_ENVS[self.env], **self.env_kwargs)
         return envs.REAL_ENVS[self.env]
 
     @property
     def multi_agent(self) -> bool:
         """Whether the environment is PettingZoo's."""
-        return self.env in ("simple_tag", "knights_archers_zombies")
+        return self.env in ("simple_tag", "knights_archers_zombies", "faulty_agents")
 
     def choose(self, **arrangements: Any) -> Any:
         """Return what the arrangement names. Raises NotHandled."""

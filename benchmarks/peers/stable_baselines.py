@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environments; processes are forked, or each would import torch."""
+"""Stable-Baselines3's vector environments; processes are forked, or each would import torch, as it does by default."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 
 def start(task: Task) -> Player:
-    kind = task.choose(dummy=DummyVecEnv, subproc=SubprocVecEnv)
+    kind = task.choose(dummy=DummyVecEnv, subproc=SubprocVecEnv, forkserver=SubprocVecEnv)
     task.need(synchronous=True, own_processes=kind is SubprocVecEnv)
-    how = {"start_method": "fork"} if kind is SubprocVecEnv else {}
+    how = {"start_method": "fork"} if task.arrangement == "subproc" else {}
     vec = kind([task.env_creator] * task.num_envs, **how)
     vec.seed(0)
     vec.reset()

@@ -11,10 +11,13 @@ from tianshou.env import DummyVectorEnv, ShmemVectorEnv, SubprocVectorEnv
 
 
 def start(task: Task) -> Player:
-    kind = task.choose(dummy=DummyVectorEnv, subproc=SubprocVectorEnv, shmem=ShmemVectorEnv)
+    processes = {"subproc": SubprocVectorEnv, "shmem": ShmemVectorEnv, "subproc-timed": SubprocVectorEnv}
+    kind = task.choose(dummy=DummyVectorEnv, **processes)
     task.need(own_processes=kind is not DummyVectorEnv)
-    pool = task.batch_size < task.num_envs
-    vec = kind([task.env_creator] * task.num_envs, **({"wait_num": task.batch_size} if pool else {}))
+    how = {"wait_num": task.batch_size} if task.batch_size < task.num_envs else {}
+    if task.arrangement == "subproc-timed":
+        how["timeout"] = 2
+    vec = kind([task.env_creator] * task.num_envs, **how)
     vec.seed(0)
     vec.reset()
     actions = np.array([space.sample() for space in vec.action_space])

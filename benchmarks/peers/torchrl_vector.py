@@ -14,7 +14,7 @@ from torchrl.envs import AsyncEnvPool, GymWrapper, ParallelEnv
 
 
 def start(task: Task) -> Player:
-    kind = task.choose(parallel=_parallel, pool=_pool)
+    kind = task.choose(parallel=_parallel, pool=_pool, **{"parallel-timed": _parallel})
     task.need(own_processes=True)
     torch.set_num_threads(1)
     multiprocessing.set_start_method("fork", force=True)
@@ -29,6 +29,8 @@ def _parallel(task: Task, make: functools.partial[GymWrapper]) -> Player:
     task.need(synchronous=True)
     vec = ParallelEnv(task.num_envs, make, mp_start_method="fork")
     state = vec.reset()
+    if task.arrangement == "parallel-timed":
+        vec.BATCHED_PIPE_TIMEOUT = 2.0  # what the variable of that name sets for all, starting workers included
     actions = vec.action_spec.rand()
 
     def recv() -> int:

@@ -1,0 +1,141 @@
+"""Make the tables of docs/faults.md of what benchmarks/faults.py saw; benchmarks/report.py calls it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workloads import LIBRARIES, Participant
+
+__all__ = ["PAGE", "fault_sections"]
+
+PAGE = Path(__file__).parent.parent / "docs" / "faults.md"
+CASES = ("raise", "kill", "hang", "parent", "parent-hang")
+LONGEST = 150  # characters of a message
+
+Outcome = Mapping[str, Any]
+
+
+def fault_sections(path: Path) -> dict[str, str]:
+    """Return the text of each section, Markdown, by its name: the machine, and a table for each case."""
+    names = [f"fault_{case.replace('-', '_')}" for case in CASES]
+    if not path.exists():
+        return dict.fromkeys(("fault_machine", *names), "Nothing has been tried yet: `python -m benchmarks.faults`.")
+    result = json.loads(path.read_text())
+    tables = {name: _case_table(case, result["participants"]) for name, case in zip(names, CASES, strict=True)}
+    return {"fault_machine": _machine(result), **tables}
+
+
+def _machine(result: Mapping[str, Any]) -> str:
+    repeats = max(len(entry[case]) for entry in result["participants"] for case in CASES if case in entry)
+    before, after = result["load"]
+    lines = [
+        f"- Machine: {result['machine']}.",
+        f"- Tried: {result['date'][:10]}, version {result['version']}, by `{result['command']}`, {repeats} "
+        f"time{'s' * (repeats > 1)} each, {result['jobs']} at a time; load {before:.1f} before and {after:.1f} after.",
+        f"- Libraries: {_versions(result['participants'])}.",
+    ]
+    return "\n".join(lines)
+
+
+def _versions(entries: Iterable[Mapping[str, Any]]) -> str:
+    found = {}
+    for entry in entries:
+        library = LIBRARIES[Participant.of(entry["name"]).library]
+        outcomes = [outcome for case in CASES for outcome in entry.get(case, ())]
+        versions = [outcome["versions"].get(library.package, "") for outcome in outcomes if "versions" in outcome]
+        found[library.title] = f"{library.title} {max(versions, default='')}".strip()
+    return ", ".join(found.values())
+
+
+def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return the table of one thing that goes wrong: a line a participant, several where it was not always the same."""
+    killed = case.startswith("parent")
+    heads = ("", "what the user sees", "after", "the program then", "left behind")
+    rows = []
+    for entry in entries:
+        groups: dict[tuple[str, str], list[Outcome]] = {}
+        for outcome in entry.get(case, ()):
+            alike = re.sub(r"\d+", "", _seen(outcome, case))  # whichever environment or process it was
+            groups.setdefault((alike, _end(outcome)), []).append(outcome)
+        for (_, end), outcomes in groups.items():
+            share = f" ({len(outcomes)} of {len(entry[case])})" if len(groups) > 1 else ""
+            slow = max(outcome.get("end_s", 0.0) for outcome in outcomes)
+            end += f", {_seconds(slow)} later" if slow >= 1 else ""
+            row = (entry["name"] + share, _seen(outcomes[0], case), _after(outcomes), end, _most_left(outcomes))
+            rows.append((row[0], row[2] or row[1], row[4]) if killed else row)
+    return _table(("", "its processes are gone after", "left behind") if killed else heads, rows)
+
+
+def _seen(outcome: Outcome, case: str) -> str:
+    """Return what the user sees."""
+    what = outcome["what"]
+    printed = "; what was raised is printed" if case == "raise" and outcome.get("cause_shown") else ""
+    if what in ("not applicable", "not installed", "not handled"):
+        return f"{what}: {_escaped(outcome['text'])}"
+    if what == "exception":
+        told = f": {_escaped(outcome['text'])}" if outcome["text"] else f", without a word{printed}"
+        return f"`{outcome['type'].rpartition('.')[2]}`{told}"
+    if what == "restart":
+        return f'a crash row, `info["restarted"]`: {_escaped(outcome["text"])}'
+    if what == "nothing":
+        return f"nothing: batches go on, of {outcome['rows']} environments{printed}"
+    if what == "hang":
+        zombies = f"; {_count(outcome['zombies'], 'zombie')}" if outcome["zombies"] else ""
+        return f"nothing: it hangs{printed}{zombies}"
+    return {"end": "the program ends", "killed": ""}[what]
+
+
+def _end(outcome: Outcome) -> str:
+    """Return what becomes of the program."""
+    if "ended_by" not in outcome:
+        return ""
+    code = outcome["exit_code"]
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    if outcome["ended_by"] != "itself":
+        return f"ends by {outcome['ended_by']} only"
+    return "plays on" if outcome["what"] in ("restart", "nothing") else how
+
+
+def _after(outcomes: Sequence[Outcome]) -> str:
+    times = [outcome["after_s"] for outcome in outcomes if outcome.get("after_s") is not None]
+    if not times or outcomes[0]["what"] in ("hang", "nothing"):
+        return "never" if outcomes[0]["what"] in ("hang", "nothing", "killed") else ""
+    return " – ".join(dict.fromkeys(_seconds(time) for time in (min(times), max(times))))
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.1f} s" if time >= 1 else f"{1e3 * time:.0f} ms" if time >= 1e-3 else "1 ms"
+
+
+def _most_left(outcomes: Sequence[Outcome]) -> str:
+    """Return what was left behind at worst."""
+    if "left" not in outcomes[0]:
+        return ""
+    processes = max(outcome["left"] for outcome in outcomes)
+    cpus = max(outcome["left_cpus"] for outcome in outcomes)
+    files = max(len(outcome["left_shm"]) for outcome in outcomes)
+    temporary = max(len(outcome["left_tmp"]) for outcome in outcomes)
+    busy = f" using {100 * cpus:.0f} % of a CPU" if cpus >= 0.01 else ""
+    found = (
+        f"{_count(processes, 'process', 'processes')}{busy}" if processes else "",
+        f"{_count(files, 'file')} in /dev/shm" if files else "",
+        _count(temporary, "temporary file") if temporary else "",
+    )
+    return ", ".join(filter(None, found)) or "nothing"
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def _escaped(text: str) -> str:
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    return short.replace("|", "\\|").replace("\n", " ")
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ("---",) * len(heads), *rows))
