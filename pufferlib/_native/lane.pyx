@@ -15,6 +15,7 @@ __all__ = ["Lane"]
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
+    unsigned long PyThread_get_thread_ident()
 
 cdef object NDARRAY = numpy.ndarray
 
@@ -36,6 +37,7 @@ cdef class Lane:
     ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
     play is None where workers are processes. collect: called before rows with infos land; returns False if these cannot
     be read. gather: called with env ids for their infos, in turn.
+    owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
 
     cdef Ring ring
@@ -52,6 +54,7 @@ cdef class Lane:
     cdef public uint64_t departed  # the next ticket, where batches come in the order of sending
     cdef public uint64_t coming  # environments that were sent something and have not landed
     cdef public bint clear  # nothing stands in the way of the plain case
+    cdef public unsigned long owner  # the thread that is in the middle of a call, 0 if none is
     cdef readonly bint midway  # in what Python code is part of, and is not to be left half done
     cdef uint32_t mail, notes  # what was seen of the ring's
     cdef int64_t looked_ns  # and when
@@ -114,13 +117,18 @@ cdef class Lane:
         """Send actions for the last batch if that is plain; return whether it was."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
-        self.midway = True  # where environments are stepped in this process, Python runs inside
-        if not self.send_plain(actions, start_ns):
-            self.midway = False
+        cdef bint sent
+        if self.owner:
             return False
-        self.midway = False
-        if not self.telemetry:
-            return True
+        self.owner = PyThread_get_thread_ident()
+        try:
+            self.midway = True  # where environments are stepped in this process, Python runs inside
+            sent = self.send_plain(actions, start_ns)
+            self.midway = False
+        finally:
+            self.owner = 0
+        if not sent or not self.telemetry:
+            return sent
         seconds = 1e-9 * (puf_now_ns() - start_ns)
         self.parent_times[SEND] += seconds
         if self.parent_times[RETURNED]:
@@ -193,6 +201,15 @@ cdef class Lane:
 
     def recv(self, double timeout_s):
         """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
+        if self.owner:
+            return None
+        self.owner = PyThread_get_thread_ident()
+        try:
+            return self.recv_plain(timeout_s)
+        finally:
+            self.owner = 0
+
+    cdef object recv_plain(self, double timeout_s):
         cdef puf_ring *ring = &self.ring.c
         cdef bint found = True
         cdef int64_t start_ns

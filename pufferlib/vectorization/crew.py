@@ -8,6 +8,7 @@ from typing import Any
 
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.turns import Turn
 
 __all__ = ["CLOSE_S", "Crew"]
 
@@ -28,6 +29,8 @@ class Crew(ABC):
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
+    turn: Any = Turn()  # whose it is to use the VecEnv; while that is being made, nobody else can
+    closing = False  # whoever is in a wait is to leave it
 
     @abstractmethod
     def start(self) -> EnvFace:
@@ -96,5 +99,6 @@ class Crew(ABC):
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         """Close all environments and end the workers, by force after grace_s; return the last messages.
 
-        Safe to call again.
+        A call that another thread is in raises ClosedError there first. Safe to call again, and after Ctrl-C has ended
+        it in the middle.
         """

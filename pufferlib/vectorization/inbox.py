@@ -19,6 +19,8 @@ from pufferlib.vectorization.watch import Watch
 
 __all__ = ["Inbox"]
 
+SLICE_S = 0.1  # sleeps are no longer, so that a close by another thread is seen
+
 
 class Inbox:
     """Takes messages of the workers.
@@ -38,8 +40,8 @@ class Inbox:
 
     @property
     def crew(self) -> Crew:
-        """The workers. Raises ClosedError."""
-        if self._crew is None:
+        """The workers. Raises ClosedError, also while another thread closes them."""
+        if self._crew is None or self._crew.closing:
             raise ClosedError(f"this {self._name} is closed; make a new one")
         return self._crew
 
@@ -48,10 +50,9 @@ class Inbox:
         """Whether ``close`` has been called."""
         return self._crew is None
 
-    def close(self) -> Crew | None:
-        """Take no more messages, and return the workers; None if that was done already."""
-        crew, self._crew = self._crew, None
-        return crew
+    def close(self) -> None:
+        """Take no more messages; a call in the middle of which another thread is ends in ClosedError."""
+        self._crew = None
 
     def forget(self) -> None:
         """Forget all that has come; all environments are about to be made anew."""
@@ -91,10 +92,9 @@ class Inbox:
             came = bool(self._messages) or (left_s > 0 and crew.play is None)  # in this very process none comes later
         else:
             while not self._messages:
-                left_s = self._left_s(deadline)
-                self._messages.extend(crew.poll(None if left_s == math.inf else left_s))
+                self._messages.extend(self.crew.poll(min(self._left_s(deadline), SLICE_S)))
                 self._watch_over()
-                if self._watch.slice_s is None or (deadline is not None and time.monotonic() >= deadline):
+                if crew.play is not None or (deadline is not None and time.monotonic() >= deadline):
                     break
             came = bool(self._messages)
         while self._messages:

@@ -7,6 +7,7 @@ come; the code that is careful goes on from there.
 from __future__ import annotations
 
 import time
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ __all__ = ["Lane"]
 class Lane:
     """The short way of synchronous batches. midway: whether Ctrl-C would leave something half done.
 
-    actions: the slab's. disabled: whether autoreset_mode is, so that who is over may not act.
+    actions: the slab's. disabled: whether autoreset_mode is, so that who is over may not act. owner: as in turns;
+    whoever else finds somebody there is sent the careful way, which refuses.
     """
 
     def __init__(
@@ -39,10 +41,22 @@ class Lane:
         self._actions, self._shape, self._dtype = actions, actions.shape, actions.dtype
         self._disabled = disabled
         self.midway = False
+        self.owner = 0
         self.clear = True  # nothing stands in the way of the plain case
 
     def send(self, actions: Any) -> bool:
         """Send actions for the last batch if that is plain; return whether it was."""
+        me = get_ident()
+        if not self.owner:
+            self.owner = me
+        else:
+            return False
+        try:
+            return self._send(actions)
+        finally:
+            self.owner = 0
+
+    def _send(self, actions: Any) -> bool:
         start_s = time.monotonic()
         flight, crew = self._flight, self._crew
         if (
@@ -63,6 +77,17 @@ class Lane:
 
     def recv(self, timeout_s: float) -> Batch | None:
         """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
+        me = get_ident()
+        if not self.owner:
+            self.owner = me
+        else:
+            return None
+        try:
+            return self._recv(timeout_s)
+        finally:
+            self.owner = 0
+
+    def _recv(self, timeout_s: float) -> Batch | None:
         flight = self._flight
         if not flight.all_fly():
             return None

@@ -32,6 +32,7 @@ from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_meth
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
+from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.watch import STARTING, doing_of
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
@@ -136,6 +137,7 @@ class ProcessCrew(Crew):
         self._face: EnvFace | None = None
         self._owner = os.getpid()
         self._closed = False
+        self.turn = Turn()
         _open_crews.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
@@ -405,18 +407,13 @@ class ProcessCrew(Crew):
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the workers
             return []
-        self._closed = True
-        _open_crews.discard(self)
-        messages: list[Any] = []
-        for channel in self._channels.values():
-            with contextlib.suppress(OSError):
-                channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
-        unaware = list(self._channels) if self._ring is not None else []
-        deadline = time.monotonic() + grace_s
-        while self._channels and time.monotonic() < deadline:
-            # A mailbox may be full, of a worker that never empties it.
-            unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
-            messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
+        grace_s = 0.0 if self.closing else grace_s  # Ctrl-C has ended this once: the workers have had their time
+        self.closing = True
+        if not shut(self.turn, max(grace_s, LEAVE_S)):  # it is stuck in something of the user's
+            for process in self._processes.values():
+                process.kill()
+            return []
+        messages = self._part(grace_s)
         for worker in list(self._channels):
             pid = self._processes[worker].pid
             self._forget(worker, grace_s=0.0)
@@ -430,10 +427,27 @@ class ProcessCrew(Crew):
         self._life.close()
         if self._slab is not None:
             self._slab.close()
+        self._closed = True
+        _open_crews.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
+
+    def _part(self, grace_s: float) -> list[Any]:
+        """Have workers close their environments and end, and wait for that; return what they have to say."""
+        messages: list[Any] = []
+        for channel in self._channels.values():
+            with contextlib.suppress(OSError):
+                channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
+        unaware = list(self._channels) if self._ring is not None else []
+        deadline = time.monotonic() + grace_s
+        while self._channels and time.monotonic() < deadline:
+            # A mailbox may be full, of a worker that never empties it.
+            unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
+            messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
+        return messages
 
     def leave_in_child(self) -> None:
         """In a forked child: close the ends that only the parent may hold, so that its death is seen."""
+        self.turn.owner = NOBODY
         for channel in self._channels.values():
             channel.close()
         self._life.leave()

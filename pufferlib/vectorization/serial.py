@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
+from pufferlib.vectorization.turns import LEAVE_S, shut
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import Worker, WorkerTask
 
@@ -140,5 +142,13 @@ class InPlace(Crew):
         return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+        self.closing = True
+        if not shut(self.turn, max(grace_s, LEAVE_S)):
+            warnings.warn(
+                f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return []
         self._worker.close()
         return self.poll(0)

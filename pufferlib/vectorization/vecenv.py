@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import time
 import warnings
 import weakref
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import gymnasium
 import numpy as np
 
-from pufferlib.errors import CallError, PlanError, RecvTimeout
+from pufferlib.errors import CallError, PlanError, PufferError, RecvTimeout
 from pufferlib.vectorization.arguments import (
     checked_actions,
     checked_ids,
@@ -35,6 +36,7 @@ from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import Tensors, as_numpy
+from pufferlib.vectorization.turns import Turn, refuse
 from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask
 
@@ -50,20 +52,29 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def whole(method: Method) -> Method:
-    """Note where Ctrl-C ends a method in the middle, that is anywhere but in a wait: only a full reset mends that."""
+    """Have one thread at a time in a method, and note where Ctrl-C ends it in the middle.
+
+    That is anywhere but in a wait, and only a full reset mends it.
+    """
 
     @functools.wraps(method)
     def guarded(self: VecEnv, *args: Any, **kwargs: Any) -> Any:
-        crew = self._crew
-        crew.interruptible = False
+        crew, turn, me = self._crew, self._turn, threading.get_ident()
+        if not turn.owner:
+            turn.owner = me  # as in turns, nothing is called since the comparison
+        else:
+            refuse(turn, type(self).__name__)
         try:
+            crew.interruptible = False
             return method(self, *args, **kwargs)
-        except Exception:
+        except PufferError:
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C, or what a signal handler raises
             if not crew.interruptible:
                 self._torn, self._lane = True, None
             raise
+        finally:
+            turn.owner = 0
 
     return guarded  # type: ignore[return-value]
 
@@ -170,7 +181,7 @@ class VecEnv:
         except BaseException:
             crew.close()
             raise
-        self._finalizer = weakref.finalize(self, crew.close)
+        self._workers, self._finalizer = crew, weakref.finalize(self, crew.close)
 
         self.num_envs = plan.num_envs
         self.agents_per_env = face.num_agents
@@ -225,6 +236,7 @@ class VecEnv:
             )
         inbox.flight = self._flight
         self._lane: Any = self._flight.lane  # the short way of the plain case, while nothing stands in its way
+        self._turn = crew.turn = self._lane if self._lane is not None else Turn()
         self._errors = inbox.errors
         self._worker_of = [index for index, share in enumerate(crew.shares) for _ in share]
         self._in_order = list(range(plan.num_envs))
@@ -472,7 +484,13 @@ class VecEnv:
         """Have environments do something; return what waits for their results (see ``Control.ask``)."""
         self._refuse_torn()
         ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
-        return self._inbox.control.ask(action, name, ids, args, kwargs)
+        return functools.partial(self._await, self._inbox.control.ask(action, name, ids, args, kwargs))
+
+    @whole
+    def _await(self, wait: Callable[[float | None], list[Any]], timeout: float | None) -> list[Any]:
+        """Wait for results."""
+        self._crew.interruptible = True  # between two waits nothing is half done
+        return wait(timeout)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return what ``render()`` of each environment returns."""
@@ -503,15 +521,18 @@ class VecEnv:
         return stats
 
     def close(self, grace_s: float = CLOSE_S) -> None:
-        """Close all environments and end their workers. Safe to call again, and after any error.
+        """Close all environments and end their workers. Safe to call again, after any error, and from any thread.
 
-        grace_s: how many seconds worker processes may take, before they are killed.
+        grace_s: how many seconds worker processes may take, before they are killed. A call that another thread is in
+            raises ClosedError there.
         """
-        crew, self._lane = self._inbox.close(), None
-        if crew is None:
+        self._inbox.close()
+        self._lane = None
+        if not self._finalizer.alive:
             return
-        self._finalizer.detach()
-        for message in crew.close(grace_s):
+        messages = self._workers.close(grace_s)
+        self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
+        for message in messages:
             if isinstance(message, Failed):
                 warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
         if self._tensors is not None:

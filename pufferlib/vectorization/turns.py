@@ -1,0 +1,73 @@
+"""Turns: one thread at a time uses a VecEnv, and no process but the one that made it.
+
+Whoever enters a call leaves its number as the ``owner``, and whoever finds another's there goes no further. The
+compiled and the portable lane are turns as well, so that the plain case of ``send`` and ``recv`` pays no more than a
+comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from pufferlib.errors import CallError
+
+__all__ = ["LEAVE_S", "NOBODY", "Turn", "refuse", "shut"]
+
+LEAVE_S = 1.0  # whoever waits for rows leaves within a tenth of this when asked to
+NOBODY = 1  # the owner for good: it is closed, or this process was forked from its own; no thread has this number
+
+
+class Turn:
+    """owner: the number of the thread that is in the middle of a call, 0 if none is.
+
+    ::
+
+        me = threading.get_ident()
+        if not turn.owner:
+            turn.owner = me  # nothing is called since the comparison, so no other thread comes between
+        else:
+            refuse(turn, "Pool")
+        try:
+            …
+        finally:
+            turn.owner = 0
+    """
+
+    __slots__ = ("owner",)
+
+    def __init__(self) -> None:
+        self.owner = 0
+
+
+def refuse(turn: Any, name: str) -> None:
+    """Raise CallError: this VecEnv, a ``name``, cannot be called just now, or not from here."""
+    owner = turn.owner
+    if owner == NOBODY:
+        raise CallError(
+            f"this {name} belongs to the process that made it, and this one (process {os.getpid()}) was forked from "
+            "it; make another in here"
+        )
+    if owner == threading.get_ident():
+        raise CallError(
+            f"this {name} is in the middle of another call, and an environment or a signal handler called it in "
+            "between; call it from outside, or close it"
+        )
+    names = [repr(thread.name) for thread in threading.enumerate() if thread.ident == owner]
+    raise CallError(
+        f"thread {names[0] if names else owner} is in a call of this {name}, and one thread at a time may be; "
+        "share a threading.Lock among the threads that use it, or make one in each of them"
+    )
+
+
+def shut(turn: Any, timeout_s: float) -> bool:
+    """Wait until no other thread is in a call, and let none in any more; False if one still is after timeout_s."""
+    deadline, me = time.monotonic() + timeout_s, threading.get_ident()
+    while turn.owner not in (0, me, NOBODY):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    turn.owner = NOBODY
+    return True
