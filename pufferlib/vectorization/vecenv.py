@@ -544,6 +544,12 @@ class VecEnv:
         """Whether ``close`` has been called."""
         return self._inbox.closed
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise CallError(
+            f"a {type(self).__name__} cannot be pickled or copied, as its workers belong to one object in one process; "
+            "pass on what makes one, such as functools.partial(pufferlib.make, …), and call that there"
+        )
+
     def __enter__(self) -> VecEnv:
         return self
 
