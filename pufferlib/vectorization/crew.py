@@ -79,7 +79,8 @@ class Crew(ABC):
     def restart(self, worker: int) -> None:
         """Start a worker that died again, without waiting for it; a Reset makes each of its environments anew.
 
-        Raises PlatformError where the system has no room for a process; then the worker stays dead.
+        Raises PlatformError where the system has no room for a process, PlanError where it cannot be told what to make;
+        then the worker stays dead.
         """
 
     def revive(self) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pufferlib.errors import ClosedError, PlatformError, WorkerError
+from pufferlib.errors import ClosedError, PufferError, WorkerError
 from pufferlib.vectorization.control import Control
 from pufferlib.vectorization.crew import Crew
 from pufferlib.vectorization.express import Express
@@ -177,7 +177,7 @@ class Inbox:
         if refusal is None:
             try:
                 self.crew.restart(died.worker)
-            except PlatformError as error:
+            except PufferError as error:  # no room, or nothing that could be sent to a spawned one
                 refusal = f"a new one cannot be started: {error}"
         if refusal is None:
             self._crash(died.env_ids, died.text)

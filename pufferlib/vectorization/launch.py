@@ -6,6 +6,7 @@ import contextlib
 import io
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.popen_fork
 import os
 import pickle
 import select
@@ -13,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 import types
 import warnings
 from collections.abc import Callable
@@ -102,17 +104,20 @@ class Process:
 
     def __init__(self, launch: Launch, context: str) -> None:
         if context != "fork":
-            import cloudpickle
-
-            launch = launch._replace(task=cloudpickle.dumps((launch.task, leaves.registry)))
-        self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
-            target=run_worker, args=(launch,), name="pufferlib-worker"
-        )
+            launch = launch._replace(task=_portable_task(launch.task, context))
         # A fork imports nothing, and what its environments define in __main__ has to be found there.
-        with contextlib.nullcontext() if context == "fork" else _main_not_imported(), warnings.catch_warnings():
+        hidden = contextlib.nullcontext() if context == "fork" else _main_not_imported()
+        with _parenthood(), hidden, warnings.catch_warnings():
             # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
             warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
-            self._process.start()
+            self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
+                target=run_worker, args=(launch,), name="pufferlib-worker"
+            )
+            try:
+                self._process.start()
+            except OSError as error:
+                _close_forgotten_pipes(error)
+                raise
         self.pid: int = self._process.pid
         self.death_fd: int | None = None
         with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
@@ -146,18 +151,63 @@ class Process:
         return exitcode
 
 
+def _portable_task(task: Any, context: str) -> bytes:
+    """Return a task for a process that has not our memory. Raises PlanError."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((task, leaves.registry)))
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        raise PlanError(
+            f"what makes the environments cannot be pickled, as the start method {context!r} needs: {error}; create "
+            "such things in the env_creator, or use context='fork', which copies all (not safe beside other threads)"
+        ) from error
+
+
+@contextlib.contextmanager
+def _parenthood() -> Any:
+    """Let this process have children even if it is a daemon of multiprocessing.
+
+    Those may not, as they would leave orphans behind; ours end with their parent, whatever ends it.
+    """
+    config: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    daemon = config.pop("daemon", None)
+    try:
+        yield
+    finally:
+        if daemon is not None:
+            config["daemon"] = daemon
+
+
+def _close_forgotten_pipes(error: OSError) -> None:
+    """Close the pipes of a process that could not be forked, which multiprocessing leaves open."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is multiprocessing.popen_fork.Popen._launch.__code__:  # type: ignore[attr-defined]
+            for name in ("parent_r", "parent_w", "child_r", "child_w"):
+                if name in frame.f_locals:
+                    os.close(frame.f_locals[name])
+
+
+_hiding = threading.Lock()
+_hidden: list[Any] = []  # the true ``__main__``, once for each thread that hides it
+
+
 @contextlib.contextmanager
 def _main_not_imported() -> Any:
     """Hide ``__main__`` while a process starts, so that spawn does not run the user's script a second time.
 
     Environments come by cloudpickle, which carries what ``__main__`` defines by value.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    with _hiding:
+        _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])
+        sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         yield
     finally:
-        sys.modules["__main__"] = main
+        with _hiding:
+            main = _hidden.pop()
+            if not _hidden:  # else another thread has it hidden still
+                sys.modules["__main__"] = main
 
 
 # ------------------------------------------------------------------------------------------- in the worker

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
+import multiprocessing.util
 import os
+import resource
 import select
 import selectors
 import socket
@@ -121,8 +124,15 @@ class ProcessCrew(Crew):
         self._entropy = entropy
         self._worker_threads = worker_threads
         self.spin = spin
-        self._selector = selectors.DefaultSelector()
-        self._life = LifePipe()
+        try:
+            self._selector = selectors.DefaultSelector()
+            try:
+                self._life = LifePipe()
+            except OSError:
+                self._selector.close()
+                raise
+        except OSError as error:
+            raise not_startable("the parent's end of the workers", error) from error
         self._channels: dict[int, Channel] = {}
         self._processes: dict[int, Process] = {}
         self._generations = [0] * len(tasks)  # how many processes have had each worker's place
@@ -139,6 +149,7 @@ class ProcessCrew(Crew):
         self._closed = False
         self.turn = Turn()
         _open_crews.add(self)
+        _close_before_joining()
 
     # ------------------------------------------------------------------------------------------- beginning
 
@@ -156,7 +167,11 @@ class ProcessCrew(Crew):
         return faces[0]
 
     def _start_worker(self, worker: int, context: str) -> None:
-        ours, theirs = socket.socketpair()
+        who = f"worker {worker} of {len(self._tasks)}"
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise not_startable(who, error) from error
         try:
             launch = Launch(
                 worker=worker,
@@ -171,11 +186,7 @@ class ProcessCrew(Crew):
             process = Process(launch, context)
         except OSError as error:
             ours.close()
-            raise PlatformError(
-                error.errno,
-                f"worker {worker} of {len(self._tasks)} could not be started ({error.strerror}); "
-                "use fewer workers, or raise the limit on processes or open files",
-            ) from error
+            raise not_startable(who, error) from error
         except BaseException:
             ours.close()
             raise
@@ -453,6 +464,20 @@ class ProcessCrew(Crew):
         self._life.leave()
 
 
+def not_startable(who: str, error: OSError) -> PlatformError:
+    """Return what to raise where the system refuses a process, or what one needs."""
+    files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    ways_out = {
+        errno.EMFILE: f"raise the limit of {files} open files (ulimit -n), of which a worker takes 4 here",
+        errno.EAGAIN: f"raise the limit of {processes} processes (ulimit -u; in a container, its pids limit)",
+        errno.ENOMEM: "free some memory",
+    }
+    way_out = ways_out.get(error.errno or 0, "raise the limit on processes or open files")
+    return PlatformError(
+        error.errno, f"{who} could not be started ({error.strerror or error}); use fewer workers, or {way_out}"
+    )
+
+
 SHARE_FRAMES = [share_frame(lap) for lap in range(LAPS)]
 
 _open_crews: weakref.WeakSet[ProcessCrew] = weakref.WeakSet()
@@ -468,6 +493,19 @@ def _close_all() -> None:
     for crew in list(_open_crews):
         crew.close()
 
+
+def _close_before_joining() -> None:
+    """In a process that multiprocessing started: have all closed when it ends.
+
+    Such a process runs no exit handlers of atexit, but joins its children, which would wait for it in turn.
+    """
+    global _closing_pid
+    if _closing_pid != os.getpid():  # a forked one has forgotten what its parent has registered
+        _closing_pid = os.getpid()
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
+
+
+_closing_pid = 0
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_all_in_child)
