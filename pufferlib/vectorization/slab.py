@@ -12,9 +12,12 @@ lap, and otherwise the rows are gathered once. In a synchronous batch the two ar
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +36,14 @@ LAPS = 3  # two batches with the learner, and one outstanding row an environment
 _CONTROL_WORDS = 64
 _PIPE_NBYTES = 1 << 16  # of one worker's infos that were not received yet; more of them go through its socket
 _LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
+
+_SHM = "/dev/shm"  # files in memory, on Linux
+_WAYS_OUT = {
+    errno.EFBIG: "or raise the limit on the size of files (ulimit -f), which counts shared memory",
+    errno.EMFILE: "or raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "or raise the system's limit on open files (fs.file-max)",
+    errno.ENOSPC: "or make room there, or set TMPDIR to a folder that has some",
+}
 
 Array = np.ndarray[Any, Any]
 Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
@@ -159,28 +170,24 @@ class Slab:
         """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError if memory is not to be had.
 
         The memory has no name, so nothing is left behind however the processes end, and a container's small
-        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere.
+        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere. Where Linux refuses a memfd,
+        a file in /dev/shm if that has room, else in the temporary folder, with a RuntimeWarning.
         """
         nbytes = _nbytes(shape)
         try:
-            if hasattr(os, "memfd_create"):
-                fd = os.memfd_create("pufferlib", os.MFD_CLOEXEC)
-            else:
-                with tempfile.TemporaryFile(prefix="pufferlib") as file:
-                    fd = os.dup(file.fileno())
+            fd = _shared_fd(nbytes)
             try:
-                os.ftruncate(fd, nbytes)
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(fd, 0, nbytes)  # fail here, with a message, rather than by SIGBUS at a store
                 return cls(shape, mmap.mmap(fd, nbytes), fd)
             except BaseException:
                 os.close(fd)
                 raise
         except OSError as error:
+            way_out = _WAYS_OUT.get(error.errno or 0, "or raise the memory limit")
+            where = f"; {error.filename}" if error.filename else ""
             raise PlatformError(
                 error.errno,
-                f"{nbytes / 2**20:.0f} MiB of shared memory for {shape.num_envs} environments are not to be had "
-                f"({error.strerror}); use fewer environments or smaller observations, or raise the memory limit",
+                f"{nbytes / 2**20:.3g} MiB of shared memory for {shape.num_envs} environments are not to be had "
+                f"({error.strerror}{where}); use fewer environments or smaller observations, {way_out}",
             ) from error
 
     @classmethod
@@ -221,6 +228,55 @@ class Slab:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+
+def _shared_fd(nbytes: int) -> int:
+    """Return a descriptor of nbytes of memory, or of a file, without a name."""
+    refused = ""
+    if hasattr(os, "memfd_create"):
+        try:
+            fd = os.memfd_create("pufferlib", os.MFD_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL):  # as sandboxes answer
+                raise
+            refused = f"memfd_create is refused here ({error.strerror})"
+        else:
+            _fill(fd, nbytes)
+            return fd
+    elif sys.platform == "linux":
+        refused = "this Python was built without memfd_create"
+    folders = [tempfile.gettempdir()]
+    if refused and os.access(_SHM, os.W_OK | os.X_OK):
+        folders.insert(0, _SHM)
+    for folder in folders:
+        with tempfile.TemporaryFile(prefix="pufferlib", dir=folder) as file:
+            fd = os.dup(file.fileno())
+        try:
+            _fill(fd, nbytes)
+        except OSError as error:
+            if folder != folders[-1] and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                refused += f" and {folder} has no room for {nbytes / 2**20:.3g} MiB"
+                continue
+            error.filename = folder
+            raise
+        if refused:
+            slow = "" if folder == _SHM else ", which is slow if that is on a disk; set TMPDIR to a folder in memory"
+            warnings.warn(
+                f"{refused}: environments and learner share a file in {folder}{slow}", RuntimeWarning, stacklevel=2
+            )
+        return fd
+    raise AssertionError("the last folder's error is raised")
+
+
+def _fill(fd: int, nbytes: int) -> None:
+    """Give a file its size and its memory, or close it and raise OSError."""
+    try:
+        os.ftruncate(fd, nbytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, nbytes)  # fail here, with a message, rather than by SIGBUS at a store
+    except BaseException:
+        os.close(fd)
+        raise
 
 
 def ring_of(slab: Slab) -> Any:
