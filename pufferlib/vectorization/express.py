@@ -268,6 +268,9 @@ class Express(States):
         self.lane.skip(self.lane.head)
         self._clear_if_sound()
 
+    def let_go(self) -> None:
+        """It is closed; nothing holds this in turn."""
+
     def begin_anew(self) -> None:
         """Forget everything; all environments are about to be made anew."""
         self.drop()

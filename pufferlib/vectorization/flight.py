@@ -213,6 +213,10 @@ class Flight(States):
         self._lost.clear()
         self.num_ready = 0
 
+    def let_go(self) -> None:
+        """It is closed: let go of what holds this in turn, so that the slab's memory goes when its last user does."""
+        self.lane = None
+
     def begin_anew(self) -> None:
         """Forget everything; all environments are about to be made anew."""
         self.drop()

@@ -54,6 +54,10 @@ class Inbox:
         """Take no more messages; a call in the middle of which another thread is ends in ClosedError."""
         self._crew = None
 
+    def let_go(self) -> None:
+        """Once nobody is in a call: let go of what holds this in turn, so that all goes when its last user does."""
+        del self.flight, self.control
+
     def forget(self) -> None:
         """Forget all that has come; all environments are about to be made anew."""
         self._messages.clear()

@@ -284,6 +284,8 @@ class ProcessCrew(Crew):
                 yields -= 1
                 yield_core()
             self.interruptible = False
+            if self._closed:  # by a signal handler
+                return False
             data = b""
             with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will find
                 data = line.receive(len(PLAYED_FRAME), socket.MSG_DONTWAIT)
@@ -345,7 +347,7 @@ class ProcessCrew(Crew):
         deadline = None if timeout is None else time.monotonic() + timeout
         yields = 0 if timeout == 0 or self._rested else self.spin
         self._rested = False
-        while True:
+        while not self._closed:  # as a signal handler may
             left = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
             events = self._selector.select(0 if yields else left)
@@ -357,6 +359,7 @@ class ProcessCrew(Crew):
             messages = self._answers(events)  # events may bring no more than a part of a long one
             if messages or (deadline is not None and time.monotonic() >= deadline):
                 return messages
+        return []
 
     def _answers(self, events: list[tuple[selectors.SelectorKey, int]]) -> list[Any]:
         messages: list[Any] = []
@@ -439,6 +442,8 @@ class ProcessCrew(Crew):
         if self._slab is not None:
             self._slab.close()
         self._closed = True
+        self.turn = Turn()  # the lane, which was it, holds these workers in turn
+        self._lines = []
         _open_crews.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 

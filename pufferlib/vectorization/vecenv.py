@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import gymnasium
 import numpy as np
 
-from pufferlib.errors import CallError, PlanError, PufferError, RecvTimeout
+from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
 from pufferlib.vectorization.arguments import (
     checked_actions,
     checked_ids,
@@ -69,7 +69,8 @@ def whole(method: Method) -> Method:
             return method(self, *args, **kwargs)
         except PufferError:
             raise
-        except BaseException:  # Ctrl-C, or what a signal handler raises
+        except BaseException as error:  # Ctrl-C, or what a signal handler raises
+            self._raise_if_closed(error)
             if not crew.interruptible:
                 self._torn, self._lane = True, None
             raise
@@ -353,8 +354,8 @@ class VecEnv:
             try:
                 if self._lane.send(actions):
                     return
-            except BaseException:
-                self._note_tear()
+            except BaseException as error:
+                self._note_tear(error)
                 raise
         self._send(actions, env_ids)
 
@@ -418,8 +419,8 @@ class VecEnv:
         if self._lane is not None and not self._errors:
             try:
                 batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
-            except BaseException:
-                self._note_tear()
+            except BaseException as error:
+                self._note_tear(error)
                 raise
             if batch is not None:
                 self._only_resets = False
@@ -530,8 +531,12 @@ class VecEnv:
         self._lane = None
         if not self._finalizer.alive:
             return
+        within = self._turn.owner == threading.get_ident()  # a call that goes on after this: a signal handler closes
         messages = self._workers.close(grace_s)
         self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
+        if not within:
+            self._inbox.let_go()
+            self._flight.let_go()
         for message in messages:
             if isinstance(message, Failed):
                 warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
@@ -597,9 +602,15 @@ class VecEnv:
 
     # ------------------------------------------------------------------------------------------------- checks
 
-    def _note_tear(self) -> None:
+    def _raise_if_closed(self, error: BaseException) -> None:
+        """Raise ClosedError for what failed because a signal handler, or an environment on serial, has closed us."""
+        if self.closed and isinstance(error, Exception):
+            raise ClosedError(f"this {type(self).__name__} was closed in the middle of a call") from error
+
+    def _note_tear(self, error: BaseException) -> None:
         """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``whole`` does."""
-        if self.closed:  # an environment on serial has closed us
+        self._raise_if_closed(error)
+        if self.closed:
             return
         crew = self._crew
         if self._lane.midway and not crew.interruptible:
