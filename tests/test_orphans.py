@@ -15,11 +15,10 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from mock_envs import HashEnv
 
@@ -277,7 +276,7 @@ def test_a_session_of_its_own_is_ended_by_close_alone() -> None:
 def test_closing_ends_what_environments_forgot() -> None:
     with pufferlib.make(GameEnv, backend="pool", num_envs=2, num_workers=2) as vec:
         vec.reset()
-        pids = sum(vec.call("pids"), [])
+        pids = [pid for pids in vec.call("pids") for pid in pids]
     assert_gone(pids)
 
 
