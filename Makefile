@@ -5,8 +5,8 @@ export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
-	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population restarts \
-	squared vectorization wrong_calls))
+	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs platform population restarts \
+	sharing squared vectorization wrong_calls))
 
 # What is about the compiled path alone.
 NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
@@ -20,7 +20,7 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions portable clean dev train
+.PHONY: help demo test lint format versions portable leaks clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 
 portable: dev  ## Run the tests of the core without the compiled path
 	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(ARGS)
+
+leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
+	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
 
 clean:  ## Remove all that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

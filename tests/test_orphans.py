@@ -15,10 +15,12 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from mock_envs import HashEnv
 
@@ -30,11 +32,15 @@ SLEEPS, HOLDS_THE_GIL = 991, 992
 
 
 class GameEnv(HashEnv):
-    """Starts a program that never ends by itself, as an emulator or a game's server."""
+    """Starts a program that never ends by itself, as a game's server, and forks a process that inherits all it has."""
 
     def __init__(self, own_session: bool = False) -> None:
         super().__init__(mean_length=10**6)
         self.game = subprocess.Popen(["sleep", "600"], start_new_session=own_session)
+        self.clone = 0 if own_session else os.fork()
+        if self.clone == 0 and not own_session:
+            time.sleep(600)
+            os._exit(0)
 
     def step(self, action: Any) -> Any:
         if action == SLEEPS:
@@ -44,7 +50,7 @@ class GameEnv(HashEnv):
         return super().step(action)
 
     def pids(self) -> list[int]:
-        return [os.getpid(), self.game.pid]
+        return [os.getpid(), self.game.pid, *([self.clone] if self.clone else [])]
 
 
 class TidyEnv(GameEnv):
@@ -144,7 +150,7 @@ def test_what_environments_started_ends_with_the_parent(end: str, context: str) 
     """
     with program(body, context) as process:
         pids = told(process)
-        assert len(set(pids)) == 8 and not any(map(gone, pids))
+        assert len(set(pids)) == 12 and not any(map(gone, pids))
         if isinstance(how, str):
             assert process.stdin is not None
             process.stdin.write("\n")
@@ -161,7 +167,7 @@ def test_whatever_the_workers_are_doing(native: str) -> None:
     body = f"""
     vec = make()
     pids = pids_of(vec)
-    os.kill(pids[4], signal.SIGSTOP)
+    os.kill(pids[6], signal.SIGSTOP)
     vec.send(np.array([{SLEEPS}, {HOLDS_THE_GIL}, 0, 0]))
     tell(pids)
     vec.recv()
@@ -248,9 +254,9 @@ def test_restarted_workers_leave_none_behind_either() -> None:
     with program(body) as process:
         for _ in range(3):
             pids = told(process)
-            assert_gone(pids[:4])
+            assert_gone(pids[:6])
         last = told(process)
-        assert not any(map(gone, last)) and set(last[4:]) == set(pids[4:])
+        assert not any(map(gone, last)) and set(last[6:]) == set(pids[6:])
         process.kill()
         assert_gone(last)
 
@@ -271,6 +277,41 @@ def test_a_session_of_its_own_is_ended_by_close_alone() -> None:
     with pufferlib.make(TidyEnv, backend="pool", num_envs=1, env_kwargs={"own_session": True}) as vec:
         pids = vec.call("pids")[0]
     assert_gone(pids)
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_a_death_is_noticed_though_a_process_lives_that_inherited_all(backend: str) -> None:
+    """It holds the other ends of all pipes and sockets, which never close then."""
+    with pufferlib.make(GameEnv, backend=backend, num_envs=2, num_workers=2) as vec:
+        vec.reset()
+        (worker, *others), _ = vec.call("pids")
+        assert not any(map(gone, others))
+        vec.send(np.array([SLEEPS, 0]))
+        began = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+            vec.recv(timeout=60)
+        assert time.monotonic() - began < DEADLINE_S
+        assert_gone(others)
+
+
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+@pytest.mark.parametrize("when", ["waiting", "in flight", "told"])
+def test_closing_after_a_death_is_quick_and_quiet(backend: str, when: str) -> None:
+    """Gymnasium's AsyncVectorEnv waits for ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vec = pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2)
+        vec.reset()
+        if when == "in flight":
+            vec.send(np.zeros(4, np.int64))
+        os.kill(vec._crew.pids()[0], signal.SIGKILL)
+        if when == "told":
+            with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
+                vec.call("pid")
+        began = time.monotonic()
+        vec.close(grace_s=60)
+        assert time.monotonic() - began < DEADLINE_S
 
 
 def test_closing_ends_what_environments_forgot() -> None:

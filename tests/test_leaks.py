@@ -1,0 +1,77 @@
+"""Nothing grows: descriptors, processes, threads, objects, bytes; over cycles, restarts and steps (tests/leaks.py).
+
+In short by default; `make leaks` has at least 1,000 cycles with fork, 50 with spawn, 500 restarts, 50 million steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LONG = os.environ.get("PUFFERLIB_LEAKS") == "long"
+MIB = 2**20
+PATHS = {"compiled": "", "portable": "0"}
+
+pytestmark = [pytest.mark.slow, *([pytest.mark.timeout(7200)] if LONG else [])]
+
+
+def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
+    """Return what has grown by how much."""
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "PUFFERLIB_NATIVE": PATHS[path],
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    program = [sys.executable, str(ROOT / "tests/leaks.py"), what, backend, *arguments]
+    result = subprocess.run(program, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    seen: dict[str, float] = json.loads(result.stdout)
+    print(what, backend, *arguments, path, seen)  # pytest -rP shows it
+    return seen
+
+
+def assert_level(seen: dict[str, float], nbytes: float, num_objects: int = 200) -> None:
+    """Assert that nothing that can be counted has grown, and bytes by no more than so many."""
+    counted = ("descriptors", "threads", "children", "zombies", "worker_descriptors")
+    assert {name: seen[name] for name in counted if seen.get(name, 0) > 0} == {}
+    assert seen["objects"] <= num_objects
+    assert seen["bytes"] <= nbytes and seen.get("worker_bytes", 0) <= nbytes
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_making_and_closing_with_fork(path: str) -> None:
+    seen = found("cycles", "pool", *(("--count", "1000") if LONG else ("--count", "80")), path=path)
+    assert seen["done"] == (1000 if LONG else 80)
+    assert_level(seen, 2 * MIB)
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_making_and_closing_on_other_backends(backend: str) -> None:
+    assert_level(found("cycles", backend, "--count", "1000" if LONG else "60"), 2 * MIB)
+
+
+def test_making_and_closing_with_spawn() -> None:
+    seen = found("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "3")
+    assert_level(seen, 2 * MIB)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
+def test_restarts(backend: str, path: str) -> None:
+    assert_level(found("restarts", backend, "--count", "500" if LONG else "40", path=path), 2 * MIB)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 8), ("pool", 4), ("multiprocessing", 8)])
+def test_steps(backend: str, batch_size: int, path: str) -> None:
+    """Each leaked byte a step would be 50 MB in the long form; the short one sees what a batch leaks."""
+    arguments = ("--batch-size", str(batch_size), "--count", "50000000" if LONG else "1000000")
+    seen = found("steps", backend, *arguments, *(() if LONG else ("--seconds", "1.5", "--warm", "100000")), path=path)
+    if LONG:
+        assert seen["done"] >= 49_900_000
+    assert_level(seen, 2 * MIB)
