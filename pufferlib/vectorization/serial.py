@@ -139,6 +139,7 @@ class InPlace(Crew):
     def mend(self) -> list[int]:
         self._messages.clear()
         self._infos.clear()
+        self._worker.forget()
         return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:

@@ -585,7 +585,8 @@ class VecEnv:
         flight, inbox = self._flight, self._inbox
         while not flight.is_settled() or flight.has_news() or not inbox.collect_infos():
             if not inbox.pump(None, flight.await_settling) and not flight.is_settled():
-                raise CallError("reset was called by an environment that is being stepped; call it from outside")
+                self._torn = True  # on serial, where a signal handler's exception was taken for an environment's
+                return
         flight.drop()
         inbox.forget_infos()
         while self._errors:

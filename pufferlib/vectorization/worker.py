@@ -291,6 +291,11 @@ class Worker:
             self._done = Done([], [], [])
             self.emit(done)
 
+    def forget(self) -> None:
+        """On the portable path: forget what has not been announced, which an interruption may have left in pieces."""
+        self._done = Done([], [], [])
+        self._quiet.clear()
+
     def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
         if not infos or self.emit(Infos([env_id], infos)):
