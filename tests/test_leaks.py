@@ -43,35 +43,39 @@ def assert_level(seen: dict[str, float], nbytes: float, num_objects: int = 200) 
     assert seen["bytes"] <= nbytes and seen.get("worker_bytes", 0) <= nbytes
 
 
+def short(seconds: str, *more: str) -> tuple[str, ...]:
+    """Return the arguments that end what is not to be long."""
+    return () if LONG else ("--seconds", seconds, *more)
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_making_and_closing_with_fork(path: str) -> None:
-    seen = found("cycles", "pool", *(("--count", "1000") if LONG else ("--count", "80")), path=path)
-    assert seen["done"] == (1000 if LONG else 80)
+    seen = found("cycles", "pool", "--count", "1000", *short("2"), path=path)
+    assert seen["done"] == 1000 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
 
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-def test_making_and_closing_on_other_backends(backend: str) -> None:
-    assert_level(found("cycles", backend, "--count", "1000" if LONG else "60"), 2 * MIB)
+def test_making_and_closing_on_serial() -> None:
+    assert_level(found("cycles", "serial", "--count", "1000", *short("1")), 2 * MIB)
 
 
 def test_making_and_closing_with_spawn() -> None:
-    seen = found("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "3")
+    seen = found("cycles", "pool", "--context", "spawn", "--count", "50" if LONG else "2")
     assert_level(seen, 2 * MIB)
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
-def test_restarts(backend: str, path: str) -> None:
-    assert_level(found("restarts", backend, "--count", "500" if LONG else "40", path=path), 2 * MIB)
+def test_restarts(path: str) -> None:
+    seen = found("restarts", "pool", "--count", "500", *short("2"), path=path)
+    assert seen["done"] == 500 if LONG else seen["done"] > 3
+    assert_level(seen, 2 * MIB)
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 8), ("pool", 4), ("multiprocessing", 8)])
+@pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 8), ("pool", 4), ("multiprocessing", 4)])
 def test_steps(backend: str, batch_size: int, path: str) -> None:
-    """Each leaked byte a step would be 50 MB in the long form; the short one sees what a batch leaks."""
-    arguments = ("--batch-size", str(batch_size), "--count", "50000000" if LONG else "1000000")
-    seen = found("steps", backend, *arguments, *(() if LONG else ("--seconds", "1.5", "--warm", "100000")), path=path)
-    if LONG:
-        assert seen["done"] >= 49_900_000
+    """Each byte that leaks at a step would be 50 MB in the long form; the short one sees what larger things leak."""
+    arguments = ("--batch-size", str(batch_size), "--count", "50000000")
+    seen = found("steps", backend, *arguments, *short("0.8", "--warm", "20000"), path=path)
+    assert seen["done"] >= 49_900_000 if LONG else seen["done"] > 1000
     assert_level(seen, 2 * MIB)
