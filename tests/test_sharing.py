@@ -193,19 +193,21 @@ def test_threads_that_jostle_lose_and_double_nothing(backend: str, batch_size: i
         sys.setswitchinterval(1e-5)
         try:
             actors = [Actor(functools.partial(jostle, seed)) for seed in range(3)]
-            time.sleep(0.4)
+            began = time.monotonic()
+            while time.monotonic() - began < 0.4 or not (min(received) > 9 and refused[0]):
+                assert time.monotonic() - began < 60
+                time.sleep(0.01)
             stop.set()
             for actor in actors:
                 actor.join(timeout=60)
                 assert not actor.is_alive() and actor.error is None, actor.error
         finally:
+            stop.set()
             sys.setswitchinterval(interval)
         while vec._flight.num_coming:
             for env_id in vec.recv(timeout=60).env_ids.tolist():
                 received[env_id] += 1
         assert [1 + count for count in vec.get_attr("count")] == received  # each reset and each step gave one row
-        assert min(received) > 3
-        assert refused[0] > 0, "they have never met"
 
 
 @pytest.mark.parametrize("backend", PARALLEL)
@@ -539,7 +541,7 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
 
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size) as vec:
         vec.async_reset()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while interrupted < 60 and time.monotonic() < deadline:
             try:
                 try:
