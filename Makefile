@@ -20,7 +20,7 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions portable leaks clean dev train
+.PHONY: help demo test lint format versions portable leaks chaos clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ portable: dev  ## Run the tests of the core without the compiled path
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
+
+chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
+	@$(VENV)/bin/python -m tests.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
 
 clean:  ## Remove all that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,393 @@
+"""The learner of the chaos suite: plays one arrangement while the monkey is at work, and has every row checked."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from pufferlib.vectorization.plan import Seeds
+from pufferlib.vectorization.watch import doing_of
+
+from .arrangements import Arrangement
+from .board import (
+    ANYTHING,
+    GO,
+    KILLED,
+    NO_KILLS,
+    PHASE,
+    PHASES,
+    RAISED,
+    SIGNALS,
+    STARTING,
+    STOP,
+    STOPPED,
+    UNHANDLED,
+    Board,
+)
+from .checker import Checker
+from .envs import KINDS, LETHAL, PLAIN
+
+__all__ = ["PATIENCE_S", "play"]
+
+PATIENCE_S = float(os.environ.get("CHAOS_PATIENCE_S", "60"))  # a wait this long is a hang
+SLACK = 10  # how far deaths and faults may be ahead of the transitions, in hundredths
+SIGNALS_TAKEN = (signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD, signal.SIGWINCH)
+
+
+class Tally:
+    """Counts what has happened to workers, as the learner's own crew finds it."""
+
+    def __init__(self, vec: Any, board: Board, checker: Checker) -> None:
+        self.vec, self.board, self.checker = vec, board, checker
+        self.phases: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        crew = self.crew = vec._crew
+        self._start, self._clean, self._bury, self._mend = crew._start_worker, crew._clean, crew._bury, crew.mend
+        crew._start_worker, crew._clean, crew._bury, crew.mend = self.start, self.clean, self.bury, self.mend
+        self._burying = False
+        for worker, process in crew._processes.items():
+            board.pids[worker] = process.pid
+
+    @property
+    def deaths(self) -> int:
+        """How many workers have died."""
+        return sum(self.checker.deaths)
+
+    def release(self) -> None:
+        """Count no more: the VecEnv is about to be closed."""
+        crew = self.crew
+        crew._start_worker, crew._clean, crew._bury, crew.mend = self._start, self._clean, self._bury, self._mend
+        del self.crew, self.vec, self._start, self._clean, self._bury, self._mend
+
+    def start(self, worker: int, context: str) -> None:
+        for env_id in self.crew.shares[worker]:
+            self.board.env(env_id)[PHASE] = STARTING
+        self._start(worker, context)
+        self.board.pids[worker] = self.crew._processes[worker].pid
+
+    def bury(self, worker: int) -> Any:
+        self.board.pids[worker] = 0
+        cause = self.crew._causes.get(worker, "")
+        self._burying = True
+        messages = self._bury(worker)
+        self._burying = False
+        self.checker.deaths[worker] += 1
+        code = messages[-1].exitcode
+        self.ends["timeout" if cause else signal.Signals(-code).name if code < 0 else f"exit {code}"] += 1
+        return messages
+
+    def mend(self) -> Any:
+        self.checker.num_mended += 1
+        self.board.pids[:] = memoryview(bytes(self.board.pids.nbytes)).cast("q")
+        return self._mend()
+
+    def clean(self, worker: int) -> None:
+        """The worker has been reaped, and all is still as it has left it."""
+        if self._burying:
+            self.phases[self.phase_of(worker)] += 1
+        self._clean(worker)
+
+    def phase_of(self, worker: int) -> str:
+        """Return what a dead worker was in the middle of."""
+        slab, flight = self.vec._slab, self.vec._flight
+        share = self.crew.shares[worker]
+        doing = doing_of(int(slab.doing[worker, 0]), slab.shape.num_envs)
+        if doing is None:
+            starting = any(self.board.env(env_id)[PHASE] == STARTING for env_id in share)
+            return "starting" if starting else "asleep"
+        phase = PHASES[self.board.env(doing.env_id)[PHASE]]
+        if self.crew._ring is not None and phase == "packing":
+            if flight._mode == 2 and flight.lane.claimed_slot(doing.env_id) is not None:
+                return "between claim and commit"
+            if doing.env_id in flight.lane.landed() and owes(slab, worker):
+                return "between commit and count"
+        return "reset" if phase == "starting" else phase
+
+
+def owes(slab: Any, worker: int) -> bool:
+    """Whether a worker has written rows that it has not counted; where that stands is told by ring.h."""
+    shape, line = slab.shape, 64
+    words = -(-shape.num_slots * 8 // line) * line
+    flags = -(-shape.num_slots // line) * line
+    box = 2 * line + shape.num_blocks * line + words + flags + worker * 3 * line
+    return bool(slab.ring[box + 2 * line + 8 : box + 2 * line + 16].view(np.int64)[0])
+
+
+class Script:
+    """Draws actions, and as many faults as are due by now."""
+
+    def __init__(self, arrangement: Arrangement, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.arrangement = arrangement
+        self.repertoire: list[int] = []
+        self.sent: Counter[str] = Counter()
+
+    def actions(self, num: int, share: float, states: Any) -> Any:
+        """Return actions. share: of the transitions, what has been played; states: of the agents, 0 in mid-episode."""
+        actions = self.random.integers(0, PLAIN, num)
+        if sum(self.sent.values()) < self.arrangement.faults * min(1.0, share + SLACK / 100):
+            index = int(self.random.integers(num))
+            if states[index] == 0:
+                if not self.repertoire:
+                    self.repertoire = self.random.permutation(self.arrangement.repertoire).tolist()
+                actions[index] = fault = self.repertoire.pop()
+                self.sent[next(each.name for each in self.arrangement.repertoire if each == fault)] += 1
+        return actions
+
+
+@contextlib.contextmanager
+def handlers(board: Board, interrupts: bool) -> Iterator[dict[str, Any]]:
+    """Take the monkey's signals in Python, by interrupting what is armed where that is asked for."""
+    seen: dict[str, Any] = {"num": 0, "armed": False}
+
+    def take(number: int, frame: Any) -> None:
+        seen["num"] += 1
+        board.words[UNHANDLED] = 0
+        if interrupts and number == signal.SIGALRM and seen["armed"]:
+            seen["armed"] = False
+            raise KeyboardInterrupt
+
+    old = {number: signal.signal(number, take) for number in SIGNALS_TAKEN}
+    try:
+        yield seen
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def own_descriptors() -> int:
+    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    return len(set(map(int, os.listdir("/proc/self/fd"))) - helpers)
+
+
+def own_memory() -> int:
+    """Return the bytes of this process's private and anonymous memory: shared rows are touched as they are used."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(fields["RssAnon"].split()[0])
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started, but not Python's own helpers, which end with it."""
+    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    return {
+        int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
+    } - helpers
+
+
+def play(arrangement: Arrangement, *, seed: int, wrap: Callable[[Any], Any] = lambda vec: vec) -> dict[str, Any]:
+    """Play an arrangement, and return what has happened; raises Violation, or RecvTimeout for a hang.
+
+    wrap: what stands between the learner and the VecEnv, to show what the checker sees of a broken one.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    gc.collect()
+    before = own_descriptors(), children(), threading.active_count()
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
+        warnings.filterwarnings("ignore", ".*which is made anew, raised in close", RuntimeWarning)
+        place = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_workers)
+        board = Board(Path(place[0]), *place[1:])
+        with handlers(board, arrangement.interrupts) as seen:
+            result = _play(arrangement, seed, board, place, seen, wrap)
+    del board  # Python keeps the file of a mapping open
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while children() - before[1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    left = {
+        "descriptors": own_descriptors() - before[0],
+        "processes": len(children() - before[1]),
+        "threads": threading.active_count() - before[2],
+    }
+    assert not any(left.values()), f"left behind: {left}"
+    return {**result, "left behind": left, "seconds": round(time.monotonic() - started_s, 1), "seed": seed}
+
+
+def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str, Any], wrap: Any) -> dict[str, Any]:
+    vec = pufferlib.make(
+        functools.partial(KINDS[arrangement.kind], board=place),
+        backend=arrangement.backend,
+        num_envs=arrangement.num_envs,
+        num_workers=arrangement.num_workers,
+        batch_size=arrangement.batch_size,
+        seed=seed,
+        autoreset_mode=arrangement.mode,
+        context=arrangement.context,
+        on_error=arrangement.on_error,
+        max_restarts=None,
+        step_timeout=arrangement.step_timeout,
+    )
+    done = threading.Event()
+    if arrangement.thread:
+        threading.Thread(target=done.wait).start()
+    limit_s = arrangement.step_timeout
+    monkey = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.monkey", *map(str, place), str(seed), str(arrangement.mean_s),
+         str(os.getpid()), *([] if limit_s is None else [str(4 * limit_s)])],
+        cwd=Path(__file__).parents[len(__package__.split("."))],
+    )  # fmt: skip
+    try:
+        checker = Checker(vec, board, arrangement.kind, Seeds(seed, arrangement.num_envs))
+        tally = Tally(vec, board, checker)
+        learner = Learner(arrangement, wrap(vec), checker, tally, Script(arrangement, seed), board, seen)
+        learner.run()
+        checker.conclude()
+        tally.release()
+        return learner.report()
+    finally:
+        board.words[STOP] = 1
+        done.set()
+        monkey.wait(PATIENCE_S)
+        for worker in range(arrangement.num_workers):
+            board.pids[worker] = 0
+        vec.close()
+
+
+class Learner:
+    """Sends and receives until all that was asked for has happened."""
+
+    def __init__(self, arrangement: Arrangement, vec: Any, checker: Checker, tally: Tally, script: Script, board: Board,
+                 seen: dict[str, Any]) -> None:  # fmt: skip
+        self.arrangement, self.vec, self.checker, self.tally = arrangement, vec, checker, tally
+        self.script, self.board, self.seen = script, board, seen
+        self.num_errors = self.num_interrupts = self.num_user_resets = 0
+        self.longest_s = 0.0
+        self.has_killed_idle = False
+        self.memory: list[int] = []
+
+    @property
+    def share(self) -> float:
+        return self.checker.num_transitions / max(1, self.arrangement.transitions)
+
+    def run(self) -> None:
+        self.reset()
+        arrangement, words = self.arrangement, self.board.words
+        end_s = 0.0
+        while True:
+            share = self.share
+            if share > 0.3 and not self.memory:
+                self.memory.append(own_memory())
+            due = self.tally.deaths < arrangement.deaths * min(1.0, share + SLACK / 100)
+            words[GO] = ANYTHING if due else NO_KILLS
+            if share >= 1 and self.tally.deaths >= arrangement.deaths:
+                break
+            now_s = time.monotonic()
+            if share < 1:
+                end_s = now_s + PATIENCE_S
+            assert now_s < end_s, f"nobody kills workers any more: {self.tally.deaths} of {arrangement.deaths}"
+            self.turn()
+        words[GO] = 0
+        self.settle()
+        self.memory.append(own_memory())
+
+    def turn(self, *, calm: bool = False) -> Any:
+        """Receive a batch and answer it; after an error, reset."""
+        try:
+            self.seen["armed"] = not calm
+            start_s = time.monotonic()
+            batch = self.vec.recv(timeout=PATIENCE_S)
+            self.seen["armed"] = False
+            self.longest_s = max(self.longest_s, time.monotonic() - start_s)
+            self.checker.receive(batch)
+            self.answer(batch, calm)
+            return batch
+        except (pufferlib.WorkerError, pufferlib.CallError):
+            if self.arrangement.on_error != "raise":
+                raise
+            self.num_errors += 1
+        except KeyboardInterrupt:
+            self.num_interrupts += 1
+        finally:
+            self.seen["armed"] = False
+        self.reset()
+        return None
+
+    def answer(self, batch: Any, calm: bool) -> None:
+        checker, vec = self.checker, self.vec
+        states = checker.state[batch.agent_ids]
+        if not calm and self.share > 0.5 and len(states) == len(checker.state) and not self.has_killed_idle:
+            self.has_killed_idle = True  # all have been received: nobody has anything to do
+            os.kill(self.tally.crew.pids()[0], signal.SIGKILL)
+        actions = self.script.actions(len(states), 0.0 if calm else self.share, states if not calm else states + 1)
+        over = checker.over(batch.env_ids) if self.arrangement.mode == "disabled" else None
+        if over is None or not over.any():
+            checker.send(batch.env_ids, actions)
+            self.seen["armed"] = not calm
+            vec.send(actions)
+            return
+        ended, others = batch.env_ids[over].copy(), batch.env_ids[~over].copy()
+        checker.send_resets(ended)
+        vec.async_reset(env_ids=ended.tolist())
+        if len(others):
+            agents = np.repeat(~over, checker.per_env)
+            checker.send(others, actions[agents])
+            vec.send(actions[agents], env_ids=others.tolist())
+
+    def reset(self) -> None:
+        self.num_user_resets += 1
+        self.vec.async_reset()
+        self.checker.send_all_resets()
+
+    def settle(self) -> None:
+        """Go on without disturbance until every environment has been heard of, and nothing is lost any more."""
+        missing = set(range(self.arrangement.num_envs))
+        deadline = time.monotonic() + PATIENCE_S
+        while missing:
+            batch = self.turn(calm=True)
+            if batch is None:  # an error that had not been told yet
+                missing = set(range(self.arrangement.num_envs))
+            else:
+                missing -= set(batch.env_ids[batch.masks.reshape(len(batch.env_ids), -1).all(1)].tolist())
+            assert time.monotonic() < deadline, f"environments {missing} do not come any more"
+
+    def report(self) -> dict[str, Any]:
+        checker, tally, board = self.checker, self.tally, self.board
+        grown = self.memory[-1] - self.memory[0]
+        assert grown < 24 << 20, f"memory has grown by {grown} bytes"
+        raised = sum(board.env(env_id)[RAISED] for env_id in range(board.num_envs))
+        return {
+            "path": "compiled" if pufferlib._native.available else "portable",
+            "transitions": checker.num_transitions,
+            "first rows": checker.num_resets,
+            "batches": checker.num_batches,
+            "deaths": tally.deaths,
+            "deaths by phase": dict(sorted(tally.phases.items())),
+            "deaths by cause": dict(sorted(tally.ends.items())),
+            "kills sent": board.words[KILLED],
+            "stops sent": board.words[STOPPED],
+            "signals to the learner": board.words[SIGNALS],
+            "faults": dict(sorted(self.script.sent.items())),
+            "deadly faults": sum(num for name, num in self.script.sent.items() if name in DEADLY),
+            "exceptions raised": raised,
+            "crash rows": checker.num_crashes,
+            "most crash rows": sum(
+                checker.deaths[worker] * len(share) for worker, share in enumerate(self.vec._crew.shares)
+            ) + raised,
+            "errors": self.num_errors,
+            "interrupts": self.num_interrupts,
+            "resets by the user": self.num_user_resets,
+            "longest wait, s": round(self.longest_s, 3),
+            "memory grown, bytes": grown,
+        }  # fmt: skip
+
+
+DEADLY = frozenset(fault.name for fault in LETHAL)
