@@ -63,8 +63,6 @@ class Fault(IntEnum):
 
 
 LETHAL = frozenset(fault for fault in Fault if fault < Fault.RAISE_IN_RESET)
-RAISING = frozenset({Fault.RAISE_IN_STEP, Fault.RAISE_IN_PACKING, Fault.MISFIT, Fault.RAISE_IN_INIT,
-                     Fault.RAISE_IN_RESET})  # fmt: skip
 _BIG = 1 << 62
 
 
