@@ -154,7 +154,11 @@ class Writer:
 
     def write_items(self, node: Items, sample: Any, views: Views) -> None:
         data, length = views[:-1], views[-1]
-        count = stack_length(node.element, sample) if node.stacked else _count(node.path, sample)
+        if node.stacked:
+            count = stack_length(node.element, sample)
+        else:
+            sample = _elements(node.path, sample)
+            count = len(sample)
         _require_room(node.path, "a sequence", count, "elements", node.max_length, node.bound, node.owner)
         if node.stacked:
             self.write_stack(node.element, sample, data, count)
@@ -183,7 +187,8 @@ class Writer:
             for (_, child, _), part, its in zip(node.parts, split(node, sample), parts(node, views), strict=True):
                 self.write_stack(child, part, its, count)
         else:
-            if _count(node.path, sample) != count:
+            sample = _elements(node.path, sample)
+            if len(sample) != count:
                 raise SpaceError(f"{where(node.path)}: expected {count} elements, got {len(sample)}")
             for i, part in enumerate(sample):
                 self.write(node, part, [view[i, ...] for view in views])
@@ -239,10 +244,17 @@ def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:
     return SpaceError(f"{where(leaf.path)}: expected {leaf.dtype} of shape {shape}, got {describe(sample)}")
 
 
-def _count(path: Path, sample: Any) -> int:
-    if not isinstance(sample, (tuple, list, np.ndarray)):
+def _elements(path: Path, sample: Any) -> Any:
+    if not isinstance(sample, (tuple, list, np.ndarray)) or getattr(sample, "shape", None) == ():
         raise SpaceError(f"{where(path)}: expected a tuple of elements, got {describe(sample)}")
-    return len(sample)
+    return _honest(sample)
+
+
+def _honest(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
+    """Return a tuple, list or array as one that has as many elements as it says, which a subclass need not."""
+    if type(sample) in (tuple, list, np.ndarray):
+        return sample
+    return np.asarray(sample) if isinstance(sample, np.ndarray) else tuple(iter(sample))
 
 
 def _require_room(path: Path, what: str, size: int, units: str, most: int, bound: str, owner: Path) -> None:
@@ -267,9 +279,10 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     if keys is None:
         if not isinstance(sample, (tuple, list, np.ndarray)) or getattr(sample, "shape", None) == ():
             raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got {describe(sample)}")
-        if len(sample) != len(node.children):
-            raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got one of {len(sample)}")
-        return sample
+        elements = _honest(sample)
+        if len(elements) != len(node.children):
+            raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got one of {len(elements)}")
+        return elements
     if not isinstance(sample, Mapping):
         raise SpaceError(f"{where(path)}: expected a dict with keys {list(keys)}, got {describe(sample)}")
     for key in keys:
@@ -278,7 +291,10 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     for key in sample:
         if key not in keys:
             raise SpaceError(f"{where((*path, key))}: not in the space, whose keys are {list(keys)}")
-    return [sample[key] for key in keys]
+    try:
+        return [sample[key] for key in keys]
+    except KeyError as error:  # it contains what it does not hold
+        raise SpaceError(f"{where(path)}: the dict says that it has all keys, and raised {error!r}") from error
 
 
 def stack_length(node: Node, sample: Any) -> int:
@@ -287,10 +303,10 @@ def stack_length(node: Node, sample: Any) -> int:
         filled = (pair for pair in zip(node.children, split(node, sample), strict=True) if pair[0].num_leaves)
         return next((stack_length(child, part) for child, part in filled), 0)
     if not isinstance(node, Fixed):
-        return _count(node.path, sample)
+        return len(_elements(node.path, sample))
     try:
         return len(sample)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # a length below zero is the latter
         raise _mismatch(node, (0, *node.shape), sample) from error
 
 

@@ -42,24 +42,33 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
         values = [read(child, its, finish) for child, its in zip(node.children, parts(node, views), strict=True)]
         return tuple(values) if node.keys is None else dict(zip(node.keys, values, strict=True))
     if isinstance(node, Text):
-        codes = views[0][: int(views[1])]
+        codes = views[0][: _within(node.path, "length", views[1], len(views[0]))]
         if node.alphabet is not None:
-            return "".join(node.alphabet[code] for code in codes)
+            last = len(node.alphabet) - 1
+            return "".join(node.alphabet[_within(node.path, "character", code, last)] for code in codes)
         if codes.itemsize == 1:
             return codes.tobytes().decode("latin-1")
         return codes.tobytes().decode(UTF32, "surrogatepass")
     if isinstance(node, Items):
-        count = int(views[-1])
+        count = _within(node.path, "length", views[-1], node.max_length)
         if node.stacked:
             return _read_stack(node.element, views[:-1], count, finish)
         return _read_each(node.element, views[:-1], count, finish)
     if isinstance(node, Graph):
         return _read_graph(node, views, finish)
     if isinstance(node, Choice):
-        index = int(views[0])
+        index = _within(node.path, "index", views[0], len(node.options.children) - 1)
         its = parts(node.options, views[1:])[index]
         return np.int64(index), read(node.options.children[index], its, finish)
     return node.codec.unpack(node.space, read(node.inner, views, finish))
+
+
+def _within(path: Path, what: str, view: Any, most: int) -> int:
+    """Return a number that says how to read others. Raises SpaceError where it is none of 0 to most."""
+    number = int(view)
+    if not 0 <= number <= most:
+        raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
+    return number
 
 
 def _read_each(node: Node, views: Sequence[Any], count: int, finish: Finish) -> tuple[Any, ...]:

@@ -253,3 +253,54 @@ def test_rows_of_one_dtype_may_be_cast_before_unflatten() -> None:
     layout = observation_layout(Dict({"a": IMAGE, "b": Box(0, 255, (3,), np.uint8)}))
     scaled = layout.unflatten(np.full((5, 7), 255, np.uint8) / 255)
     assert scaled["a"].shape == (5, 2, 2) and (scaled["b"] == 1).all()
+
+
+class Longer(list[Any]):
+    """Says that it has an element more than it has."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+
+class Everything(dict[Any, Any]):
+    """Says that it has every key."""
+
+    def __contains__(self, key: Any) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("space", "x"),
+    [
+        (Tuple((FLOATS, FLOATS)), Longer([np.zeros(3, np.float32)])),
+        (Dict({"a": FLOATS}), Everything()),
+        (Sequence(Text(3), stack=True), Longer(["a"] * 5)),
+        (Sequence(FLOATS), Longer([np.zeros(2, np.float32)])),
+    ],
+)
+def test_samples_that_lie_about_what_they_hold_are_refused_in_words(space: Any, x: Any) -> None:
+    with pytest.raises(SpaceError):
+        observation_layout(space, **BOUNDS).flatten(x)
+
+
+def test_a_list_that_lies_about_its_length_leaves_nothing_of_the_row_before() -> None:
+    layout = observation_layout(Sequence(FLOATS), **BOUNDS)
+    row = layout.flatten((np.ones(3, np.float32),) * 4)
+    layout.pack(Longer([np.zeros((3,))]), row)
+    assert same(layout.decode(row), (np.zeros(3, np.float32),))
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (Sequence(Tuple(())), "length 1099511627776 is not one of 0 to 4"),
+        (Text(3, charset="ab"), "length [0-9]+ is not one of 0 to 3"),
+    ],
+)
+def test_actions_whose_lengths_are_out_of_range_are_refused(space: Any, message: str) -> None:
+    """Rather than read for ever, or silently as something else."""
+    layout = action_layout(space, **BOUNDS)
+    row = np.zeros(layout.flat_space.shape, np.int64)
+    row[-1] = 1 << 40
+    with pytest.raises(SpaceError, match=message):
+        layout.unpack(row)
