@@ -55,6 +55,31 @@ def test_an_exception_names_environment_worker_and_traceback(backend: str, actio
         vec.step(actions(4))
 
 
+class FailsFirst(HashEnv):
+    """Raises in its first reset, before it has looked at the seed."""
+
+    tried = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if not self.tried:
+            self.tried = True
+            raise ValueError("not yet")
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_reset_that_failed_still_owes_its_seed(backend: str) -> None:
+    """Or the episodes from then on could not be repeated."""
+    with pufferlib.make(FailsFirst, backend=backend, num_envs=2, num_workers=2, seed=7) as vec:
+        with pytest.raises(pufferlib.WorkerError, match="not yet"):
+            vec.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the other one has failed, too
+            vec.reset()
+        seeds = pufferlib.vectorization.plan.Seeds(7, 2)
+        assert vec.get_attr("last_seed") == [seeds[0], seeds[1]]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_exception_in_init_is_raised_by_make(backend: str) -> None:
     with pytest.raises(pufferlib.WorkerError, match="RuntimeError: no such ROM") as caught:

@@ -172,6 +172,8 @@ class Inbox:
         if env_id is not None:
             if failed.phase == "__init__":
                 self._restarts.lose(env_id)
+            elif failed.seed is not None:
+                self._restarts.owe(env_id, failed.seed)
             self._fail(env_id)
 
     def _take_death(self, died: Died) -> None:

@@ -121,7 +121,10 @@ class Infos(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled."""
+    """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled.
+
+    seed: what a reset was given that raised.
+    """
 
     env_id: int | None
     worker: int
@@ -129,12 +132,13 @@ class Failed(NamedTuple):
     summary: str
     remote_traceback: str
     exception: BaseException | None
+    seed: int | None = None
 
     @classmethod
-    def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException) -> Failed:
+    def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException, seed: int | None = None) -> Failed:
         """Return the message about an exception."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error)
+        return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error, seed)
 
     @property
     def text(self) -> str:

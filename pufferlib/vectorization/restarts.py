@@ -50,6 +50,10 @@ class Restarts:
         self._first_seeds[env_id] = self.seeds.draw(env_id, self.counts[env_id])
         self._unmade.add(env_id)
 
+    def owe(self, env_id: int, seed: int) -> None:
+        """A reset with this seed has failed: the next one has it again, if it is given none."""
+        self._first_seeds.setdefault(env_id, seed)
+
     def order(self, env_id: int, slot: int, seed: int | None = None, options: Any = None) -> ResetOrder:
         """Return the order to reset an environment. seed: None for the one that is due, or for none."""
         own_seed = self._first_seeds.get(env_id) if seed is None else seed

@@ -316,7 +316,7 @@ class Worker:
                 self._restart(env_id, env, seed, options)
                 self._deliver(env_id, slot, env, False)
             except (Exception, SystemExit) as error:
-                self.failed(env_id, phase, error)
+                self.failed(env_id, phase, error, seed)
             finally:  # also where Ctrl-C interrupts an environment of this very process
                 if self.stand is not None:
                     self.stand.flush()
@@ -379,9 +379,9 @@ class Worker:
         env.infos = []
         return infos
 
-    def failed(self, env_id: int, phase: str, error: BaseException) -> None:
-        """Tell that an environment raised."""
-        self.emit(Failed.of(env_id, self.task.worker, phase, error))
+    def failed(self, env_id: int, phase: str, error: BaseException, seed: int | None = None) -> None:
+        """Tell that an environment raised. seed: what a reset was given."""
+        self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
 
 
 def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
