@@ -200,6 +200,33 @@ def test_wrong_call(case: Case, backend: str) -> None:
         assert Discrete(1000) == vec.single_action_space
 
 
+WRONG_ARGUMENTS: list[tuple[type[Exception], dict[str, Any]]] = [
+    (pufferlib.CallError, {"env_ids": [[0], [1, 2]]}),
+    (pufferlib.PlanError, {"seed": np.array(1.5)}),
+    (pufferlib.PlanError, {"options": "four"}),
+    (pufferlib.PlanError, {"options": [1, 2, 3, 4]}),
+    (pufferlib.PlanError, {"seed": 3, "options": "x"}),
+    (pufferlib.CallError, {"options": {"generator": (each for each in ())}}),
+]
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+@pytest.mark.parametrize("case", range(len(WRONG_ARGUMENTS)))
+def test_a_refused_reset_leaves_what_is_in_flight(case: int, backend: str) -> None:
+    """And the seeds that later restarts are to have."""
+    error, arguments = WRONG_ARGUMENTS[case]
+    if backend == "serial" and error is pufferlib.CallError and "options" in arguments:
+        return  # nothing has to be sent anywhere
+    with pufferlib.make(LongEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
+        vec.reset()
+        vec.send(zeros)
+        seeds = vec._restarts.seeds
+        with pytest.raises(error):
+            vec.async_reset(**arguments)
+        assert vec.recv(timeout=30).masks.all()
+        assert vec._restarts.seeds is seeds
+
+
 def table() -> str:
     lines = ["| call | error | it says |", "| --- | --- | --- |"]
     for case in CASES:

@@ -56,7 +56,10 @@ def env_creators(
 
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
     """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
-    array = np.asarray(env_ids).reshape(-1)
+    try:
+        array = np.asarray(env_ids).reshape(-1)
+    except (TypeError, ValueError):  # ragged lists
+        array = np.array([None])
     if array.size == 0:
         raise CallError("env_ids is empty; name at least one environment, or leave it out for all")
     if not np.issubdtype(array.dtype, np.integer):
@@ -75,7 +78,8 @@ def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
     """Return reset options for each of ``num`` environments from one mapping, or a sequence of them."""
     if options is None or isinstance(options, Mapping):
         return [None if options is None else dict(options) for _ in range(num)]
-    if not isinstance(options, Sequence) or len(options) != num:
+    fine = isinstance(options, Sequence) and len(options) == num
+    if not fine or not all(each is None or isinstance(each, Mapping) for each in options):
         raise PlanError(f"options={options!r} is neither a mapping nor a sequence of {num} of them")
     return [None if each is None else dict(each) for each in options]
 

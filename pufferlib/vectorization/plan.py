@@ -126,6 +126,8 @@ def checked_seed(seed: Any) -> int | None:
 
 def listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
     """Return one seed an environment from a list of them. Raises PlanError if the count is off."""
+    if getattr(seeds, "shape", None) == ():
+        raise PlanError(f"seed={seeds!r} is not a whole number; use None or 0 and more")
     if len(seeds) != num_envs:
         raise PlanError(f"{len(seeds)} seeds for {num_envs} environments; give one each, or a single number")
     return [checked_seed(seed) for seed in seeds]

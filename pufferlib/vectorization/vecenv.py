@@ -314,10 +314,14 @@ class VecEnv:
             if busy:
                 text = "; ".join(self._flight.describe(env_id) for env_id in busy[:8])
                 raise CallError(f"cannot reset: {text}; recv first")
-        seeds = self._given_seeds(seed, ids, everything=env_ids is None)
+        seeds, anew = self._given_seeds(seed, ids)
         each_options = options_per_env(options, len(ids))
-        if env_ids is None and not self._torn:
-            self._drain()
+        if options is not None:  # what cannot be sent is refused before anything has changed
+            self._sealed(map(self._restarts.order, ids, ids, seeds, each_options))
+        if env_ids is None:
+            self._restarts.seeds = anew or self._restarts.seeds
+            if not self._torn:
+                self._drain()
         if self._torn:
             self._mend()
         else:
@@ -640,15 +644,14 @@ class VecEnv:
             way_out = "the last batch has been answered already; call recv"
         raise CallError(f"cannot send: {text}; {way_out}")
 
-    def _given_seeds(self, seed: Any, ids: list[int], *, everything: bool) -> list[int | None]:
+    def _given_seeds(self, seed: Any, ids: list[int]) -> tuple[list[int | None], Seeds | None]:
+        """Return one seed an environment, and where a single one is given, those that all others derive from it."""
         if seed is None:
-            return [None] * len(ids)
+            return [None] * len(ids), None
         if isinstance(seed, (Sequence, np.ndarray)):
-            return listed_seeds(seed, len(ids))
+            return listed_seeds(seed, len(ids)), None
         seeds = Seeds(checked_seed(seed), self.num_envs)
-        if everything:
-            self._restarts.seeds = seeds
-        return [seeds[env_id] for env_id in ids]
+        return [seeds[env_id] for env_id in ids], seeds
 
 
 def gymnasium_autoreset_mode(name: str) -> Any:
