@@ -11,6 +11,9 @@ CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emul
 # What is about the compiled path alone.
 NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 
+# Random calls and samples; `make fuzz` looks longer.
+FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
+
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
@@ -20,7 +23,7 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions portable leaks chaos clean dev train
+.PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +48,13 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 	@$(call core_tests,newest,3.13)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(ARGS)
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(FUZZ_TESTS) $(ARGS)
+
+sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
+	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
+
+fuzz: dev  ## Make random calls and samples for minutes, other ones each time; ARGS goes to pytest
+	@$(VENV)/bin/python -m pytest --hypothesis-profile thorough -o timeout=3600 $(FUZZ_TESTS) $(ARGS)
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
