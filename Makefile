@@ -5,8 +5,8 @@ export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
-	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs platform population restarts \
-	sharing squared vectorization wrong_calls))
+	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population restarts squared \
+	vectorization wrong_calls))
 
 # What is about the compiled path alone.
 NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
@@ -48,7 +48,7 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 	@$(call core_tests,newest,3.13)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(FUZZ_TESTS) $(ARGS)
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
 
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
