@@ -245,9 +245,10 @@ def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:
 
 
 def _elements(path: Path, sample: Any) -> Any:
-    if not isinstance(sample, (tuple, list, np.ndarray)) or getattr(sample, "shape", None) == ():
+    elements = _honest(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
+    if elements is None or getattr(elements, "shape", None) == ():
         raise SpaceError(f"{where(path)}: expected a tuple of elements, got {describe(sample)}")
-    return _honest(sample)
+    return elements
 
 
 def _honest(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
@@ -267,9 +268,12 @@ def _require_room(path: Path, what: str, size: int, units: str, most: int, bound
 
 def describe(sample: Any) -> str:
     """Return what a sample is, in a few words."""
-    if hasattr(sample, "dtype") and hasattr(sample, "shape"):
-        return f"{sample.dtype} of shape {tuple(sample.shape)}"
-    text = repr(sample)
+    try:
+        if hasattr(sample, "dtype") and hasattr(sample, "shape"):
+            return f"{sample.dtype} of shape {tuple(sample.shape)}"
+        text = repr(sample)
+    except Exception:  # whatever its own code raises; what is wrong with it is to be said all the same
+        return f"{type(sample).__name__} that cannot be shown"
     return f"{type(sample).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
@@ -277,9 +281,9 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     """Return the parts of a Dict's or Tuple's sample, in the order of the node's children."""
     path, keys = node.path, node.keys
     if keys is None:
-        if not isinstance(sample, (tuple, list, np.ndarray)) or getattr(sample, "shape", None) == ():
+        elements = _honest(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
+        if elements is None or getattr(elements, "shape", None) == ():
             raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got {describe(sample)}")
-        elements = _honest(sample)
         if len(elements) != len(node.children):
             raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got one of {len(elements)}")
         return elements

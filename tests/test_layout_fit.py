@@ -283,6 +283,15 @@ def test_samples_that_lie_about_what_they_hold_are_refused_in_words(space: Any, 
         observation_layout(space, **BOUNDS).flatten(x)
 
 
+def test_a_sample_that_cannot_be_shown_is_refused_all_the_same() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise IndexError
+
+    with pytest.raises(SpaceError, match=r"expected float32 of shape \(3,\), got Shy that cannot be shown"):
+        observation_layout(FLOATS).flatten(Shy())
+
+
 def test_a_list_that_lies_about_its_length_leaves_nothing_of_the_row_before() -> None:
     layout = observation_layout(Sequence(FLOATS), **BOUNDS)
     row = layout.flatten((np.ones(3, np.float32),) * 4)
