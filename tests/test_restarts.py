@@ -509,3 +509,33 @@ def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixt
     for _, block in blocks[::2]:
         exec(compile(block, "failures.md", "exec"), names)
     assert capsys.readouterr().out == "".join(block for _, block in blocks[1::2])
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.parametrize("moment", ["as one starts", "as one ends"])
+def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
+    backend: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pufferlib.vectorization import launch
+
+    name = "__init__" if moment == "as one starts" else "end"
+    original = getattr(launch.Process, name)
+
+    def interrupted(process: Any, *arguments: Any) -> Any:
+        monkeypatch.undo()
+        if name == "__init__":
+            original(process, *arguments)
+        signal.raise_signal(signal.SIGINT)
+        return original(process, *arguments) if name == "end" else None
+
+    with make(backend) as vec:
+        vec.reset()
+        monkeypatch.setattr(launch.Process, name, interrupted)
+        os.kill(vec._crew.pids()[1], signal.SIGKILL)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(1000):
+                vec.step(np.zeros(6, np.int64))
+        vec.reset()
+        assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert vec.call("pid") == [pid for pid in vec._crew.pids() for _ in range(2)]

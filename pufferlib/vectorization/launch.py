@@ -37,6 +37,7 @@ from pufferlib.vectorization.doorbell import (
     steps_of,
 )
 from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, Reply, Reset
+from pufferlib.vectorization.signals import as_before
 from pufferlib.vectorization.slab import Slab, ring_of
 from pufferlib.vectorization.worker import Worker, seed_globals
 
@@ -215,6 +216,7 @@ def _main_not_imported() -> Any:
 
 def run_worker(launch: Launch) -> None:
     """Serve requests until they end. The target of a worker process."""
+    as_before()
     _die_with_parent(launch.life)
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")

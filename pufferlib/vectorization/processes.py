@@ -34,6 +34,7 @@ from pufferlib.vectorization.doorbell import (
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus
+from pufferlib.vectorization.signals import undisturbed
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.vecenv import VecEnv
@@ -166,6 +167,7 @@ class ProcessCrew(Crew):
         self._face = faces[0]
         return faces[0]
 
+    @undisturbed()
     def _start_worker(self, worker: int, context: str) -> None:
         who = f"worker {worker} of {len(self._tasks)}"
         try:
@@ -395,6 +397,7 @@ class ProcessCrew(Crew):
         if self._ring is not None:
             self._ring.empty_box(worker)
 
+    @undisturbed()
     def _forget(self, worker: int, grace_s: float) -> int | None:
         channel, process = self._channels.pop(worker), self._processes.pop(worker)
         self._flushing.discard(worker)
