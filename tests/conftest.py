@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
@@ -26,9 +28,36 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 GRACE_S = 2.0  # what a test has stopped may take this long to be gone
+LAST_WORDS_S = 60.0  # what should have ended has this long to do so
+STDERR = pytest.StashKey[int]()
 SHM = Path("/dev/shm")
 OWN_FDS = Path("/proc/self/fd")
 LEAKY_FDS = ("pipe:", "socket:", "/memfd:", "anon_inode:[pidfd]", "anon_inode:[eventpoll]", "anon_inode:[eventfd]")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the true standard error, for the last words of a run that hangs."""
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """End the whole run, showing where it is, if a test outlives its timeout: what that raised may have been lost.
+
+    An exception out of a signal handler is, in a destructor say, or while a test has SIGALRM to itself.
+    """
+    marker = item.get_closest_marker("timeout")
+    limit_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(limit_s + LAST_WORDS_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the run also if what a test has left, a thread say, keeps the interpreter from ending."""
+    faulthandler.dump_traceback_later(LAST_WORDS_S, exit=True, file=config.stash[STDERR])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import functools
 import os
 import signal
@@ -123,6 +124,7 @@ class Crashing(HashEnv):
     """Ends its process when its action says how."""
 
     def step(self, action: Any) -> Any:
+        faulthandler.disable()  # pytest's, which a fork inherits, would tell of it on the terminal
         if action == 1:
             ctypes.string_at(0)  # a crash in C
         if action == 2:

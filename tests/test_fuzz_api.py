@@ -66,7 +66,6 @@ for name in DOMAINS:
     setattr(Calls, name, rule_of(name))
 
 
-@pytest.mark.timeout(0)
 def test_any_calls_in_any_order() -> None:
     settings = hypothesis.settings()
     run_state_machine_as_test(

@@ -156,6 +156,7 @@ class Fragile(Countdown):
         return super().step(action)
 
 
+@pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")  # as close tells
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
     with pufferlib.make(Fragile, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1, on_error="restart",

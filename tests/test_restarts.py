@@ -18,6 +18,9 @@ from shadow import Shadow
 
 import pufferlib
 
+# An error that came behind the last batch is told by close.
+pytestmark = pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 ARRANGEMENTS = [("serial", 6), ("serial", 4), ("multiprocessing", 6), ("multiprocessing", 4), ("pool", 6), ("pool", 4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from pufferlib.recording.rows import Reader, Row
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["Arriving", "Part", "play"]
+__all__ = ["After", "Arriving", "Part", "play"]
 
 Array = np.ndarray[Any, Any]
 Action = tuple[Array, ...]  # of all of an environment's agents, one array for each component of the action space
+After = Callable[[int, int], None] | None
 
 
 class Arriving(NamedTuple):
@@ -40,12 +42,16 @@ class Part(Protocol):
     def action(self, env_id: int) -> Action:
         """Return the answer to the last rows of an environment that is not done."""
 
+    def progress(self) -> tuple[int, int]:
+        """Return how many rows of how many have been taken."""
 
-def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> None:
+
+def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
     """Reset all environments and have them play until all are done.
 
     vec: has on_error="restart", so that whatever is sent is answered by rows. An environment that is done and needed to
-    fill a batch is reset: that is always allowed, and takes no action.
+    fill a batch is reset: that is always allowed, and takes no action. after: called with the steps so far, and of how
+    many.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env
     disabled = vec.autoreset_mode == "disabled"
@@ -65,6 +71,8 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part) -> Non
                 is_last = disabled and row.over and row.crash is None
                 (overs.add if is_last else overs.discard)(env_id)
                 part.take(Arriving(env_id, batch, index, row, is_last))
+        if after is not None:
+            after(*(max(0, rows - vec.num_envs) for rows in part.progress()))
         if all(map(part.is_done, range(vec.num_envs))):
             return
         actions: dict[int, Action] = {}

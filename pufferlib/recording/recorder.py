@@ -85,8 +85,8 @@ def record(
         derived = Seeds(seed, vec.num_envs)
         seeds = tuple(derived[env_id] for env_id in range(vec.num_envs))
         reader = Reader(vec)
-        recorder = _Recorder(vec, reader.face, seed, num_steps + 1, keep, after or (lambda done, of: None))
-        play(vec, reader, seeds, recorder)
+        recorder = _Recorder(vec, reader.face, seed, num_steps + 1, keep)
+        play(vec, reader, seeds, recorder, after)
     each, kwargs = isinstance(env, (list, tuple)), cast(Any, env_kwargs or {})
     names = [_name(one) for one in env] if each else [_name(env)]  # type: ignore[union-attr]
     origin = Origin(
@@ -108,11 +108,9 @@ def record(
 class _Recorder:
     """The part of environments that are recorded: to play at random."""
 
-    def __init__(
-        self, vec: VecEnv, face: Face, seed: int, num_rows: int, keep: bool, after: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, vec: VecEnv, face: Face, seed: int, num_rows: int, keep: bool) -> None:
         self.face = face
-        self._after, self._agents_per_env, self._space = after, vec.agents_per_env, vec.single_action_space
+        self._agents_per_env, self._space = vec.agents_per_env, vec.single_action_space
         self._actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
         space = vec.single_observation_space
         shape = (num_rows, vec.agents_per_env, *(space.shape or ()))
@@ -144,12 +142,13 @@ class _Recorder:
             for array, part in zip(tape.actions, drawn if isinstance(drawn, tuple) else (drawn,), strict=True):
                 array[step] = part
         self._num_rows[env_id] += 1
-        steps, of = (max(0, sum(rows) - len(self._tapes)) for rows in (self._num_rows, self._targets))
-        self._after(steps, of)
 
     def action(self, env_id: int) -> Action:
         step = self._num_rows[env_id] - 1
         return tuple(array[step] for array in self._tapes[env_id].actions)
+
+    def progress(self) -> tuple[int, int]:
+        return sum(self._num_rows), sum(self._targets)
 
     def _fail(self, env_id: int, step: int, crash: Crash) -> None:
         """End the recording where the first environment fails."""

@@ -127,8 +127,8 @@ def replay(
         reader = Reader(vec)
         difference = _other_face(known.face, reader.face)
         if difference is None:
-            replayer = _Replayer(known, vec, after or (lambda done, of: None))
-            play(vec, reader, origin.seeds, replayer)
+            replayer = _Replayer(known, vec)
+            play(vec, reader, origin.seeds, replayer, after)
             difference = replayer.difference
             if difference is None and replayer.lost:
                 raise WorkerError(f"not all could be compared: {replayer.lost}; replay it with other counts")
@@ -161,9 +161,9 @@ def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
 class _Replayer:
     """The part of environments that are compared: to do what they did."""
 
-    def __init__(self, recording: Recording, vec: VecEnv, after: Callable[[int, int], None]) -> None:
+    def __init__(self, recording: Recording, vec: VecEnv) -> None:
         self.difference: Difference | None = None
-        self._recording, self._after = recording, after
+        self._recording = recording
         self._layouts = vec.observation_layouts
         self._num_rows = [0] * recording.num_envs
         self._targets = [tape.num_rows for tape in recording.tapes]  # one more where a failure is expected
@@ -173,7 +173,6 @@ class _Replayer:
             # is longer, and a worker does what it is sent in the order of sending.
             self._targets[failure.env_id] += 1
         self.lost = ""  # what could not be compared
-        self._done = 0
 
     def is_done(self, env_id: int) -> bool:
         return self._num_rows[env_id] >= self._targets[env_id]
@@ -195,9 +194,9 @@ class _Replayer:
                 self._targets = [min(target, step + (other < env_id)) for other, target in enumerate(self._targets)]
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]
-        self._done += 1
-        steps, of = (max(0, rows - len(self._targets)) for rows in (self._done, sum(self._targets)))
-        self._after(steps, of)
+
+    def progress(self) -> tuple[int, int]:
+        return sum(self._num_rows), sum(self._targets)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
         """Return what is different about an environment's rows of a step."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.slab import Slab, SlabShape
-from pufferlib.vectorization.turns import Turn
 
-__all__ = ["CLOSE_S", "Crew"]
+__all__ = ["CLOSE_S", "SLICE_S", "Crew"]
 
 CLOSE_S = 5.0  # a worker gets this long to close its environments
+SLICE_S = 0.1  # waits are no longer at a time, so that signals, deaths and a close by another thread are seen
 
 
 class Crew(ABC):
@@ -29,7 +29,7 @@ class Crew(ABC):
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
-    turn: Any = Turn()  # whose it is to use the VecEnv; while that is being made, nobody else can
+    turn: Any  # whose it is to use the VecEnv; a Turn of its own until there is one
     closing = False  # whoever is in a wait is to leave it
 
     @abstractmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from pufferlib.errors import ClosedError, PufferError, WorkerError
 from pufferlib.vectorization.control import Control
-from pufferlib.vectorization.crew import Crew
+from pufferlib.vectorization.crew import SLICE_S, Crew
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, READY, WAITING, Flight
 from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply
@@ -18,8 +18,6 @@ from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.watch import Watch
 
 __all__ = ["Inbox"]
-
-SLICE_S = 0.1  # sleeps are no longer, so that a close by another thread is seen
 
 
 class Inbox:

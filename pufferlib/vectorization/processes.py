@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pufferlib import _native
 from pufferlib.errors import CallError, PlanError, PlatformError
-from pufferlib.vectorization.crew import CLOSE_S, Crew
+from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.doorbell import (
     PLAYED_FRAME,
     Channel,
@@ -44,7 +44,6 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin"]
 
 SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
-_SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
 
 
 def default_spin(num_workers: int) -> int:
@@ -272,7 +271,7 @@ class ProcessCrew(Crew):
         if self._kept or self.dead:
             return False
         lines, played = self._lines or self._listed(), self._played
-        deadline = time.monotonic() + min(timeout_s, _SLICE_S)
+        deadline = time.monotonic() + min(timeout_s, SLICE_S)
         yields = self.spin if timeout_s > 0 else 0
         while len(played) < len(lines):
             line = lines[len(played)]
@@ -312,7 +311,7 @@ class ProcessCrew(Crew):
     def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         """On the compiled path: post words to a worker, waiting for room where very many calls are under way."""
         while worker in self._channels and not self._ring.request(worker, env_ids, slots):
-            self._kept += self._answers(self._selector.select(_SLICE_S / 100))
+            self._kept += self._answers(self._selector.select(SLICE_S / 100))
 
     def _summon(self, worker: int) -> None:
         """On the compiled path: have a worker read its socket."""
@@ -350,7 +349,7 @@ class ProcessCrew(Crew):
         yields = 0 if timeout == 0 or self._rested else self.spin
         self._rested = False
         while not self._closed:  # as a signal handler may
-            left = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - time.monotonic()))
+            left = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
             self.interruptible = True  # what can be read stays readable
             events = self._selector.select(0 if yields else left)
             if yields and not events:
@@ -461,7 +460,7 @@ class ProcessCrew(Crew):
         while self._channels and time.monotonic() < deadline:
             # A mailbox may be full, of a worker that never empties it.
             unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
-            messages += self.poll(max(0.0, min(_SLICE_S, deadline - time.monotonic())))
+            messages += self.poll(max(0.0, min(SLICE_S, deadline - time.monotonic())))
         return messages
 
     def leave_in_child(self) -> None:

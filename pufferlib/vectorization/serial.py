@@ -10,7 +10,7 @@ from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
-from pufferlib.vectorization.turns import LEAVE_S, shut
+from pufferlib.vectorization.turns import LEAVE_S, Turn, shut
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import Worker, WorkerTask
 
@@ -34,6 +34,7 @@ class InPlace(Crew):
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
         self.dead = set()
+        self.turn = Turn()
         self.spin = 0
         self._messages: list[Any] = []
         self._infos: list[Infos] = []  # those that come with rows, on the compiled path
@@ -126,9 +127,6 @@ class InPlace(Crew):
     def take_infos(self) -> list[Any]:
         infos, self._infos = self._infos, []
         return infos
-
-    def revive(self) -> None:
-        pass
 
     def restart(self, worker: int) -> None:
         raise AssertionError("this very process does not die and live on")
