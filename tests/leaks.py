@@ -106,7 +106,8 @@ def cycles(backend: str, options: Any) -> dict[str, float]:
             del vec
             gc.collect()  # a worker and its parts hold one another: what waits for this is no leak
 
-    warm = min(options.count // 4, 8 if math.isfinite(options.seconds) else 250)  # the heap settles after some hundred
+    most = 8 if math.isfinite(options.seconds) else 250  # the heap settles after some hundred
+    warm = max(1, min(options.count // 4, most))
     return growth(act, options.count, warm, options.seconds)
 
 
