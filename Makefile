@@ -3,7 +3,8 @@ VENV ?= .venv
 ARGS ?=
 export PYTHON TORCH
 
-# What needs no more than pufferlib[test]; single tests in these files that do are marked extras.
+# What needs no more than pufferlib[test]; single tests in these files that do are marked extras. The versions leave out
+# what is slow, too: each of them has the rest.
 CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,architecture contract emulation failures layout \
 	layout_actions layout_fit layout_kinds misuse native native_pack odd_envs population restarts squared \
 	vectorization wrong_calls))
@@ -17,7 +18,7 @@ FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
-	0) .venv-$(1)/bin/python -m pytest -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m pytest -m "not extras and not slow" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef

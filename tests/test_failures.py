@@ -245,6 +245,7 @@ def test_workers_end_with_their_parent(end: str, context: str, tmp_path: Path, m
     assert all(map(gone, pids))
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_does_not_hang_close() -> None:
     vec = pufferlib.make(functools.partial(FaultyEnv, mean_length=1000), backend="pool", num_envs=2, num_workers=2)
     vec.reset()

@@ -65,7 +65,7 @@ def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_builds_every_source_in_place(tree: Path) -> None:
-    run(tree, "setup.py", "build_ext", "--inplace")
+    run(tree, "setup.py", "build_ext", "--inplace", "-j2")
     built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob("*.so")}
     assert built == {Path(name).stem for name in SOURCES if name.endswith(".pyx")}
     assert not list((tree / "pufferlib").rglob("*.c"))

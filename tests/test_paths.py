@@ -438,7 +438,7 @@ def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
     return (SeasonedPopulation, {"max_agents": 4}) if kind == "population" else (SeasonedHashes, {})
 
 
-@settings(max_examples=90)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
     creator, wrap_kwargs = data.draw(creators(), "creator")
@@ -843,6 +843,7 @@ class Pace(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 0.0, self.tick % 10 == 0, False, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_telemetry_tells_the_same(backend: str) -> None:
     """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""

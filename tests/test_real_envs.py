@@ -58,6 +58,7 @@ class Case:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrap_kwargs: dict[str, Any] = field(default_factory=dict)
     name: str = ""
+    slow: bool = False  # so that the backends but the first get a quarter of the steps
 
     def __str__(self) -> str:
         return self.name or str(self.env)
@@ -127,7 +128,13 @@ MASKED = spaces.Dict(observation=spaces.Box(0, 1, (49,)), action_mask=spaces.Box
 CASES = [
     Case("classic/cartpole", "the plainest case", "terminated truncated rewarded", {"max_episode_steps": 25}),
     Case("Blackjack-v1", "a Tuple of three Discrete; episodes of one to three steps", "terminated rewarded"),
-    Case("CarRacing-v3", "images; slow, uneven steps; Box actions", "truncated rewarded", {"max_episode_steps": 50}),
+    Case(
+        "CarRacing-v3",
+        "images; slow, uneven steps; Box actions",
+        "truncated rewarded",
+        {"max_episode_steps": 50},
+        slow=True,
+    ),
     Case(
         "ALE/Breakout-v5",
         "images; infos in every step; a reset takes as long as hundreds of steps",
@@ -234,6 +241,7 @@ def played(request: pytest.FixtureRequest) -> Iterator[tuple[Case, list[Tape], i
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*render_mode", "ignore:.*[Ii]llegal")
 def test_rows_equal_what_the_raw_env_says(played: tuple[Case, list[Tape], int], backend: str) -> None:
     case, tapes, num_moments = played
+    part = 4 if case.slow and backend != "serial" else 1
     events: Counter[str] = Counter()
     positions = [0] * NUM_ENVS
     before = global_generators()
@@ -243,7 +251,7 @@ def test_rows_equal_what_the_raw_env_says(played: tuple[Case, list[Tape], int], 
     ) as vec:  # fmt: skip
         rows = Comparison(vec, generated="max_agents" in case.wrap_kwargs)
         vec.async_reset()
-        while min(positions) < num_moments:
+        while min(positions) < num_moments // part:
             batch = vec.recv(timeout=60)
             actions, num_infos = vec.action_space.sample(), 0  # random ones go to places without an agent
             for slot, env_id in enumerate(batch.env_ids.tolist()):
@@ -257,7 +265,8 @@ def test_rows_equal_what_the_raw_env_says(played: tuple[Case, list[Tape], int], 
             vec.send(actions)
     for event in case.shows.split():
         assert events[event], event
-    assert events["steps"] >= NUM_STEPS and events["resets"] > NUM_ENVS
+    least = NUM_STEPS if part == 1 else NUM_STEPS // part - NUM_ENVS
+    assert events["steps"] >= least and events["resets"] > NUM_ENVS
     assert before == global_generators()  # or rows would be equal by chance alone
 
 

@@ -55,6 +55,7 @@ def test_an_environment_that_raises_is_made_anew_alone(backend: str, batch_size:
         assert shadow.num_steps > 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "batch_size"), [each for each in ARRANGEMENTS if each[0] != "serial"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str, batch_size: int, mode: str) -> None:
@@ -341,6 +342,7 @@ def test_a_reset_that_takes_too_long_crashes_and_has_a_limit_of_its_own(backend:
         assert vec.batch.masks.all()  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_the_learners_own_time_does_not_count(backend: str) -> None:
     with make(
