@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from pufferlib import cgroups
 from pufferlib.errors import PlanError
 
-__all__ = ["memory_at_hand", "memory_nbytes", "memory_text", "nbytes_of"]
+__all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "nbytes_of"]
 
 
 def memory_nbytes() -> int:
@@ -37,14 +38,21 @@ def memory_at_hand() -> float:
     with suppress(OSError, ValueError, AttributeError):
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
         found.append(1024.0 * int(match[1]) if match else float("inf"))
-    for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-        for folder in cgroups.folders("memory"):
-            with suppress(OSError, ValueError):  # "max" is no number, and no limit
-                found.append(float(int((folder / limit).read_text()) - int((folder / usage).read_text())))
+    found += [left for folder in cgroups.folders("memory") for left in left_by(folder)]
     if len(found) == 1 and hasattr(os, "sysconf"):
         with suppress(OSError, ValueError):
             found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
     return max(0.0, min(found))
+
+
+def left_by(folder: Path) -> Iterator[float]:
+    """Yield the bytes that a control group leaves, if it has a limit; what it keeps of files gives way."""
+    files = ("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+    for limit, usage, prefix in files:
+        with suppress(OSError, ValueError):  # "max" is no number, and no limit
+            left = int((folder / limit).read_text()) - int((folder / usage).read_text())
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            yield float(left + sum(int(stat.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive")))
 
 
 def nbytes_of(amount: float | str) -> float:

@@ -17,13 +17,13 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it, but for the face.
 LAYERS = [
-    {"pufferlib.version", "pufferlib.errors", "pufferlib.cgroups", "pufferlib._native"},
+    {"pufferlib.version", "pufferlib.errors", "pufferlib.cgroups", "pufferlib.memory", "pufferlib._native"},
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},
     {"pufferlib.backends"},
-    {"pufferlib.memory", "pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
+    {"pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.bench", "pufferlib.cli"},

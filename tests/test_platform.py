@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import math
 import multiprocessing.util
 import os
 import resource
@@ -27,6 +28,7 @@ from test_sharing import run, trajectory, undisturbed
 
 import pufferlib
 from pufferlib.errors import PlatformError
+from pufferlib.memory import left_by, memory_at_hand
 from pufferlib.vectorization import slab
 
 PARALLEL = ("multiprocessing", "pool")
@@ -69,6 +71,29 @@ make = functools.partial(pufferlib.make, HashEnv, num_envs=4, num_workers=2)
 
 
 # --------------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_more_memory_than_there_is(backend: str) -> None:
+    """The kernel would hand it out page by page, and kill whoever it likes once there is no more."""
+    gib = 2 ** math.ceil(math.log2(memory_at_hand() / 2**30) + 1)
+    says = rf"GiB of (shared )?memory for {gib} environments are not to be had \([\d.]+ GiB are at hand\); use fewer"
+    with pytest.raises(PlatformError, match=says):
+        pufferlib.make(functools.partial(WideEnv, 1024), backend=backend, num_envs=gib, num_workers=1)
+
+
+def test_what_a_control_group_leaves(tmp_path: Path) -> None:
+    stat = "anon 100\nfile 700\nactive_file 200\ninactive_file 300\ntotal_active_file 1\ntotal_inactive_file 2\n"
+    (tmp_path / "memory.stat").write_text(stat)
+    assert list(left_by(tmp_path)) == []
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert list(left_by(tmp_path)) == []
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert list(left_by(tmp_path)) == [4500.0]  # what is kept of files goes when it is needed
+    (tmp_path / "memory.limit_in_bytes").write_text("3000\n")
+    (tmp_path / "memory.usage_in_bytes").write_text("2900\n")
+    assert list(left_by(tmp_path)) == [4500.0, 103.0]
 
 
 @pytest.mark.parametrize("backend", PARALLEL)

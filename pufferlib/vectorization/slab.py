@@ -27,6 +27,7 @@ import numpy as np
 from pufferlib import _native
 from pufferlib.emulation.rows import Rows
 from pufferlib.errors import PlatformError
+from pufferlib.memory import memory_at_hand, memory_text
 from pufferlib.vectorization import telemetry
 from pufferlib.vectorization.plan import Plan
 
@@ -162,8 +163,13 @@ class Slab:
 
     @classmethod
     def private(cls, shape: SlabShape) -> Slab:
-        """Return a slab for environments that run in this process."""
-        return cls(shape, np.zeros(_nbytes(shape), np.uint8))
+        """Return a slab for environments that run in this process. Raises PlatformError if memory is not to be had."""
+        nbytes = _nbytes(shape)
+        try:
+            _require_memory(nbytes)
+            return cls(shape, np.zeros(nbytes, np.uint8))
+        except OSError as error:
+            raise _not_to_be_had(shape, "memory", error) from error
 
     @classmethod
     def shared(cls, shape: SlabShape) -> Slab:
@@ -175,6 +181,7 @@ class Slab:
         """
         nbytes = _nbytes(shape)
         try:
+            _require_memory(nbytes)
             fd = _shared_fd(nbytes)
             try:
                 return cls(shape, mmap.mmap(fd, nbytes), fd)
@@ -182,13 +189,7 @@ class Slab:
                 os.close(fd)
                 raise
         except OSError as error:
-            way_out = _WAYS_OUT.get(error.errno or 0, "or raise the memory limit")
-            where = f"; {error.filename}" if error.filename else ""
-            raise PlatformError(
-                error.errno,
-                f"{nbytes / 2**20:.3g} MiB of shared memory for {shape.num_envs} environments are not to be had "
-                f"({error.strerror}{where}); use fewer environments or smaller observations, {way_out}",
-            ) from error
+            raise _not_to_be_had(shape, "shared memory", error) from error
 
     @classmethod
     def attach(cls, shape: SlabShape, fd: int) -> Slab:
@@ -228,6 +229,25 @@ class Slab:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+
+def _require_memory(nbytes: int) -> None:
+    """Raise OSError where there is too little: the system would give it all the same, and then kill for want of it."""
+    at_hand = memory_at_hand()
+    if nbytes > at_hand:
+        raise OSError(errno.ENOMEM, f"{memory_text(at_hand)} are at hand")
+
+
+def _not_to_be_had(shape: SlabShape, what: str, error: OSError) -> PlatformError:
+    nbytes = _nbytes(shape)
+    size = memory_text(nbytes) if nbytes >= 2**30 else f"{nbytes / 2**20:.3g} MiB"
+    way_out = _WAYS_OUT.get(error.errno or 0, "or raise the memory limit")
+    where = f"; {error.filename}" if error.filename else ""
+    return PlatformError(
+        error.errno,
+        f"{size} of {what} for {shape.num_envs} environments are not to be had "
+        f"({error.strerror}{where}); use fewer environments or smaller observations, {way_out}",
+    )
 
 
 def _shared_fd(nbytes: int) -> int:
