@@ -80,8 +80,11 @@ def rebuild(tree: Path) -> None:
         assert b"__asan_" in path.read_bytes() and b"__ubsan_" in path.read_bytes(), f"{path.name} is not sanitized"
 
 
-def run(tree: Path, arguments: list[str], **environment: str) -> tuple[int, list[str]]:
-    """Run Python on a copy's compiled path; return its exit code and what the sanitizers have reported."""
+def run(tree: Path, arguments: list[str], limit_s: float | None = None, **environment: str) -> tuple[int, list[str]]:
+    """Run Python on a copy's compiled path; return its exit code and what the sanitizers have reported.
+
+    Raises subprocess.TimeoutExpired after limit_s.
+    """
     reports = tree / "reports"
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir()
@@ -102,7 +105,7 @@ def run(tree: Path, arguments: list[str], **environment: str) -> tuple[int, list
         "PUFFERLIB_NATIVE": "1",
         **environment,
     }
-    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=environment, check=False)
+    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=environment, check=False, timeout=limit_s)
     return done.returncode, [path.read_text() for path in sorted(reports.iterdir())]
 
 

@@ -31,10 +31,10 @@ SHORT = [
 ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(420)
 def test_nothing_is_reported(tmp_path: Path) -> None:
     tree = sanitize.build(tmp_path)
-    code, reports = sanitize.run(tree, ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *SHORT])
+    code, reports = sanitize.run(tree, ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *SHORT], limit_s=300)
     assert not reports, "\n".join(reports)
     assert code == 0
 
@@ -90,20 +90,20 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("process", ["parent", "worker"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_noticed(fault: str, process: str, faulty: Path) -> None:
     """Also where nobody asks how the process that had one has ended."""
     program = PACK + (IN_A_WORKER if process == "worker" else "") + FAULTS[fault][2]
-    code, reports = sanitize.run(faulty, ["-c", program], PUFFERLIB_NATIVE="")
+    code, reports = sanitize.run(faulty, ["-c", program], limit_s=60, PUFFERLIB_NATIVE="")
     assert len(reports) == 1 and fault in reports[0] and "pack" in reports[0], reports
     assert code == (0 if process == "worker" else sanitize.EXITCODE)
 
 
 def test_without_faults_it_is_silent(faulty: Path) -> None:
     program = PACK + "print(observation_layout(Box(0, 1, (2,))).flatten(np.ones(2, np.float32)))"
-    code, reports = sanitize.run(faulty, ["-c", program], PUFFERLIB_NATIVE="")
+    code, reports = sanitize.run(faulty, ["-c", program], limit_s=60, PUFFERLIB_NATIVE="")
     assert (code, reports) == (0, [])
 
 
