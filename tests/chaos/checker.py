@@ -39,7 +39,7 @@ __all__ = ["Checker", "Violation"]
 # What an agent's next row has to be: a step; the first of the next episode; the first of an environment made anew;
 # the first after a reset by the user, who does not know what was dropped.
 MID, OVER, LOST, ANEW = range(4)
-DROPPED = 3  # episodes that may have begun unseen before a user's reset
+DROPPED = 2  # episodes that a reset by the user may begin: what was under way may have begun one, too
 
 
 class Violation(AssertionError):
@@ -69,6 +69,7 @@ class Checker:
         self.state = np.full(num_agents, ANEW)
         self.sent = np.zeros(num_agents, np.int64)
         self.flying = np.zeros(num_envs, bool)
+        self.resets = np.zeros(num_envs, np.int64)  # by the user, since each environment's last row
         self._drawn = [[int(seeds[env_id])] for env_id in range(num_envs)]  # seeds, one a life
         self.lives = [-1] * num_envs  # which each environment leads, counted by restarts
         self.order: collections.deque[int] | None = None  # of sending, where rows come in it
@@ -87,6 +88,7 @@ class Checker:
         """Note that all environments were reset; what was under way is dropped."""
         self.state[:] = ANEW
         self.flying[:] = True
+        self.resets += 1
         self._kept.clear()
         if self.order is not None:
             self.order = collections.deque(range(len(self.flying)))
@@ -143,6 +145,7 @@ class Checker:
         self.state[agents[right]] = np.where(over[right] & (not self.same_step), OVER, MID)
         for index in np.flatnonzero(~right).tolist():
             self._take_odd(batch, index, due[index], crashed)
+        self.resets[env_ids] = 0
         self._check_infos(batch, right & masks, over, steps)
         self.num_transitions += int((right & masks).sum())
         self.num_resets += int((right & ~masks).sum())
@@ -221,10 +224,10 @@ class Checker:
         state, last = self.state[agent], self.rows[agent]
         if row[LIFE] == last[LIFE] and state == ANEW and self.lives[env_id] >= 0:
             begun = int(row[EPISODE] - last[EPISODE])
-            if not 1 <= begun <= DROPPED:
+            if not 1 <= begun <= DROPPED * self.resets[env_id]:
                 raise Violation("wrong", text)
         else:
-            self._take_new_life(env_id, place, row, text, unseen=DROPPED if state == ANEW else 1)
+            self._take_new_life(env_id, place, row, text, unseen=DROPPED * self.resets[env_id] or 1)
         if row[CHAIN] != first_chain(int(row[LIFE]), int(row[EPISODE]), place) or row[ACTION] != 0:
             raise Violation("wrong", text)
         self.rows[agent], self.state[agent] = row[:WORDS], MID
