@@ -21,7 +21,7 @@ def summary(result: dict[str, Any]) -> str:
 
 
 def totals(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add up; lost, doubled and torn rows are 0 where a report comes to be written at all."""
+    """Add up; there is nothing to add up of rows lost, doubled or torn, as the first of them ends the run."""
     phases: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     for result in results:
@@ -34,7 +34,7 @@ def totals(results: list[dict[str, Any]]) -> dict[str, Any]:
     for result in results:
         left.update(result["left behind"])
     return {**added, "deaths by phase": dict(sorted(phases.items())), "deaths by cause": dict(sorted(causes.items())),
-            "lost": 0, "doubled": 0, "torn": 0, "hangs": 0, "left behind": dict(left),
+            "left behind": dict(left),
             "longest wait, s": max((result["longest wait, s"] for result in results), default=0.0)}  # fmt: skip
 
 
@@ -83,9 +83,10 @@ def tables(report: Mapping[str, Any]) -> str:
         "",
         f"**{total['transitions']:,} transitions checked, {total['deaths']:,} workers dead** (and "
         f"{total['stops sent']:,} stopped for a while), {total['exceptions raised']:,} exceptions of environments, "
-        f"{total['signals to the learner']:,} signals to the learner: **0 rows lost, 0 doubled, 0 torn, 0 hangs, 0 "
-        f"processes, descriptors or threads left behind.** {total['crash rows']:,} crash rows; deaths and exceptions "
-        f"allow for {total['most crash rows']:,}.",
+        f"{total['signals to the learner']:,} signals to the learner. **No row was lost, doubled or torn**, or the run "
+        f"would have ended there; the longest wait for a batch was {total['longest wait, s']:.1f} s; **"
+        f"{', '.join(f'{num} {what}' for what, num in total['left behind'].items())} were left behind.** "
+        f"{total['crash rows']:,} crash rows; deaths and exceptions allow for {total['most crash rows']:,}.",
         "",
         "| where the worker was when it died | compiled path | portable path |",
         "|---|---|---|",
