@@ -118,7 +118,8 @@ def main(arguments: list[str]) -> int:
         except Unavailable as error:
             print(error, file=sys.stderr)
             return 3
-        code, reports = run(tree, ["-m", "pytest", "-p", "no:cacheprovider", *arguments])
+        # Ten times slower, a test that Hypothesis repeats takes minutes.
+        code, reports = run(tree, ["-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=1800", *arguments])
         for report in reports:
             print(report, file=sys.stderr)
         print(f"The sanitizers have reported {len(reports) or 'nothing'}.", flush=True)
