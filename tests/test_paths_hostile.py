@@ -58,17 +58,19 @@ def test_a_death_is_seen_while_others_go_on() -> None:
 def test_a_timeout_is_as_long_as_it_says(timeout: float) -> None:
     with pufferlib.make(Count, backend="multiprocessing") as vec:
         vec.reset()
-        waited_s = []
-        for _ in range(4):  # the best of some: on a busy machine anything may take a while
+        for _ in range(100):  # until one is: on a busy machine anything may take a while
             vec.send(np.full(1, 20))
             start_s = time.monotonic()
             try:
                 vec.recv(timeout=timeout)
-                waited_s.append(np.inf)
+                continue  # the step was over before that began
             except pufferlib.RecvTimeout:
-                waited_s.append(time.monotonic() - start_s)
-                vec.recv()
-    assert min(waited_s) < max(0.0, timeout) + 0.05
+                waited_s = time.monotonic() - start_s
+            vec.recv()
+            if waited_s < max(0.0, timeout) + 0.05:
+                break
+        else:
+            raise AssertionError(f"recv(timeout={timeout}) never took about as long")
 
 
 def test_more_infos_than_a_socket_holds_wait_for_no_clock() -> None:
