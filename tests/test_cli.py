@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import running
 
 import pufferlib
 from pufferlib.bench import Speed, compare_backends, verdict
@@ -426,13 +427,8 @@ def test_in_a_process_of_its_own() -> None:
     ],
 )
 def test_ctrl_c_is_quiet(words: list[str], first: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-u", "-m", "pufferlib.cli", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    command = [sys.executable, "-u", "-m", "pufferlib.cli", *words]
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         while first not in process.stdout.readline():
             assert process.poll() is None

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from gymnasium.spaces import Box, Discrete
 from mock_envs import HashEnv, TagEnv
+from programs import running
 
 import pufferlib
 from pufferlib import leaves
@@ -416,10 +417,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_reaches_the_parent_only() -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(tests=str(ROOT / "tests"))]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as process:  # fmt: skip
+    pipes, environment = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "PYTHONPATH": str(ROOT)}
+    with running(command, env=environment, **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everyone in the foreground

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from programs import running
 
 from benchmarks import envs, fault_tables, faults, report
 from benchmarks.fault_tables import fault_sections
@@ -52,7 +53,7 @@ def test_every_participant_exists_and_every_library_takes_part() -> None:
 def test_processes_are_known_by_a_variable_of_their_environment() -> None:
     script = "import os; os.fork(); print(flush=True); os.read(0, 1)"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "TEST_MARK": "here"}, **pipes) as process:
+    with running([sys.executable, "-c", script], env={**os.environ, "TEST_MARK": "here"}, **pipes) as process:
         assert process.stdin and process.stdout
         process.stdout.readline(), process.stdout.readline()
         found = marked("TEST_MARK", "here")
