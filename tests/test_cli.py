@@ -434,7 +434,8 @@ def test_ctrl_c_is_quiet(words: list[str], first: str) -> None:
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "\n")
+    # By the signal, as a shell sees it: Python ends so itself where it came within code that was made by exec.
+    assert process.returncode in (130, -signal.SIGINT) and err == "\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
