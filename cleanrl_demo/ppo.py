@@ -29,10 +29,9 @@ import torch
 from torch import nn
 
 import pufferlib
-from cleanrl_demo.policy import Policy
 from cleanrl_demo.report import Report
-
-VALUED_AT_ONCE = 1 << 22  # elements of observations that the critic sees at once: convolutions need memory
+from pufferlib.distributions import Decisions, Distribution
+from pufferlib.models import Origin, action_mask_reader, make_policy, save_policy
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,10 @@ class Config:
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
-    hidden_size: int = 64
-    channels: tuple[int, int, int] = (32, 64, 64)
-    """of the convolutions that images pass"""
+    policy: str = "default"
+    """mlp, cnn, or module:Class of your own; default: a CNN for images, else an MLP"""
+    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of the policy, such as hidden_size"""
     torch_threads: int = 1
     """more only help large networks"""
     eval_episodes: int = 1000
@@ -97,7 +97,7 @@ class Result:
     ``episodes`` are of the evaluation after it.
     """
 
-    policy: Policy
+    policy: nn.Module
     num_steps: int
     began: float
     seconds: float
@@ -117,6 +117,8 @@ class Result:
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
+    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs)
+    origin = Origin(config.policy, config.policy_kwargs, *made_for)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(config.torch_threads)
     try:
@@ -132,19 +134,50 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
         ) as vec:
             with torch.random.fork_rng(devices=()):
                 torch.manual_seed(config.seed)  # initial weights come from torch's global generator
-                policy = Policy(vec.observation_layout, vec.single_action_space, config.hidden_size, config.channels)
-                optimizer = torch.optim.Adam([as_one(policy)], config.learning_rate, eps=1e-5, fused=True)
+                actor = Actor(vec, config.policy, config.policy_kwargs)
+                optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
             name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
             run_folder = None if config.runs is None else new_run_folder(config, name)
             with Report(name, config.total_steps, run_folder) as report:
                 began, start_s = time.time(), time.perf_counter()
-                num_steps = learn(vec, policy, optimizer, config, report)
+                num_steps = learn(vec, actor, optimizer, config, report)
                 seconds = time.perf_counter() - start_s
+            if run_folder is not None:
+                save_policy(run_folder / "policy.pt", actor.policy, origin)
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-            episodes = evaluate(vec, policy, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
+            episodes = evaluate(vec, actor, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
     finally:
         torch.set_num_threads(num_threads)
-    return Result(policy, num_steps, began, seconds, episodes, run_folder)
+    return Result(actor.policy, num_steps, began, seconds, episodes, run_folder)
+
+
+class Actor:
+    """A policy for the environments of a VecEnv, and what becomes of its outputs. Raises as ``make_policy``."""
+
+    def __init__(
+        self, vec: pufferlib.VecEnv, policy: str | Callable[..., nn.Module], kwargs: Mapping[str, Any]
+    ) -> None:
+        spaces = vec.observation_layout, vec.single_action_space
+        self.policy = make_policy(policy, *spaces, **kwargs)
+        if hasattr(self.policy, "initial_state"):
+            raise pufferlib.PlanError(f"policy={policy!r} has a memory, which this trainer does not keep")
+        self.decisions = Decisions(vec.single_action_space)
+        self.read_mask = action_mask_reader(*spaces)
+
+    def __call__(self, observations: torch.Tensor) -> tuple[Distribution, torch.Tensor]:
+        """Return the distribution of allowed actions and the values, (rows,) float32, of flat observations."""
+        mask = None if self.read_mask is None else self.read_mask(observations)
+        outputs, values, _ = self.policy(observations, None, mask)
+        return self.decisions.distribution(outputs, mask), values
+
+    def act(
+        self, observations: torch.Tensor, generator: torch.Generator, greedy: bool = False
+    ) -> tuple[torch.Tensor, ...]:
+        """Choose actions: return (choices, aims, log_probs, values)."""
+        with torch.inference_mode():
+            distribution, values = self(observations)
+            choices, aims = distribution.mode() if greedy else distribution.sample(generator)
+            return choices, aims, distribution.log_prob(choices, aims), values
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
@@ -163,13 +196,11 @@ def as_one(policy: nn.Module) -> torch.Tensor:
     return weights
 
 
-def learn(
-    vec: pufferlib.VecEnv, policy: Policy, optimizer: torch.optim.Optimizer, config: Config, report: Report
-) -> int:
+def learn(vec: pufferlib.VecEnv, actor: Actor, optimizer: torch.optim.Optimizer, config: Config, report: Report) -> int:
     """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
     generator = torch.Generator().manual_seed(config.seed)
     batch_size = vec.agents_per_batch // vec.agents_per_env
-    rollout = Rollout(vec, policy, max(1, config.rollout_length * vec.num_envs // batch_size))
+    rollout = Rollout(vec, actor.decisions, max(1, config.rollout_length * vec.num_envs // batch_size))
     finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
     num_steps = 0
     vec.async_reset()
@@ -178,32 +209,27 @@ def learn(
         for rows in rollout.batches[1:]:
             batch = vec.recv()
             rollout.receive(batch, rows)
-            with torch.inference_mode():
-                distribution = policy.distribution(rollout.observations[rows])
-                choices, aims = distribution.sample(generator)
-                rollout.log_probs[rows] = distribution.log_prob(choices, aims)
-                rollout.choices[rows], rollout.aims[rows] = choices, aims
+            choices, aims, log_probs, values = actor.act(rollout.observations[rows], generator)
+            rollout.choices[rows], rollout.aims[rows] = choices, aims
+            rollout.log_probs[rows], rollout.values[rows] = log_probs, values
             # Sent before the update, not after it: the environments work while we learn.
-            vec.send(policy.actions(choices, aims))
+            vec.send(actor.decisions.actions(choices, aims))
             recent.extend(finished.in_batch(batch.infos))
 
         optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - num_steps / config.total_steps)
         if rollout.real.any():
-            losses = update(policy, optimizer, rollout, config, generator)
+            losses = update(actor, optimizer, rollout, config, generator)
             num_steps += int(rollout.real.sum())
             report.update(num_steps, {**losses, **charts(recent)})
     return num_steps
 
 
 def update(
-    policy: Policy, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
+    actor: Actor, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
 ) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
-    rows_at_once = 1 + VALUED_AT_ONCE // (1 + rollout.observations[0].numel())
-    with torch.no_grad():
-        old_values = torch.cat([policy.values(rows) for rows in rollout.observations.split(rows_at_once)])
-    advantages = torch.from_numpy(rollout.advantages(old_values.numpy(), config.gamma, config.gae_lambda))
-    returns = advantages + old_values
+    advantages = torch.from_numpy(rollout.advantages(rollout.values.numpy(), config.gamma, config.gae_lambda))
+    returns = advantages + rollout.values
     real = torch.from_numpy(rollout.real.nonzero()[0])
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
@@ -213,7 +239,7 @@ def update(
         chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
         for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
             choices, aims, old_log_probs, gains, aimed_values = minibatch
-            distribution, values = policy(rollout.observations[rows])
+            distribution, values = actor(rollout.observations[rows])
             log_ratios = distribution.log_prob(choices, aims) - old_log_probs
             ratios = log_ratios.exp()
             spread, centre = torch.std_mean(gains, correction=0)
@@ -254,7 +280,7 @@ class Rollout:
     predecessor writes there, and what has no successor points there.
     """
 
-    def __init__(self, vec: pufferlib.VecEnv, policy: Policy, num_batches: int) -> None:
+    def __init__(self, vec: pufferlib.VecEnv, decisions: Decisions, num_batches: int) -> None:
         num_agents = vec.num_envs * vec.agents_per_env
         bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
         self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
@@ -263,9 +289,9 @@ class Rollout:
         # What the policy saw and did.
         layout = vec.observation_layout
         self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype))
-        self.choices = torch.zeros((num_rows, len(policy.nvec)), dtype=torch.int64)
-        self.aims = torch.zeros((num_rows, policy.num_aims))
-        self.log_probs = torch.zeros(num_rows)
+        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64)
+        self.aims = torch.zeros((num_rows, decisions.num_aims))
+        self.log_probs, self.values = torch.zeros(num_rows), torch.zeros(num_rows)
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
@@ -277,7 +303,7 @@ class Rollout:
     def start(self) -> None:
         """Begin anew, with the rows that still wait for their outcome in front."""
         waiting, front = torch.from_numpy(self.newest), self.batches[0]
-        for column in (self.observations, self.choices, self.aims, self.log_probs):
+        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
             column[front] = column[waiting]
         self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
         self.real[:] = False
@@ -328,9 +354,7 @@ def advantages(
     return estimates
 
 
-def evaluate(
-    vec: pufferlib.VecEnv, policy: Policy, num_episodes: int, seed: int, greedy: bool = False
-) -> list[Episode]:
+def evaluate(vec: pufferlib.VecEnv, actor: Actor, num_episodes: int, seed: int, greedy: bool = False) -> list[Episode]:
     """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
 
     How many each environment contributes is fixed beforehand: the first to finish would be the short ones.
@@ -342,9 +366,8 @@ def evaluate(
     vec.async_reset(seed=seed)
     while len(kept) < num_episodes:
         batch = vec.recv()
-        with torch.no_grad():
-            distribution = policy.distribution(torch.from_numpy(batch.observations))
-        vec.send(policy.actions(*(distribution.mode() if greedy else distribution.sample(generator))))
+        choices, aims, _, _ = actor.act(torch.from_numpy(batch.observations), generator, greedy)
+        vec.send(actor.decisions.actions(choices, aims))
         for episode in finished.in_batch(batch.infos):
             if wanted[episode.env_id]:
                 wanted[episode.env_id] -= 1

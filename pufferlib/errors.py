@@ -10,6 +10,7 @@ PufferError
 ├── PopulationError (RuntimeError)  more agents than places, or an agent that came back
 ├── RegistryError (LookupError)     no environment of that name
 ├── RecordingError (ValueError)     a file is no recording, or one that cannot be read here
+├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded here
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the operating system refuses what is needed
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
@@ -22,6 +23,7 @@ from __future__ import annotations
 __all__ = [
     "ActionError",
     "CallError",
+    "CheckpointError",
     "ClosedError",
     "MissingExtra",
     "PlanError",
@@ -74,6 +76,10 @@ class RegistryError(PufferError, LookupError):
 
 class RecordingError(PufferError, ValueError):
     """A file is no recording, or one that this version cannot read, or lacks what is needed to replay it."""
+
+
+class CheckpointError(PufferError, ValueError):
+    """A file holds no policy of a pufferlib trainer's, not all of one, or one that cannot be loaded here."""
 
 
 class MissingExtra(PufferError, ImportError):

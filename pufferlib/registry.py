@@ -124,7 +124,7 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
     if _CALLABLE.fullmatch(entry.target):
-        return _Later(entry.target) if entry.extra else _load(entry.target)
+        return _Later(entry.target) if entry.extra else load(entry.target)
     if entry.extra:
         mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
         return _FromGymnasium(entry.target, entry.package, mission_length)
@@ -156,7 +156,7 @@ class _Later:
     target: str
 
     def __call__(self, **kwargs: Any) -> Any:
-        return _load(self.target)(**kwargs)
+        return load(self.target)(**kwargs)
 
 
 def _import(module_name: str, name: str) -> Any:
@@ -169,7 +169,7 @@ def _import(module_name: str, name: str) -> Any:
         raise RegistryError(f'"{name}": there is no module {error.name} on the module search path') from None
 
 
-def _load(target: str) -> Callable[..., Any]:
+def load(target: str) -> Callable[..., Any]:
     """Return what "module:attribute" names. Raises RegistryError if that is no callable."""
     module_name, _, path = target.partition(":")
     found = _import(module_name, target)
@@ -180,7 +180,7 @@ def _load(target: str) -> Callable[..., Any]:
             raise RegistryError(f'"{target}": {module_name} has no {path}{meant}')
         found = getattr(found, part)
     if not callable(found):
-        raise RegistryError(f'"{target}" is no callable that makes an environment but a {type(found).__name__}')
+        raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
     return found  # type: ignore[no-any-return]
 
 

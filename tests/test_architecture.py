@@ -17,7 +17,14 @@ PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
 # A module sees those of its own layer and of lower ones. The name of a package stands for all in it, but for the face.
 LAYERS = [
-    {"pufferlib.version", "pufferlib.errors", "pufferlib.cgroups", "pufferlib.memory", "pufferlib._native"},
+    {
+        "pufferlib.version",
+        "pufferlib.errors",
+        "pufferlib.cgroups",
+        "pufferlib.files",
+        "pufferlib.memory",
+        "pufferlib._native",
+    },
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
@@ -25,6 +32,9 @@ LAYERS = [
     {"pufferlib.backends"},
     {"pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
+    {"pufferlib.distributions"},
+    {"pufferlib.networks"},
+    {"pufferlib.models"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.bench", "pufferlib.cli"},
 ]
@@ -41,7 +51,13 @@ OPTIONAL = {
         "pufferlib.emulation.pettingzoo_rows",
         "pufferlib.testing.pettingzoo_api",
     },
-    "torch": {"pufferlib.vectorization.tensors", "pufferlib.cli.doctor"},
+    "torch": {
+        "pufferlib.vectorization.tensors",
+        "pufferlib.cli.doctor",
+        "pufferlib.distributions",
+        "pufferlib.networks",
+        "pufferlib.models",
+    },
     "tensorboard": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},
     "tyro": {"pufferlib.cli"},

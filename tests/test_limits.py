@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from benchmarks import limits, train
-from cleanrl_demo.policy import Policy
 from pufferlib.layout import observation_layout
+from pufferlib.models import make_policy
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SAMPLE_S = 0.001
@@ -115,6 +115,7 @@ def test_without_a_compiler(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(4,), (4, 84, 84)])
 def test_networks_are_the_same(rivals, shape):
+    from rivals import ours as contestant
     from rivals.network import Agent, features
 
     if len(shape) == 1:
@@ -125,14 +126,15 @@ def test_networks_are_the_same(rivals, shape):
         observations = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
     settings = replace(train.SETTINGS["breakout"], hidden_size=32)
     theirs = Agent(space, 3, settings)
-    ours = Policy(observation_layout(space), gymnasium.spaces.Discrete(3), settings.hidden_size, settings.channels)
+    kwargs = contestant.config_of(settings, {}).policy_kwargs
+    ours = make_policy("default", observation_layout(space), gymnasium.spaces.Discrete(3), **kwargs)
     parts = [part for part in ours.parameters() if part.numel()]  # without the deviations of continuous actions
     for own, other in zip(parts, theirs.parameters(), strict=True):
         assert own.shape == other.shape
         other.data = own.data
-    distribution, values = ours(observations)
+    logits, values, _ = ours(observations, None, None)
     log_probs = theirs.actor(features(observations)).log_softmax(1)
-    torch.testing.assert_close(distribution.log_probs[0], log_probs)
+    torch.testing.assert_close(logits.log_softmax(1), log_probs)
     torch.testing.assert_close(values, theirs.critic(features(observations)).squeeze(1))
 
 
@@ -143,6 +145,7 @@ def test_our_trainer_gets_all_settings(rivals, env):
     settings = replace(train.SETTINGS[env], seed=9, gamma=0.5, num_epochs=3, torch_threads=2)
     for name in ("ours", "ours, portable"):
         config = vars(ours.config_of(settings, train.CONTESTANTS[name].options[env]))
+        config = {**config, **config["policy_kwargs"]}
         assert {key: config[key] for key in vars(settings)} == vars(settings)
         assert config["backend"] in ("serial", "multiprocessing", "pool")
 

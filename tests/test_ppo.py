@@ -15,10 +15,11 @@ from rich.console import Console
 
 import pufferlib
 from cleanrl_demo.plot import plot, read
-from cleanrl_demo.policy import Distribution, Policy
-from cleanrl_demo.ppo import Config, Episode, Episodes, Rollout, as_one, evaluate, summary, train
+from cleanrl_demo.ppo import Actor, Config, Episode, Episodes, Rollout, as_one, evaluate, summary, train
 from cleanrl_demo.report import Report
+from pufferlib.distributions import Decisions
 from pufferlib.layout import observation_layout
+from pufferlib.models import MLP
 
 GAMMA, LAMBDA = 0.9, 0.8
 
@@ -177,119 +178,28 @@ def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
     assert {time for time, _ in seen} == {0.0, 1.0}
 
 
-# -------------------------------------------------------------------------------------------------------- policy
-
-
-def test_distribution_agrees_with_torchs_own():
-    generator = torch.Generator().manual_seed(1)
-    logits = [torch.randn(6, 3, generator=generator), torch.randn(6, 5, generator=generator)]
-    means, log_std = torch.randn(6, 2, generator=generator), torch.tensor([-0.5, 0.3])
-    distribution = Distribution(logits, means, log_std)
-    choices, aims = distribution.sample(generator)
-    normal = torch.distributions.Normal(means, log_std.exp())
-    parts = [torch.distributions.Categorical(logits=part) for part in logits]
-    log_prob = normal.log_prob(aims).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
-    entropy = normal.entropy().sum(1) + sum(part.entropy() for part in parts)
-    torch.testing.assert_close(distribution.log_prob(choices, aims), log_prob)
-    torch.testing.assert_close(distribution.entropy(), entropy)
-    best, centre = distribution.mode()
-    assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
-    assert centre.tolist() == means.tolist()
-
-
-def test_samples_have_the_distribution_they_are_drawn_from():
-    probs = torch.tensor([0.1, 0.2, 0.7])
-    num = 100_000
-    distribution = Distribution([probs.log().expand(num, 3)], torch.full((num, 1), 2.0), torch.tensor([math.log(3)]))
-    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
-    torch.testing.assert_close(choices[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
-    assert abs(aims.mean() - 2) < 0.05
-    assert abs(aims.std() - 3) < 0.05
-
-
-@pytest.mark.parametrize(
-    ("space", "choices", "aims", "expected"),
-    [
-        (spaces.Discrete(3, start=5), [[2]], [[]], [7]),
-        (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[]], [[1, 2]]),
-        (spaces.MultiDiscrete([[2, 3]]), [[1, 2]], [[]], [[[1, 2]]]),
-        (spaces.MultiBinary(2), [[1, 0]], [[]], [[1, 0]]),
-        (spaces.Box(-2, 6, (3,), np.float32), [[]], [[0.0, -3.0, 0.5]], [[2.0, -2.0, 4.0]]),
-        (spaces.Box(-np.inf, np.inf, (1,), np.float64), [[]], [[7.5]], [[7.5]]),
-        (spaces.Box(0, 10, (1,), np.int32), [[]], [[0.1]], [[6]]),  # 5.5, to the even one
-    ],
-)
-def test_actions_lie_in_their_space(space, choices, aims, expected):
-    policy = Policy(observation_layout(spaces.Box(0, 1, (1,))), space, 4)
-    assert len(policy.nvec) == len(choices[0])
-    assert policy.num_aims == len(aims[0])
-    actions = policy.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(aims))
-    np.testing.assert_allclose(actions, expected)
-    assert actions[0] in space or actions[0].dtype == space.dtype
-
-
-def test_a_space_without_a_policy_is_refused():
-    with pytest.raises(pufferlib.SpaceError, match="no policy for Text"):
-        Policy(observation_layout(spaces.Box(0, 1, (1,))), spaces.Text(3), 4)
-
-
-def test_features_of_nested_observations():
-    space = spaces.Dict(
-        {
-            "kind": spaces.Discrete(3, start=4),
-            "near": spaces.Box(-1, 1, (2,), np.float32),
-            "far": spaces.Box(-np.inf, np.inf, (1,), np.float64),
-            "pair": spaces.Tuple([spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(1)]),
-        }
-    )
-    layout = observation_layout(space)
-    sample = {
-        "kind": np.int64(5),
-        "near": np.array([0.5, -1], np.float32),
-        "far": np.array([math.e - 1]),
-        "pair": (np.array([0, 1]), np.array([1], np.int8)),
-    }
-    rows = torch.from_numpy(np.stack([layout.flatten(sample), np.zeros(layout.shape, layout.dtype)]))
-    read = Policy(layout, spaces.Discrete(2), 4).read
-    present = {"kind": [0, 1, 0], "near": [0.5, -1], "far": [1], "pair": [1, 0, 0, 1, math.log(2)]}
-    absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
-    for row, expected in zip(read(rows).tolist(), (present, absent), strict=True):
-        assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
-
-
-@pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84)])
-def test_images_pass_convolutions(shape):
-    policy = Policy(observation_layout(spaces.Box(0, 255, shape, np.uint8)), spaces.Discrete(2), 4, (8, 16, 32))
-    assert policy.actor[1].in_features == 32 * 7 * 7
-    frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
-    images = frames if shape[0] == 4 else frames.permute(0, 2, 3, 1)
-    assert torch.equal(policy.read(images), frames / 255)
-    _, values = policy(images)
-    assert values.shape == (3,)
+# ------------------------------------------------------------------------------------------------------ training
 
 
 def test_weights_as_one_vector_learn_as_they_would_apart():
     torch.manual_seed(1)
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
     layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
-    apart = Policy(layout, space, 8)
-    together = Policy(layout, space, 8)
+    decisions, apart, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
     together.load_state_dict(apart.state_dict())
     one = as_one(together)
     for policy, weights in ((apart, list(apart.parameters())), (together, [one])):
         optimizer = torch.optim.Adam(weights, 0.1, fused=True)
         for _ in range(3):
             optimizer.zero_grad(set_to_none=False)
-            distribution, values = policy(rows)
+            outputs, values, _ = policy(rows, None, None)
+            distribution = decisions.distribution(outputs)
             choices, aims = torch.zeros((6, 1), dtype=torch.int64), torch.ones((6, 2))
             (values.square().mean() - distribution.log_prob(choices, aims).mean()).backward()
             optimizer.step()
     for one, other in zip(apart.parameters(), together.parameters(), strict=True):
         torch.testing.assert_close(one, other)
     assert not torch.equal(apart.log_std, torch.zeros(2))
-
-
-# ------------------------------------------------------------------------------------------------------ training
 
 
 class Echo(gymnasium.Env):
@@ -336,6 +246,35 @@ def test_learns_every_kind_of_action(action_space, bar):
     )
     result = train(config, lambda: Echo(action_space))
     assert result.score >= bar
+
+
+class Picky(Echo):
+    """Of two switches and an aim, allows one position of each switch, another one each time; refuses the others."""
+
+    def __init__(self):
+        super().__init__(
+            spaces.Dict({"switch": spaces.MultiDiscrete([3, 3]), "aim": spaces.Box(-1, 1, (2,), np.float32)})
+        )
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        self.allowed = self.np_random.integers(0, 3, 2)
+        masks = tuple((np.arange(3) == option).astype(np.int8) for option in self.allowed)
+        return observation, {"action_mask": {"switch": masks, "aim": None}}
+
+    def step(self, action):
+        assert action["switch"].tolist() == self.allowed.tolist()
+        score = self.judge(action["aim"], self.action_space["aim"])
+        return self.asked, float(score), True, False, {"score": score}
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_plays_what_a_mask_allows_and_nothing_else(backend):
+    config = Config(
+        backend=backend, num_workers=2, total_steps=10_000, learning_rate=2.5e-3, eval_episodes=200, eval_greedy=True,
+        runs=None, wrap_kwargs={"action_mask": True},
+    )  # fmt: skip
+    assert train(config, Picky).score >= 0.65
 
 
 class Bits(pufferlib.PufferEnv):
@@ -438,8 +377,7 @@ class Lengths(gymnasium.Env):
 @pytest.mark.parametrize("batch_size", [2, 5])
 def test_evaluation_does_not_favour_short_episodes(batch_size):
     with pufferlib.make(Lengths, backend="serial", num_envs=5, batch_size=batch_size) as vec:
-        policy = Policy(vec.observation_layout, vec.single_action_space, 4)
-        episodes = evaluate(vec, policy, 12, seed=1)
+        episodes = evaluate(vec, Actor(vec, "default", {}), 12, seed=1)
     assert sorted(episode.length for episode in episodes) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]
     assert all(episode.length == episode.env_id + 1 for episode in episodes)
 

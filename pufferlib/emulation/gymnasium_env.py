@@ -86,6 +86,9 @@ class GymnasiumRows(RowEnv):
             self.infos = []
         return over
 
+    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+        return super().row_of(self._caller.observed(observation, info or {}))
+
     @property
     def settled(self) -> bool:
         return self._caller.settled

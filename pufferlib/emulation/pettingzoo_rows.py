@@ -173,6 +173,18 @@ class PettingZooRows(HeldRows):
             known = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
         return known[1]
 
+    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+        known = self._agents[agent]
+        assert self.observation_space.shape is not None
+        row = np.zeros(self.observation_space.shape, self.observation_space.dtype)
+        observation_writer(known.observation_layout, self.observation_space)(
+            known.observed(agent, observation, info), row
+        )
+        return row
+
+    def action_of(self, row: Any, agent: Any = None) -> Any:
+        return self._reader(self._agents[agent].action_layout)(row)
+
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         if not self._fixed:
             self._agents.new_episode()

@@ -103,6 +103,14 @@ class RowEnv(ABC):
     def write_outcome(self, rows: Rows) -> None:
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
+    def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
+        """Return a raw observation as one flat row, a new array. info: where masks are; agent: whose, of several."""
+        return np.asarray(self.observation_layout.flatten(observation))
+
+    def action_of(self, row: Any, agent: Any = None) -> Any:
+        """Return what one flat action, an array or a pair of them, is to the raw environment."""
+        return self.action_layout.unpack(row)
+
     def close(self) -> None:
         """Close the environment. Safe on an environment that has no ``close``."""
         close = getattr(self.env, "close", None)

@@ -65,7 +65,7 @@ class Caller:
     def begun(self, result: Any) -> tuple[Any, dict[str, Any]]:
         """Return observation and info for whatever the environment's own reset returned, checked."""
         observation, info = self._split(result)
-        observation = self._observed(observation, info, self._check_reset)
+        observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
         return observation, info
 
@@ -92,7 +92,7 @@ class Caller:
         if info is None:
             info = {}
         if self._check_step or self.action_mask:
-            observation = self._observed(observation, info, self._check_step)
+            observation = self.observed(observation, info, self._check_step)
             self._check_step = self._always
         return observation, reward, terminated, truncated, info
 
@@ -107,7 +107,8 @@ class Caller:
         if close is not None:
             close()
 
-    def _observed(self, observation: Any, info: dict[str, Any], check: bool) -> Any:
+    def observed(self, observation: Any, info: dict[str, Any], check: bool = False) -> Any:
+        """Return the observation as ``observation_layout`` packs it: with the mask, where that is in the info."""
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
             observation = {"observation": observation, ACTION_MASK: mask}

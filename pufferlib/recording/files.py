@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import RecordingError
+from pufferlib.files import written_whole
 from pufferlib.recording.rows import ENV, Episode, Face, Leaf
 from pufferlib.version import __version__
 
@@ -163,15 +164,9 @@ class Recording:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file; one that is there already is replaced, and whole at any time."""
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(part, "wb") as file:
-                arrays: Any = self._arrays()
-                np.savez_compressed(file, header=np.array(json.dumps(self._header())), **arrays)
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+        with written_whole(path) as part, open(part, "wb") as file:
+            arrays: Any = self._arrays()
+            np.savez_compressed(file, header=np.array(json.dumps(self._header())), **arrays)
 
     def _header(self) -> dict[str, Any]:
         origin = self.origin

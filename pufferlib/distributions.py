@@ -1,0 +1,159 @@
+"""What a policy decides for a space of actions, and the distribution over it that its outputs describe.
+
+An action is two tensors: ``choices``, int64 (rows, num_choices), one for each discrete part, and ``aims``, float32
+(rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either may have no columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
+from torch import Tensor
+
+from pufferlib.errors import SpaceError
+
+__all__ = ["Decisions", "Distribution", "num_options"]
+
+# Logits (rows, num_options); or (mean, std), each (rows, num_aims); or, where a space has both, all three.
+Outputs = Tensor | tuple[Tensor, ...]
+
+
+class Decisions:
+    """The discrete and the continuous parts of a flat action space: of a VecEnv's ``single_action_space``.
+
+    nvec: the options of each choice. num_options: of all choices together, a logit each. num_aims: continuous parts.
+    Raises SpaceError for a space that has other parts than Discrete, MultiDiscrete, MultiBinary and Box.
+    """
+
+    def __init__(self, action_space: gymnasium.Space[Any]) -> None:
+        self.space = action_space
+        parts = action_space.spaces if isinstance(action_space, Tuple) else (action_space,)
+        self.nvec = [n for part in parts for n in num_options(part)]
+        self.num_options = sum(self.nvec)
+        self.num_aims = sum(math.prod(part.shape) for part in parts if isinstance(part, Box))
+        if not self.nvec and not self.num_aims:
+            raise SpaceError(f"no policy for {action_space}; Discrete, MultiDiscrete, MultiBinary and Box have one")
+
+    @property
+    def num_outputs(self) -> int:
+        """How many numbers a network has to say for each row: a logit an option, a mean an aim."""
+        return self.num_options + self.num_aims
+
+    def outputs(self, numbers: Tensor, log_std: Tensor) -> Outputs:
+        """Return a network's numbers, (rows, num_outputs), as a policy's ``forward`` returns them.
+
+        log_std: (num_aims,), the same for all rows, or (rows, num_aims).
+        """
+        if not self.num_aims:
+            return numbers
+        mean = numbers[:, self.num_options :]
+        std = log_std.exp().expand_as(mean)
+        return (numbers[:, : self.num_options], mean, std) if self.nvec else (mean, std)
+
+    def distribution(self, outputs: Outputs, action_mask: Tensor | None = None) -> Distribution:
+        """Return the distribution that a policy's outputs describe.
+
+        action_mask: bool (rows, num_options), the options that are allowed; None allows all. What it forbids is never
+        drawn, whatever its logit; where it allows no option of a choice, as in the rows of absent agents, any may be.
+        """
+        logits, mean, std = self._split(outputs)
+        if action_mask is not None and self.nvec:
+            logits = logits.masked_fill(~action_mask, torch.finfo(logits.dtype).min)
+        # One choice is the most frequent case, which nothing need be cut for.
+        if len(self.nvec) == 1:
+            return Distribution([logits], mean, std)
+        return Distribution(torch.split(logits, self.nvec, dim=1), mean, std)
+
+    def _split(self, outputs: Outputs) -> tuple[Tensor, Tensor, Tensor]:
+        if isinstance(outputs, Tensor):
+            none = outputs[:, :0]
+            return outputs, none, none
+        if self.nvec:
+            logits, mean, std = outputs
+            return logits, mean, std
+        mean, std = outputs
+        return mean[:, :0], mean, std
+
+    def actions(self, choices: Tensor, aims: Tensor) -> Any:
+        """Return the flat actions that ``VecEnv.send`` takes: an array, or a pair of them for a Tuple."""
+        choices, aims = choices.cpu(), aims.cpu()
+        if isinstance(self.space, Tuple):
+            return tuple(_flat_actions(part, choices, aims) for part in self.space)
+        return _flat_actions(self.space, choices, aims)
+
+
+class Distribution:
+    """Independent parts: categorical for each choice, normal for each aim."""
+
+    def __init__(self, logits: Sequence[Tensor], mean: Tensor, std: Tensor) -> None:
+        self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
+        self.mean, self.std = mean, std  # (rows, num_aims)
+
+    @torch.no_grad()
+    def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Draw (choices, aims)."""
+        # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
+        clocks = [torch.empty_like(part).exponential_(generator=generator) for part in self.log_probs]
+        chosen = [(part - clock.log()).argmax(1) for part, clock in zip(self.log_probs, clocks, strict=True)]
+        if not self.mean.shape[1]:
+            return self._stacked(chosen), self.mean
+        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self._stacked(chosen), self.mean + self.std * noise
+
+    @torch.no_grad()
+    def mode(self) -> tuple[Tensor, Tensor]:
+        """Return the likeliest (choices, aims)."""
+        return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean
+
+    def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
+        """Return the log-probability of whole actions, (rows,): the sum over their parts."""
+        terms = [
+            part.gather(1, chosen.unsqueeze(1)).squeeze(1)
+            for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True)
+        ]
+        if self.mean.shape[1]:
+            deviations = (aims - self.mean) / self.std
+            terms.append((-0.5 * deviations.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(1))
+        return reduce(torch.add, terms)
+
+    def entropy(self) -> Tensor:
+        """Return the entropy of whole actions, (rows,): the sum over their parts."""
+        terms = [-(part.exp() * part).sum(1) for part in self.log_probs]
+        if self.mean.shape[1]:
+            terms.append((self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(1))
+        return reduce(torch.add, terms)
+
+    def _stacked(self, chosen: list[Tensor]) -> Tensor:
+        return torch.stack(chosen, 1) if chosen else self.mean.new_empty((len(self.mean), 0), dtype=torch.int64)
+
+
+def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
+    """Return how many options each discrete part of a space has; none for other spaces."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, MultiDiscrete):
+        return [int(n) for n in space.nvec.reshape(-1)]
+    if isinstance(space, MultiBinary):
+        return [2] * math.prod(space.shape)
+    return []
+
+
+def _flat_actions(space: gymnasium.Space[Any], choices: Tensor, aims: Tensor) -> np.ndarray[Any, Any]:
+    shape = (-1, *(space.shape or ()))
+    if not isinstance(space, Box):
+        flat: np.ndarray[Any, Any] = (choices.numpy().reshape(shape) + getattr(space, "start", 0)).astype(space.dtype)
+        return flat
+    bounded = np.isfinite(space.low) & np.isfinite(space.high)
+    low, high = np.where(bounded, space.low, -1) / 2, np.where(bounded, space.high, 1) / 2
+    values: np.ndarray[Any, Any] = np.clip(
+        (high + low) + (high - low) * aims.numpy().reshape(shape), space.low, space.high
+    )
+    rounded: np.ndarray[Any, Any] = values if np.issubdtype(space.dtype, np.floating) else np.rint(values)
+    return np.asarray(rounded, space.dtype)

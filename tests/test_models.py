@@ -1,0 +1,417 @@
+"""Policies: what they make of observations, the distributions of their outputs, masks, memory, and users' own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+import pufferlib
+import pufferlib.emulation
+from pufferlib import registry
+from pufferlib.distributions import Decisions, Distribution
+from pufferlib.errors import CheckpointError
+from pufferlib.layout import observation_layout
+from pufferlib.models import CNN, LSTM, MLP, Origin, action_mask_reader, load_policy, make_policy, save_policy
+
+FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
+IMAGES = observation_layout(spaces.Box(0, 255, (40, 44, 3), np.uint8))
+MIXED = spaces.Tuple([spaces.MultiDiscrete([3, 2]), spaces.Box(-1, 1, (2,), np.float32)])
+
+
+# --------------------------------------------------------------------------------------------------- distributions
+
+
+def test_a_distribution_agrees_with_torchs_own() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = [torch.randn(6, 3, generator=generator), torch.randn(6, 5, generator=generator)]
+    mean, std = torch.randn(6, 2, generator=generator), torch.rand(6, 2, generator=generator) + 0.1
+    distribution = Distribution(logits, mean, std)
+    choices, aims = distribution.sample(generator)
+    normal = torch.distributions.Normal(mean, std)
+    parts = [torch.distributions.Categorical(logits=part) for part in logits]
+    log_prob = normal.log_prob(aims).sum(1) + sum(part.log_prob(choices[:, i]) for i, part in enumerate(parts))
+    entropy = normal.entropy().sum(1) + sum(part.entropy() for part in parts)
+    torch.testing.assert_close(distribution.log_prob(choices, aims), log_prob)
+    torch.testing.assert_close(distribution.entropy(), entropy)
+    best, centre = distribution.mode()
+    assert best.tolist() == torch.stack([part.argmax(1) for part in logits], 1).tolist()
+    assert centre.tolist() == mean.tolist()
+
+
+def test_samples_have_the_distribution_they_are_drawn_from() -> None:
+    probs, num = torch.tensor([0.1, 0.2, 0.7]), 100_000
+    distribution = Distribution([probs.log().expand(num, 3)], torch.full((num, 1), 2.0), torch.full((num, 1), 3.0))
+    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
+    torch.testing.assert_close(choices[:, 0].bincount() / num, probs, atol=0.01, rtol=0)
+    assert abs(aims.mean() - 2) < 0.05
+    assert abs(aims.std() - 3) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("space", "choices", "aims", "expected"),
+    [
+        (spaces.Discrete(3, start=5), [[2]], [[]], [7]),
+        (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[]], [[1, 2]]),
+        (spaces.MultiDiscrete([[2, 3]]), [[1, 2]], [[]], [[[1, 2]]]),
+        (spaces.MultiBinary(2), [[1, 0]], [[]], [[1, 0]]),
+        (spaces.Box(-2, 6, (3,), np.float32), [[]], [[0.0, -3.0, 0.5]], [[2.0, -2.0, 4.0]]),
+        (spaces.Box(-np.inf, np.inf, (1,), np.float64), [[]], [[7.5]], [[7.5]]),
+        (spaces.Box(0, 10, (1,), np.int32), [[]], [[0.1]], [[6]]),  # 5.5, to the even one
+    ],
+)
+def test_actions_lie_in_their_space(space: Any, choices: Any, aims: Any, expected: Any) -> None:
+    decisions = Decisions(space)
+    assert (len(decisions.nvec), decisions.num_aims) == (len(choices[0]), len(aims[0]))
+    actions = decisions.actions(torch.tensor(choices, dtype=torch.int64), torch.tensor(aims))
+    np.testing.assert_allclose(actions, expected)
+    assert actions[0] in space or actions[0].dtype == space.dtype
+
+
+def test_a_space_without_a_policy_is_refused() -> None:
+    with pytest.raises(pufferlib.SpaceError, match="no policy for Text"):
+        MLP(FLAT, spaces.Text(3))
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(4), spaces.MultiDiscrete([3, 2]), MIXED])
+def test_what_a_mask_forbids_is_neither_drawn_nor_counted(space: Any) -> None:
+    decisions, num = Decisions(space), 2000
+    mask = torch.zeros((num, decisions.num_options), dtype=torch.bool)
+    allowed = [[0, 2] if n > 2 else [1] for n in decisions.nvec]
+    first = 0
+    for n, options in zip(decisions.nvec, allowed, strict=True):
+        mask[:, [first + option for option in options]] = True
+        first += n
+    numbers = torch.randn(num, decisions.num_outputs, requires_grad=True)
+    distribution = decisions.distribution(decisions.outputs(numbers, torch.zeros(decisions.num_aims)), mask)
+    choices, aims = distribution.sample(torch.Generator().manual_seed(1))
+    for column, options in zip(choices.T.tolist(), allowed, strict=True):
+        assert set(column) == set(options)
+    for column, options in zip(distribution.mode()[0].T.tolist(), allowed, strict=True):
+        assert set(column) <= set(options)
+    # The others share the probability, and the forbidden have no part in entropy or gradient.
+    left = [part[:, options].log_softmax(1) for part, options in
+            zip(numbers[:, : decisions.num_options].split(decisions.nvec, 1), allowed, strict=True)]  # fmt: skip
+    entropy = sum(-(part.exp() * part).sum(1) for part in left)
+    continuous = decisions.num_aims * 0.5 * math.log(2 * math.pi * math.e)
+    torch.testing.assert_close(distribution.entropy(), entropy + continuous)
+    (distribution.log_prob(choices, aims).mean() + distribution.entropy().mean()).backward()
+    assert torch.isfinite(numbers.grad).all()
+    assert not numbers.grad[:, : decisions.num_options][~mask].any()
+
+
+def test_where_a_mask_allows_nothing_anything_may_be_drawn() -> None:
+    """Rows of absent agents are zeros, their masks as well."""
+    logits = torch.tensor([[9.0, 0.0, 0.0]]).repeat(300, 1)
+    choices, _ = Decisions(spaces.Discrete(3)).distribution(logits, torch.zeros(300, 3, dtype=torch.bool)).sample()
+    assert set(choices[:, 0].tolist()) == {0, 1, 2}
+
+
+# ---------------------------------------------------------------------------------------------------- observations
+
+
+def test_features_of_nested_observations() -> None:
+    space = spaces.Dict(
+        {
+            "kind": spaces.Discrete(3, start=4),
+            "near": spaces.Box(-1, 1, (2,), np.float32),
+            "far": spaces.Box(-np.inf, np.inf, (1,), np.float64),
+            "pair": spaces.Tuple([spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(1)]),
+        }
+    )
+    layout = observation_layout(space)
+    sample = {
+        "kind": np.int64(5),
+        "near": np.array([0.5, -1], np.float32),
+        "far": np.array([math.e - 1]),
+        "pair": (np.array([0, 1]), np.array([1], np.int8)),
+    }
+    rows = torch.from_numpy(np.stack([layout.flatten(sample), np.zeros(layout.shape, layout.dtype)]))
+    read = MLP(layout, spaces.Discrete(2), 4).read
+    present = {"kind": [0, 1, 0], "near": [0.5, -1], "far": [1], "pair": [1, 0, 0, 1, math.log(2)]}
+    absent = {"kind": [0, 0, 0], "near": [0, 0], "far": [0], "pair": [1, 0, 1, 0, 0]}
+    for row, expected in zip(read(rows).tolist(), (present, absent), strict=True):
+        assert row == pytest.approx([number for key in space.spaces for number in expected[key]])
+
+
+@pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84)])
+def test_images_pass_convolutions(shape: Any) -> None:
+    layout = observation_layout(spaces.Box(0, 255, shape, np.uint8))
+    policy: Any = make_policy("default", layout, spaces.Discrete(2), hidden_size=4, channels=(8, 16, 32))
+    assert isinstance(policy, CNN) and policy.actor[1].in_features == 32 * 7 * 7
+    frames = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    images = frames if shape[0] == 4 else frames.permute(0, 2, 3, 1)
+    assert torch.equal(policy.read(images), frames / 255)
+    assert policy(images, None, None)[1].shape == (3,)
+
+
+def test_a_mask_is_found_in_the_observation() -> None:
+    space = spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(0, 1, (1,), np.float64)})
+    layout = observation_layout(space)
+    read = action_mask_reader(layout, spaces.MultiDiscrete([3, 2]))
+    samples = [{"action_mask": np.array(bits, np.int8), "x": np.ones(1)} for bits in ([1, 0, 1, 0, 1], [0] * 5)]
+    assert read is not None
+    masks = read(torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples])))
+    assert masks.dtype == torch.bool and masks.tolist() == [[True, False, True, False, True], [False] * 5]
+    assert action_mask_reader(FLAT, spaces.Discrete(2)) is None
+    with pytest.raises(pufferlib.SpaceError, match=r'"action_mask" has 5 elements, but Discrete\(4\) has 4 options'):
+        action_mask_reader(layout, spaces.Discrete(4))
+
+
+# -------------------------------------------------------------------------------------------------------- policies
+
+
+@pytest.mark.parametrize("name", ["default", "mlp", "cnn", "lstm"])
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32), MIXED], ids=str)
+def test_every_policy_keeps_the_contract(name: str, space: Any) -> None:
+    layout = IMAGES if name == "cnn" else FLAT
+    policy, decisions = make_policy(name, layout, space, hidden_size=8), Decisions(space)
+    observations = torch.from_numpy(np.stack([layout.space.sample() for _ in range(4)]))
+    state = policy.initial_state(4) if name == "lstm" else None  # type: ignore[operator]
+    outputs, values, state = policy(observations, state, None)
+    parts = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+    widths = [decisions.num_options] * bool(decisions.nvec) + [decisions.num_aims] * 2 * bool(decisions.num_aims)
+    assert [tuple(part.shape) for part in parts] == [(4, width) for width in widths]
+    assert values.shape == (4,) and values.dtype == torch.float32
+    choices, aims = decisions.distribution(outputs).sample()
+    flat = decisions.actions(choices, aims)
+    assert tuple(part[0] for part in flat) in space if isinstance(space, spaces.Tuple) else flat[0] in space
+    (decisions.distribution(outputs).log_prob(choices, aims).sum() + values.sum()).backward()
+    assert all(part.grad is not None for part in policy.parameters() if part.numel())
+
+
+def test_a_memory_is_kept_by_state_and_a_fresh_one_is_zeros() -> None:
+    policy = LSTM(FLAT, spaces.Discrete(3), hidden_size=8)
+    rows = torch.randn(6, 5)
+    with torch.no_grad():
+        state = policy.initial_state(2)
+        logits, values = [], []
+        for step in range(3):  # two agents, three steps
+            out, value, state = policy(rows[2 * step : 2 * step + 2], state, None)
+            logits.append(out)
+            values.append(value)
+        assert torch.equal(policy(rows[:2], None, None)[0], logits[0])
+        alone = policy.initial_state(1)
+        for step in range(3):
+            out, value, alone = policy(rows[2 * step + 1 : 2 * step + 2], alone, None)
+            torch.testing.assert_close(out[0], logits[step][1])
+            torch.testing.assert_close(value[0], values[step][1])
+        assert not torch.allclose(policy(rows[4:], None, None)[0], logits[2])  # it has seen more than this row
+
+
+def test_a_memory_goes_round_any_encoder() -> None:
+    class Sums(nn.Module):
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            return observations.sum(1, keepdim=True)
+
+    policy = LSTM(FLAT, spaces.Discrete(2), hidden_size=4, encoder=Sums())
+    assert policy.cell.input_size == 1
+    assert policy(torch.randn(3, 5), policy.initial_state(3), None)[0].shape == (3, 2)
+    assert LSTM(IMAGES, spaces.Discrete(2), hidden_size=4)(torch.zeros(2, 40, 44, 3, dtype=torch.uint8))[1].shape == (
+        2,
+    )
+
+
+class Linear(nn.Module):
+    """What a user would write."""
+
+    def __init__(self, observation_layout: Any, action_space: Any, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.logits = nn.Linear(observation_layout.shape[0], int(action_space.n))
+
+    def forward(self, observations: Any, state: Any, action_mask: Any) -> Any:
+        logits = self.scale * self.logits(observations)
+        return logits, logits.mean(1), state
+
+
+class Raising(Linear):
+    def __init__(self, *spaces: Any) -> None:
+        raise TypeError("from inside")
+
+
+def test_a_policy_of_ones_own_is_named_or_passed() -> None:
+    for policy in (Linear, "test_models:Linear"):
+        made: Any = make_policy(policy, FLAT, spaces.Discrete(2), scale=3.0)
+        assert type(made).__name__ == "Linear" and made.scale == 3.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "kwargs", "says"),
+    [
+        ("large", {}, "policy='large' is not one of default, mlp, cnn, lstm; module:Class names one of your own"),
+        ("mlp", {"depth": 3}, "policy='mlp' cannot be made .*, depth=3.*unexpected keyword"),
+        (lambda layout, space: 3, {}, "makes a int, and not a torch.nn.Module"),
+        ("test_models:FLAT", {}, '"test_models:FLAT" is no callable but a Layout'),
+        ("test_models:Lineal", {}, "did you mean Linear"),
+        ("cnn", {}, 'holds no images.*use the policy "mlp"'),
+    ],
+)
+def test_what_is_no_policy_is_refused(policy: Any, kwargs: Any, says: str) -> None:
+    with pytest.raises(pufferlib.errors.PufferError, match=says):
+        make_policy(policy, FLAT, spaces.Discrete(2), **kwargs)
+
+
+def test_what_a_policys_own_code_raises_is_passed_on() -> None:
+    with pytest.raises(TypeError, match="from inside") as caught:
+        make_policy(Raising, FLAT, spaces.Discrete(2))
+    assert not isinstance(caught.value, pufferlib.errors.PufferError)
+
+
+# ----------------------------------------------------------------------------------------------------------- files
+
+
+class Nested(gymnasium.Env[Any, Any]):
+    """Pays for saying what the observation says, in a structure; only what a mask in the info allows may be said."""
+
+    observation_space = spaces.Dict({"say": spaces.Discrete(3, start=2), "at": spaces.Box(-1, 1, (2,), np.float64)})
+    action_space = spaces.Dict({"word": spaces.Discrete(3, start=5), "where": spaces.Box(-2, 2, (2,), np.float32)})
+    closed = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return {"say": np.int64(3), "at": np.array([0.5, -0.5])}, {"action_mask": {"word": np.array([1, 0, 1], np.int8),
+                                                                                  "where": None}}  # fmt: skip
+
+    def step(self, action: Any) -> Any:
+        assert action in self.action_space
+        return *self.reset()[:1], 0.0, False, False, self.reset()[1]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("policy", ["mlp", "lstm"])
+def test_a_saved_policy_acts_on_a_raw_environment_as_it_did(policy: str, tmp_path: Any) -> None:
+    env = Nested()
+    rows = pufferlib.emulation.emulate(env, action_mask=True)
+    made = make_policy(policy, rows.observation_layout, rows.action_space, hidden_size=8)
+    origin = Origin(policy, {"hidden_size": 8}, "test_models:Nested", {}, {"action_mask": True})
+    save_policy(tmp_path / "policy.pt", made, origin)
+    assert list(tmp_path.iterdir()) == [tmp_path / "policy.pt"]
+    with (
+        load_policy(tmp_path / "policy.pt", seed=1) as player,
+        load_policy(tmp_path / "policy.pt", env, seed=1) as same,
+    ):
+        assert not player.policy.training
+        observation, info = env.reset()
+        said = set()
+        for _ in range(40):
+            action = player.act(observation, info)
+            assert action["word"] in (5, 7) and action in env.action_space
+            assert same.act(observation, info)["where"].tolist() == action["where"].tolist()
+            observation, *_, info = env.step(action)
+            said.add(int(action["word"]))
+        assert said == {5, 7}
+        player.greedy = True
+        if policy == "lstm":
+            player.reset()
+            first = player.act(observation, info)["where"]
+            second = player.act(observation, info)["where"]
+            assert first.tolist() != second.tolist()  # it remembers
+            player.reset()
+        else:
+            first = player.act(observation, info)["where"]
+        assert player.act(observation, info)["where"].tolist() == first.tolist()
+        with torch.no_grad():
+            row = torch.from_numpy(rows.row_of(observation, info))[None]
+            _, mean, _ = made(row, made.initial_state(1) if policy == "lstm" else None, None)[0]  # type: ignore[operator]
+        np.testing.assert_allclose(first, 2 * mean[0].clamp(-1, 1), rtol=1e-5)
+    assert not env.closed
+
+
+def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
+    pettingzoo_mpe = pytest.importorskip("mpe2.simple_speaker_listener_v4")
+    env = pettingzoo_mpe.parallel_env()
+    rows = pufferlib.emulation.emulate(env)
+    made: Any = make_policy("lstm", rows.observation_layout, rows.action_space, hidden_size=8)
+    save_policy(tmp_path / "policy.pt", made, Origin("lstm", {"hidden_size": 8}, "mpe/simple_speaker_listener_v4"))
+    with load_policy(tmp_path / "policy.pt", seed=1) as player:
+        observations, infos = env.reset(seed=1)
+        seen: dict[str, list[Any]] = {agent: [] for agent in observations}
+        while env.agents:
+            for agent, observation in observations.items():
+                seen[agent].append(torch.from_numpy(rows.row_of(observation, None, agent)))
+            actions = player.act(observations, infos)
+            assert all(actions[agent] in env.action_space(agent) for agent in env.agents)
+            observations, _, _, _, infos = env.step(actions)
+        for agent, steps in seen.items():  # as one agent alone would have it
+            state = None
+            with torch.inference_mode():
+                for row in steps:
+                    _, _, state = made(row[None], state, None)
+            assert state is not None
+            torch.testing.assert_close(player._states[agent][0], state[0])
+        with pytest.raises(pufferlib.CallError, match="several agents; pass a dict"):
+            player.act(np.zeros(3))
+        assert player.act({}) == {}
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.extras
+def test_a_users_policy_is_trained_saved_and_played(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a nested environment of several agents: the example of docs/training.md."""
+    from cleanrl_demo import ppo
+
+    examples = Path(__file__).parents[1] / "examples"
+    monkeypatch.syspath_prepend(str(examples))
+    source = (examples / "own_policy.py").read_text()
+    page = (examples.parent / "docs" / "training.md").read_text()
+    policy = source[source.index("class OfferPolicy") : source.index("\n\nif __name__")].strip()
+    assert policy in page and len(policy.splitlines()) <= 30
+    config = ppo.Config(
+        env="own_policy:Market", policy="own_policy:OfferPolicy", policy_kwargs={"hidden_size": 24}, gamma=0.0,
+        learning_rate=5e-3, total_steps=40_000, eval_episodes=50, runs=str(tmp_path),
+    )  # fmt: skip
+    result = ppo.train(config)
+    assert result.mean_return > 12  # of 32; 5.3 by chance
+    assert result.run_folder is not None
+    env, total = registry.creator("own_policy:Market")(), 0.0
+    with load_policy(result.run_folder / "policy.pt", greedy=True) as player:
+        for seed in range(20):
+            observations, infos = env.reset(seed=seed)
+            while env.agents:
+                observations, rewards, _, _, infos = env.step(player.act(observations, infos))
+                total += sum(rewards.values()) / 20
+    assert total > 12
+
+
+def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
+    path = tmp_path / "policy.pt"
+    with pytest.raises(CheckpointError, match="there is no file"):
+        load_policy(path)
+    save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp", {}, "CartPole-v1"))
+    with pytest.raises(CheckpointError, match="(?s)for other observations or actions.*size mismatch"):
+        load_policy(path)
+    whole = path.read_bytes()
+    for damaged in (b"", b"text", whole[:100], whole[: len(whole) // 2], whole[:-30]):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="holds no policy, or not all of one"):
+            load_policy(path)
+    torch.save({"weights": {}}, path)
+    with pytest.raises(CheckpointError, match="is no policy of a pufferlib trainer's"):
+        load_policy(path)
+    torch.save({"format": "pufferlib policy", "version": 9, "pufferlib": "7.0"}, path)
+    with pytest.raises(CheckpointError, match=r"has version 9 of the format, as pufferlib 7\.0 writes it"):
+        load_policy(path)
+    torch.save({"format": pufferlib.PufferEnv}, path)  # no code comes out of it
+    with pytest.raises(CheckpointError, match="holds no policy"):
+        load_policy(path)
+
+
+def test_what_a_file_cannot_hold_is_refused_or_asked_for_again(tmp_path: Any) -> None:
+    with pytest.raises(pufferlib.PlanError, match="policy_kwargs=.* can't be kept"):
+        Origin(policy_kwargs={"encoder": nn.Identity()})
+    origin = Origin("mlp", {}, "test_models:Nested", {}, {"bounds": {"x": {3}}})
+    assert (origin.env, origin.wrap_kwargs) == (None, {})
+    save_policy(tmp_path / "policy.pt", MLP(FLAT, spaces.Discrete(2)), origin)
+    with pytest.raises(CheckpointError, match=r"does not name the environment; pass one: load_policy\(path, env\)"):
+        load_policy(tmp_path / "policy.pt")
