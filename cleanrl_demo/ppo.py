@@ -170,15 +170,6 @@ class Actor:
         outputs, values, _ = self.policy(observations, None, mask)
         return self.decisions.distribution(outputs, mask), values
 
-    def act(
-        self, observations: torch.Tensor, generator: torch.Generator, greedy: bool = False
-    ) -> tuple[torch.Tensor, ...]:
-        """Choose actions: return (choices, aims, log_probs, values)."""
-        with torch.inference_mode():
-            distribution, values = self(observations)
-            choices, aims = distribution.mode() if greedy else distribution.sample(generator)
-            return choices, aims, distribution.log_prob(choices, aims), values
-
 
 def as_one(policy: nn.Module) -> torch.Tensor:
     """Move all weights into one vector and their gradients into another, and return the first.
@@ -209,9 +200,11 @@ def learn(vec: pufferlib.VecEnv, actor: Actor, optimizer: torch.optim.Optimizer,
         for rows in rollout.batches[1:]:
             batch = vec.recv()
             rollout.receive(batch, rows)
-            choices, aims, log_probs, values = actor.act(rollout.observations[rows], generator)
-            rollout.choices[rows], rollout.aims[rows] = choices, aims
-            rollout.log_probs[rows], rollout.values[rows] = log_probs, values
+            with torch.inference_mode():
+                distribution, rollout.values[rows] = actor(rollout.observations[rows])
+                choices, aims = distribution.sample(generator)
+                rollout.log_probs[rows] = distribution.log_prob(choices, aims)
+                rollout.choices[rows], rollout.aims[rows] = choices, aims
             # Sent before the update, not after it: the environments work while we learn.
             vec.send(actor.decisions.actions(choices, aims))
             recent.extend(finished.in_batch(batch.infos))
@@ -366,7 +359,9 @@ def evaluate(vec: pufferlib.VecEnv, actor: Actor, num_episodes: int, seed: int, 
     vec.async_reset(seed=seed)
     while len(kept) < num_episodes:
         batch = vec.recv()
-        choices, aims, _, _ = actor.act(torch.from_numpy(batch.observations), generator, greedy)
+        with torch.inference_mode():
+            distribution, _ = actor(torch.from_numpy(batch.observations))
+        choices, aims = distribution.mode() if greedy else distribution.sample(generator)
         vec.send(actor.decisions.actions(choices, aims))
         for episode in finished.in_batch(batch.infos):
             if wanted[episode.env_id]:
