@@ -15,14 +15,11 @@ Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
 from __future__ import annotations
 
 import itertools
-import json
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +27,7 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo.report import Report
+from cleanrl_demo.results import Episode, Episodes, Result, charts, evaluate, new_run_folder, summary
 from pufferlib.distributions import Decisions, Distribution
 from pufferlib.models import Origin, action_mask_reader, make_policy, save_policy
 
@@ -81,40 +79,6 @@ class Config:
     """folder for the folder of this run; None writes nothing"""
 
 
-class Episode(NamedTuple):
-    """A finished episode: the return is summed over agents; the score is their mean, None where there is none."""
-
-    env_id: int
-    episodic_return: float
-    length: int
-    score: float | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a run; ``seconds`` are of training alone, which began at the Unix time ``began``.
-
-    ``episodes`` are of the evaluation after it.
-    """
-
-    policy: nn.Module
-    num_steps: int
-    began: float
-    seconds: float
-    episodes: list[Episode]
-    run_folder: Path | None
-
-    @property
-    def mean_return(self) -> float:
-        """Mean return of the evaluation."""
-        return float(np.mean([episode.episodic_return for episode in self.episodes]))
-
-    @property
-    def score(self) -> float | None:
-        """Mean score of the evaluation; None where the environment reports none."""
-        return mean_score(self.episodes)
-
-
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
     made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs)
@@ -137,7 +101,7 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
                 actor = Actor(vec, config.policy, config.policy_kwargs)
                 optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
             name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
-            run_folder = None if config.runs is None else new_run_folder(config, name)
+            run_folder = None if config.runs is None else new_run_folder(config, name, "ppo")
             with Report(name, config.total_steps, run_folder) as report:
                 began, start_s = time.time(), time.perf_counter()
                 num_steps = learn(vec, actor, optimizer, config, report)
@@ -145,7 +109,8 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
             if run_folder is not None:
                 save_policy(run_folder / "policy.pt", actor.policy, origin)
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-            episodes = evaluate(vec, actor, config.eval_episodes, config.seed + 1_000_000, config.eval_greedy)
+            seed = config.seed + 1_000_000
+            episodes = evaluate(vec, actor.at_play(seed, config.eval_greedy), config.eval_episodes, seed)
     finally:
         torch.set_num_threads(num_threads)
     return Result(actor.policy, num_steps, began, seconds, episodes, run_folder)
@@ -169,6 +134,17 @@ class Actor:
         mask = None if self.read_mask is None else self.read_mask(observations)
         outputs, values, _ = self.policy(observations, None, mask)
         return self.decisions.distribution(outputs, mask), values
+
+    def at_play(self, seed: int, greedy: bool = False) -> Callable[[pufferlib.Batch], Any]:
+        """Return what plays: flat actions for a batch. greedy: the likeliest ones instead of drawn ones."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def act(batch: pufferlib.Batch) -> Any:
+            with torch.inference_mode():
+                distribution, _ = self(torch.from_numpy(batch.observations))
+                return self.decisions.actions(*(distribution.mode() if greedy else distribution.sample(generator)))
+
+        return act
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
@@ -345,104 +321,6 @@ def advantages(
     for rows in reversed(list(batches)):
         estimates[rows] = deltas[rows] + decays[rows] * estimates[following[rows]]
     return estimates
-
-
-def evaluate(vec: pufferlib.VecEnv, actor: Actor, num_episodes: int, seed: int, greedy: bool = False) -> list[Episode]:
-    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
-
-    How many each environment contributes is fixed beforehand: the first to finish would be the short ones.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    share, rest = divmod(num_episodes, vec.num_envs)
-    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
-    finished, kept = Episodes(vec.num_envs), list[Episode]()
-    vec.async_reset(seed=seed)
-    while len(kept) < num_episodes:
-        batch = vec.recv()
-        with torch.inference_mode():
-            distribution, _ = actor(torch.from_numpy(batch.observations))
-        choices, aims = distribution.mode() if greedy else distribution.sample(generator)
-        vec.send(actor.decisions.actions(choices, aims))
-        for episode in finished.in_batch(batch.infos):
-            if wanted[episode.env_id]:
-                wanted[episode.env_id] -= 1
-                kept.append(episode)
-    return kept
-
-
-class Episodes:
-    """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
-
-    def __init__(self, num_envs: int) -> None:
-        self.scores: list[list[float]] = [[] for _ in range(num_envs)]
-
-    def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
-        """Return the episodes that ended in a batch with these infos."""
-        for info in infos:
-            if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
-                self.scores[info["env_id"]] = []
-            if "score" in info:
-                self.scores[info["env_id"]].append(float(info["score"]))
-        ended = []
-        for info in infos:
-            if info.get("env"):
-                env_id, scores = info["env_id"], self.scores[info["env_id"]]
-                score = float(np.mean(scores)) if scores else None
-                ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
-                self.scores[env_id] = []
-        return ended
-
-
-def mean_score(episodes: Iterable[Episode]) -> float | None:
-    """Return the mean score of the episodes that have one, None if none has."""
-    scores = [episode.score for episode in episodes if episode.score is not None]
-    return float(np.mean(scores)) if scores else None
-
-
-def charts(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Return mean return, length and score of episodes, by their TensorBoard names."""
-    if not episodes:
-        return {}
-    score = mean_score(episodes)
-    return {
-        "charts/episodic_return": float(np.mean([episode.episodic_return for episode in episodes])),
-        "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
-        **({} if score is None else {"charts/score": score}),
-    }
-
-
-def new_run_folder(config: Config, env_name: str) -> Path:
-    """Make a folder for this run, and write the configuration into it."""
-    name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__ppo__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
-    assert config.runs is not None
-    for number in itertools.count(1):
-        folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        (folder / "config.json").write_text(json.dumps(asdict(config), indent=2, default=str) + "\n")
-        return folder
-    raise AssertionError("unreachable")
-
-
-def summary(config: Config, result: Result) -> str:
-    """Return what to tell at the end of a run: how good the policy is, how long it took, what to try next."""
-    score = "" if result.score is None else f"score {result.score:.3f}, "
-    lines = [
-        f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "
-        f"after {result.num_steps:,} steps in {result.seconds:.1f} s of training",
-    ]
-    if result.run_folder is not None:
-        lines.append(f"Curves: tensorboard --logdir {result.run_folder}")
-    return "\n".join([*lines, NEXT])
-
-
-NEXT = """\
-Try next:
-  puffer train MiniGrid-Empty-8x8-v0               an environment of others (pip install "pufferlib[minigrid]")
-  puffer train ocean/squared --backend serial      the same, stepped in one process; or multiprocessing
-  puffer check my_module:my_env_creator            is yours ready?"""
 
 
 if __name__ == "__main__":

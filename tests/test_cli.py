@@ -142,6 +142,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
         (["check", "a_broken_game:Game"], 1, "No module named 'not_there' (a_broken_game.py, line 1); --debug shows"),
         (["check", "a_game:Game", "--only", "spelling"], 1, "there is no check spelling; there are make, wraps"),
         (["check", "a_game:Game", "--env-kwargs", "7"], 1, "--env-kwargs 7 is not name=value"),
+        (["train", "a_game:Game", "--policy-kwargs", "7"], 1, "--policy-kwargs 7 is not name=value"),
         (["check", "a_game:Game", "--wrap.bounds", "{"], 1, "--wrap.bounds { is no JSON"),
         (["check", "a_game:Game", "--num-stops", "7"], 2, "--num-steps"),
         (["bench", "a_game:Game", "--backends", "threads"], 1, "backend='threads' is not one of"),
@@ -397,7 +398,8 @@ def test_doctor_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = "--num-envs 4 --total-steps 200 --rollout-length 8 --eval-episodes 4 --backend serial".split()
-    assert main(["train", "a_game:Game", *words, "--wrap.max-length", "3", "--env-kwargs", "length=3"]) == 0
+    assert main(["train", "a_game:Game", *words, "--wrap.max-length", "3", "--env-kwargs", "length=3",
+                 "--policy-kwargs", "hidden_size=8"]) == 0  # fmt: skip
     shown = capsys.readouterr().out
     assert "made 3 ''" in shown
     assert re.search(r"a_game:Game: mean return [\d.]+ over 4 fresh episodes", shown)
@@ -405,6 +407,7 @@ def test_train(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = (run / "config.json").read_text()
     assert '"env_kwargs": {\n    "length": 3\n  }' in config
     assert '"wrap_kwargs": {\n    "max_length": 3\n  }' in config
+    assert '"policy_kwargs": {\n    "hidden_size": 8\n  }' in config
 
 
 @pytest.mark.slow

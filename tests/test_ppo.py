@@ -15,8 +15,9 @@ from rich.console import Console
 
 import pufferlib
 from cleanrl_demo.plot import plot, read
-from cleanrl_demo.ppo import Actor, Config, Episode, Episodes, Rollout, as_one, evaluate, summary, train
+from cleanrl_demo.ppo import Actor, Config, Rollout, as_one, train
 from cleanrl_demo.report import Report
+from cleanrl_demo.results import Episode, Episodes, evaluate, summary
 from pufferlib.distributions import Decisions
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP
@@ -377,7 +378,7 @@ class Lengths(gymnasium.Env):
 @pytest.mark.parametrize("batch_size", [2, 5])
 def test_evaluation_does_not_favour_short_episodes(batch_size):
     with pufferlib.make(Lengths, backend="serial", num_envs=5, batch_size=batch_size) as vec:
-        episodes = evaluate(vec, Actor(vec, "default", {}), 12, seed=1)
+        episodes = evaluate(vec, Actor(vec, "default", {}).at_play(1), 12, seed=1)
     assert sorted(episode.length for episode in episodes) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]
     assert all(episode.length == episode.env_id + 1 for episode in episodes)
 

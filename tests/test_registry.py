@@ -165,7 +165,7 @@ def test_callables_of_the_user(module):
         ("no_such_module:make", '"no_such_module:make": there is no module no_such_module on the module search path'),
         ("users_game.inner:make", "there is no module users_game.inner"),
         ("users_game:mak", "users_game has no mak; did you mean make"),
-        ("users_game:number", "is no callable that makes an environment but a int"),
+        ("users_game:number", "is no callable but a int"),
         ("users_game:Users-v9", 'Gymnasium knows no environment "Users-v9"; did you mean Users-v0'),
         (7, "7 is no environment; pass a callable that makes one, or a name"),
     ],

@@ -404,14 +404,18 @@ def train(words: list[str]) -> int:
     base = trainer.Config
     kind = dataclasses.make_dataclass(
         "Train",
-        [("env_kwargs", tuple[str, ...], ()), ("wrap", Wrap, Wrap())],
+        [("env_kwargs", tuple[str, ...], ()), ("policy_kwargs", tuple[str, ...], ()), ("wrap", Wrap, Wrap())],
         bases=(base,),
         frozen=True,
     )
     kind.__doc__ = base.__doc__
     options = _parse(kind, "train", words)
     given = {each.name: getattr(options, each.name) for each in dataclasses.fields(base)}
-    given |= {"env_kwargs": keywords(options.env_kwargs), "wrap_kwargs": options.wrap.given()}
+    given |= {
+        "env_kwargs": keywords(options.env_kwargs),
+        "policy_kwargs": keywords(options.policy_kwargs, "--policy-kwargs"),
+        "wrap_kwargs": options.wrap.given(),
+    }
     config = base(**given)
     print(trainer.summary(config, trainer.train(config)))
     return 0

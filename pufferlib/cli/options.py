@@ -165,13 +165,13 @@ class Envs:
     env: str = ""
 
 
-def keywords(words: Sequence[str]) -> dict[str, Any]:
+def keywords(words: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
     """Return name=value words as keyword arguments; a value that is no Python literal is a string."""
     given: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
-            raise PlanError(f"--env-kwargs {word} is not name=value")
+            raise PlanError(f"{option} {word} is not name=value")
         try:
             given[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -1,0 +1,147 @@
+"""What comes of a run: episodes as they end, an evaluation on fresh ones, a folder, and what to tell at the end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+import pufferlib
+
+
+class Episode(NamedTuple):
+    """A finished episode: the return is summed over agents; the score is their mean, None where there is none."""
+
+    env_id: int
+    episodic_return: float
+    length: int
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run; ``seconds`` are of training alone, which began at the Unix time ``began``.
+
+    ``episodes`` are of the evaluation after it.
+    """
+
+    policy: nn.Module
+    num_steps: int
+    began: float
+    seconds: float
+    episodes: list[Episode]
+    run_folder: Path | None
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the evaluation."""
+        return float(np.mean([episode.episodic_return for episode in self.episodes]))
+
+    @property
+    def score(self) -> float | None:
+        """Mean score of the evaluation; None where the environment reports none."""
+        return mean_score(self.episodes)
+
+
+class Episodes:
+    """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.scores: list[list[float]] = [[] for _ in range(num_envs)]
+
+    def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
+        """Return the episodes that ended in a batch with these infos."""
+        for info in infos:
+            if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
+                self.scores[info["env_id"]] = []
+            if "score" in info:
+                self.scores[info["env_id"]].append(float(info["score"]))
+        ended = []
+        for info in infos:
+            if info.get("env"):
+                env_id, scores = info["env_id"], self.scores[info["env_id"]]
+                score = float(np.mean(scores)) if scores else None
+                ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
+                self.scores[env_id] = []
+        return ended
+
+
+def mean_score(episodes: Iterable[Episode]) -> float | None:
+    """Return the mean score of the episodes that have one, None if none has."""
+    scores = [episode.score for episode in episodes if episode.score is not None]
+    return float(np.mean(scores)) if scores else None
+
+
+def charts(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Return mean return, length and score of episodes, by their TensorBoard names."""
+    if not episodes:
+        return {}
+    score = mean_score(episodes)
+    return {
+        "charts/episodic_return": float(np.mean([episode.episodic_return for episode in episodes])),
+        "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
+        **({} if score is None else {"charts/score": score}),
+    }
+
+
+def evaluate(
+    vec: pufferlib.VecEnv, act: Callable[[pufferlib.Batch], Any], num_episodes: int, seed: int
+) -> list[Episode]:
+    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
+
+    act: returns the flat actions for a batch. How many each environment contributes is fixed beforehand: the first to
+    finish would be the short ones.
+    """
+    share, rest = divmod(num_episodes, vec.num_envs)
+    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
+    finished, kept = Episodes(vec.num_envs), list[Episode]()
+    vec.async_reset(seed=seed)
+    while len(kept) < num_episodes:
+        batch = vec.recv()
+        vec.send(act(batch))
+        for episode in finished.in_batch(batch.infos):
+            if wanted[episode.env_id]:
+                wanted[episode.env_id] -= 1
+                kept.append(episode)
+    return kept
+
+
+def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
+    """Make a folder for this run, and write the configuration, a dataclass, into it."""
+    name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (folder / "config.json").write_text(json.dumps(asdict(config), indent=2, default=str) + "\n")
+        return folder
+    raise AssertionError("unreachable")
+
+
+def summary(config: Any, result: Result) -> str:
+    """Return what to tell at the end of a run: how good the policy is, how long it took, what to try next."""
+    score = "" if result.score is None else f"score {result.score:.3f}, "
+    lines = [
+        f"{config.env}: {score}mean return {result.mean_return:.3f} over {len(result.episodes):,} fresh episodes, "
+        f"after {result.num_steps:,} steps in {result.seconds:.1f} s of training",
+    ]
+    if result.run_folder is not None:
+        lines.append(f"Curves: tensorboard --logdir {result.run_folder}")
+    return "\n".join([*lines, NEXT])
+
+
+NEXT = """\
+Try next:
+  puffer train MiniGrid-Empty-8x8-v0               an environment of others (pip install "pufferlib[minigrid]")
+  puffer train ocean/squared --backend serial      the same, stepped in one process; or multiprocessing
+  puffer check my_module:my_env_creator            is yours ready?"""
