@@ -73,16 +73,17 @@ def make_policy(
     """Return a policy for these observations and actions.
 
     policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "lstm", the name of a class of yours as
-    "module:Class", or that class. kwargs: its further arguments; "default" takes those of either, and leaves aside what
-    the one that it chooses has no use for. Raises PlanError for an unknown name or argument, SpaceError for spaces that
+    "module:Class", or that class. kwargs: its further arguments; "default" takes those of both, and leaves aside what
+    is for the other one. Raises PlanError for an unknown name or argument, SpaceError for spaces that
     the policy has no use for.
     """
     if policy == "default":
-        chosen = CNN if is_image(observation_layout) else MLP
-        kwargs = {name: value for name, value in kwargs.items() if name in inspect.signature(chosen).parameters}
-        return chosen(observation_layout, action_space, **kwargs)
-    if not isinstance(policy, str):
-        found: Callable[..., Any] = policy
+        found: Callable[..., Any] = CNN if is_image(observation_layout) else MLP
+        of_other = {*inspect.signature(CNN).parameters, *inspect.signature(MLP).parameters}
+        of_other -= {*inspect.signature(found).parameters}
+        kwargs = {name: value for name, value in kwargs.items() if name not in of_other}
+    elif not isinstance(policy, str):
+        found = policy
     elif policy in OWN:
         found = OWN[policy]
     elif ":" in policy:

@@ -248,6 +248,11 @@ def test_a_policy_of_ones_own_is_named_or_passed() -> None:
     [
         ("large", {}, "policy='large' is not one of default, mlp, cnn, lstm; module:Class names one of your own"),
         ("mlp", {"depth": 3}, "policy='mlp' cannot be made .*, depth=3.*unexpected keyword"),
+        (
+            "default",
+            {"hiden_size": 3, "channels": (1, 2, 3)},
+            "policy='default' cannot be made .*unexpected.*hiden_size",
+        ),
         (lambda layout, space: 3, {}, "makes a int, and not a torch.nn.Module"),
         ("test_models:FLAT", {}, '"test_models:FLAT" is no callable but a Layout'),
         ("test_models:Lineal", {}, "did you mean Linear"),
