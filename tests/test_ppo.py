@@ -83,6 +83,8 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 masks=np.array([t > 0 for _, t in whom]) & (rng.random(num_rows) < 0.8),
             )
             rollout.receive(batch, rows)
+            rollout.values[rows] = torch.tensor([value_of(*who) for who in whom])
+            rollout.log_probs[rows], rollout.choices[rows, 0] = -rollout.values[rows], torch.tensor(whom)[:, 1]
             for row, (agent_id, t) in enumerate(whom):
                 life = lives[agent_id]
                 life.values.append(value_of(agent_id, t))
@@ -90,13 +92,13 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 life.terminations.append(bool(batch.terminations[row]))
                 life.truncations.append(bool(batch.truncations[row]))
                 life.masks.append(bool(batch.masks[row]))
-        values = np.array([value_of(*row) for row in rollout.observations.tolist()], np.float32)
-        advantages = rollout.advantages(values, GAMMA, LAMBDA)
+        advantages = rollout.advantages(rollout.values.numpy(), GAMMA, LAMBDA)
         for row in rollout.real.nonzero()[0]:
             agent_id, t = (int(number) for number in rollout.observations[row])
             assert (agent_id, t) not in used
             used.add((agent_id, t))
             assert advantages[row] == pytest.approx(lives[agent_id].advantage(t), abs=1e-5)
+            assert rollout.log_probs[row] == -rollout.values[row] and rollout.choices[row, 0] == t
         assert not advantages[~rollout.real].any()
     due = {(agent_id, t) for agent_id, life in enumerate(lives) for t in range(len(life.values))}
     assert used == {(agent_id, t) for agent_id, t in due if lives[agent_id].advantage(t) is not None}
