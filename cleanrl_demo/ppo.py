@@ -8,6 +8,8 @@ termination nothing more is to be had, after a truncation what the final observa
 whose flag is set. Only real transitions are trained on, those whose next row has its mask set; so neither reset rows
 nor the padding of absent agents are.
 
+``session.py`` is what is around it: environments, folder, checkpoints, evaluation.
+
 Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
 Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
 """
@@ -15,136 +17,114 @@ Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
 from __future__ import annotations
 
 import itertools
-import time
-from collections import deque
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 import pufferlib
+from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.report import Report
-from cleanrl_demo.results import Episode, Episodes, Result, charts, evaluate, new_run_folder, summary
-from pufferlib.distributions import Decisions, Distribution
-from pufferlib.models import Origin, action_mask_reader, make_policy, save_policy
+from cleanrl_demo.results import Result, summary
+from cleanrl_demo.session import RunConfig, Stretches, config_of, run
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, FrameStack, Origin, observe
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunConfig):
     """Train a policy with PPO. One step is one action of one agent."""
 
-    env: str = "ocean/squared"
-    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
-    backend: str = "pool"
-    """serial, multiprocessing or pool"""
-    num_envs: int = 32
-    num_workers: int | None = None
-    """processes; default: one for each core"""
-    batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the environment"""
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
-    seed: int = 1
-    total_steps: int = 120_000
+    algorithm: ClassVar[str] = "ppo"
+
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
-    """at the start; it falls to 0"""
+    """at the start"""
+    schedule: str = "linear"
+    """of the learning rate: linear or cosine, which fall to 0, or constant"""
     num_epochs: int = 4
     num_minibatches: int = 4
     gamma: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
+    target_kl: float | None = None
+    """no further epoch once the policy has moved so far from the one that played, such as 0.02"""
     advantage_floor: float = 0.1
     """advantages are divided by their deviation, but by no less than this: where no reward is found they are noise,
     which would drive the policy away from exploring"""
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
-    policy: str = "default"
-    """mlp, cnn, or module:Class of your own; default: a CNN for images, else an MLP"""
-    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the policy, such as hidden_size"""
-    torch_threads: int = 1
-    """more only help large networks"""
-    eval_episodes: int = 1000
-    eval_greedy: bool = False
-    """evaluate with the likeliest action instead of a sampled one"""
-    runs: str | None = "runs"
-    """folder for the folder of this run; None writes nothing"""
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
-    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs)
-    origin = Origin(config.policy, config.policy_kwargs, *made_for)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(config.torch_threads)
-    try:
-        with pufferlib.make(
-            config.env if env is None else env,
-            backend=config.backend,
-            num_envs=config.num_envs,
-            num_workers=config.num_workers,
-            batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
-            env_kwargs=config.env_kwargs,
-            wrap_kwargs=config.wrap_kwargs,
-            seed=config.seed,
-        ) as vec:
-            with torch.random.fork_rng(devices=()):
-                torch.manual_seed(config.seed)  # initial weights come from torch's global generator
-                actor = Actor(vec, config.policy, config.policy_kwargs)
-                optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
-            name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
-            run_folder = None if config.runs is None else new_run_folder(config, name, "ppo")
-            with Report(name, config.total_steps, run_folder) as report:
-                began, start_s = time.time(), time.perf_counter()
-                num_steps = learn(vec, actor, optimizer, config, report)
-                seconds = time.perf_counter() - start_s
-            if run_folder is not None:
-                save_policy(run_folder / "policy.pt", actor.policy, origin)
-            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-            seed = config.seed + 1_000_000
-            episodes = evaluate(vec, actor.at_play(seed, config.eval_greedy), config.eval_episodes, seed)
-    finally:
-        torch.set_num_threads(num_threads)
-    return Result(actor.policy, num_steps, began, seconds, episodes, run_folder)
+    return run(config, make_learner, learn, env=env)
 
 
-class Actor:
-    """A policy for the environments of a VecEnv, and what becomes of its outputs. Raises as ``make_policy``."""
+def resume(folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None) -> Result:
+    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    def __init__(
-        self, vec: pufferlib.VecEnv, policy: str | Callable[..., nn.Module], kwargs: Mapping[str, Any]
-    ) -> None:
-        spaces = vec.observation_layout, vec.single_action_space
-        self.policy = make_policy(policy, *spaces, **kwargs)
-        if hasattr(self.policy, "initial_state"):
-            raise pufferlib.PlanError(f"policy={policy!r} has a memory, which this trainer does not keep")
-        self.decisions = Decisions(vec.single_action_space)
-        self.read_mask = action_mask_reader(*spaces)
+    total_steps: in place of the run's own. Raises CheckpointError where there is none to go on with.
+    """
+    return run(config_of(folder, Config, total_steps), make_learner, learn, env=env, resume=folder)
 
-    def __call__(self, observations: torch.Tensor) -> tuple[Distribution, torch.Tensor]:
-        """Return the distribution of allowed actions and the values, (rows,) float32, of flat observations."""
-        mask = None if self.read_mask is None else self.read_mask(observations)
-        outputs, values, _ = self.policy(observations, None, mask)
-        return self.decisions.distribution(outputs, mask), values
 
-    def at_play(self, seed: int, greedy: bool = False) -> Callable[[pufferlib.Batch], Any]:
-        """Return what plays: flat actions for a batch. greedy: the likeliest ones instead of drawn ones."""
-        generator = torch.Generator().manual_seed(seed)
+@dataclass
+class Learner:
+    """What learning changes, which is what a checkpoint holds."""
 
-        def act(batch: pufferlib.Batch) -> Any:
-            with torch.inference_mode():
-                distribution, _ = self(torch.from_numpy(batch.observations))
-                return self.decisions.actions(*(distribution.mode() if greedy else distribution.sample(generator)))
+    actor: Actor
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    outcomes: Outcomes
+    num_steps: int = 0
 
-        return act
+    def state(self) -> dict[str, Any]:
+        """Return all of it as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "outcomes": self.outcomes.state(),
+            "num_steps": self.num_steps,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.outcomes.restore(state["outcomes"])
+        self.num_steps = state["num_steps"]
+
+
+def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
+    """Return a learner that has learnt nothing. Raises PlanError for settings that contradict one another."""
+    if config.schedule not in SCHEDULES:
+        raise PlanError(f"schedule={config.schedule!r} is not one of {', '.join(SCHEDULES)}")
+    actor = origin.actor(vec.observation_layout, vec.single_action_space)
+    if actor.recurrent:
+        raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
+    actor.policy.to(config.device)
+    optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
+    generator = torch.Generator(config.device).manual_seed(config.seed)
+    bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
+    outcomes = Outcomes(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    return Learner(actor, optimizer, generator, outcomes)
+
+
+SCHEDULES: Mapping[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+    "constant": lambda done: 1.0,
+}  # the share of the learning rate that is left when so much is done
 
 
 def as_one(policy: nn.Module) -> torch.Tensor:
@@ -163,52 +143,54 @@ def as_one(policy: nn.Module) -> torch.Tensor:
     return weights
 
 
-def learn(vec: pufferlib.VecEnv, actor: Actor, optimizer: torch.optim.Optimizer, config: Config, report: Report) -> int:
-    """Play and update in turns until ``total_steps`` transitions have been learnt from; return how many they were."""
-    generator = torch.Generator().manual_seed(config.seed)
+def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Report, stretches: Stretches) -> None:
+    """Play and update in turns until ``total_steps`` transitions have been learnt from."""
     batch_size = vec.agents_per_batch // vec.agents_per_env
-    rollout = Rollout(vec, actor.decisions, max(1, config.rollout_length * vec.num_envs // batch_size))
-    finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
-    num_steps = 0
-    vec.async_reset()
-    while num_steps < config.total_steps:
-        rollout.start()
-        for rows in rollout.batches[1:]:
-            batch = vec.recv()
-            rollout.receive(batch, rows)
-            with torch.inference_mode():
-                distribution, rollout.values[rows] = actor(rollout.observations[rows])
-                choices, aims = distribution.sample(generator)
-                rollout.log_probs[rows] = distribution.log_prob(choices, aims)
-                rollout.choices[rows], rollout.aims[rows] = choices, aims
-            # Sent before the update, not after it: the environments work while we learn.
-            vec.send(actor.decisions.actions(choices, aims))
-            recent.extend(finished.in_batch(batch.infos))
+    num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
+    for last_step in stretches:
+        learner.outcomes.forget()
+        rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
+        while learner.num_steps < last_step:
+            rollout.start()
+            for rows in rollout.batches[1:]:
+                report.phase("environments")
+                batch = vec.recv()
+                report.phase("inference")
+                rollout.receive(batch, vec.host_batch, rows)
+                with torch.inference_mode():
+                    distribution, values, _ = learner.actor(rollout.observations[rows])
+                    choices, aims = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(choices, aims)
+                    rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
+                # Sent before the update, not after it: the environments work while we learn.
+                vec.send(learner.actor.decisions.actions(choices, aims))
+                report.infos(batch.infos)
 
-        optimizer.param_groups[0]["lr"] = config.learning_rate * (1 - num_steps / config.total_steps)
-        if rollout.real.any():
-            losses = update(actor, optimizer, rollout, config, generator)
-            num_steps += int(rollout.real.sum())
-            report.update(num_steps, {**losses, **charts(recent)})
-    return num_steps
+            report.phase("learning")
+            if rollout.real.any():
+                done = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+                losses = update(learner, rollout, config)
+                learner.num_steps += int(rollout.real.sum())
+                report.update(learner.num_steps, losses)
 
 
-def update(
-    actor: Actor, optimizer: torch.optim.Optimizer, rollout: Rollout, config: Config, generator: torch.Generator
-) -> dict[str, float]:
+def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
-    advantages = torch.from_numpy(rollout.advantages(rollout.values.numpy(), config.gamma, config.gae_lambda))
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    advantages = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(advantages).to(config.device)
     returns = advantages + rollout.values
-    real = torch.from_numpy(rollout.real.nonzero()[0])
+    real = torch.from_numpy(rollout.real.nonzero()[0]).to(config.device)
     (weights,) = optimizer.param_groups[0]["params"]
     for epoch in range(config.num_epochs):
         told = []
-        shuffled = real[torch.randperm(len(real), generator=generator)]
+        shuffled = real[torch.randperm(len(real), generator=generator, device=config.device)]
         columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
         chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
         for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
             choices, aims, old_log_probs, gains, aimed_values = minibatch
-            distribution, values = actor(rollout.observations[rows])
+            distribution, values, _ = actor(rollout.observations[rows])
             log_ratios = distribution.log_prob(choices, aims) - old_log_probs
             ratios = log_ratios.exp()
             spread, centre = torch.std_mean(gains, correction=0)
@@ -222,15 +204,16 @@ def update(
                 losses = losses - config.entropy_coefficient * distribution.entropy()
             weights.grad.zero_()
             losses.mean().backward()
-            norm = float(weights.grad.norm())
-            if norm > config.max_grad_norm:
-                weights.grad.mul_(config.max_grad_norm / norm)
+            weights.grad.mul_((config.max_grad_norm / weights.grad.norm()).clamp(max=1))
             optimizer.step()
-            if epoch == config.num_epochs - 1:
+            if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():
                     approx_kls, clipped = ratios - 1 - log_ratios, (ratios != bounded).float()
                     terms = [-gained, 0.5 * errors, distribution.entropy(), approx_kls, clipped]
                     told.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(told[-1][3]) > config.target_kl:
+            break
+    observe(actor.policy, rollout.observations[real])
     names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
     means = torch.stack(told).mean(0).tolist()
     unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)
@@ -246,21 +229,25 @@ class Rollout:
 
     The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
     but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row is nobody's: what has no
-    predecessor writes there, and what has no successor points there.
+    predecessor writes there, and what has no successor points there. What the policy needs lies on its device.
     """
 
-    def __init__(self, vec: pufferlib.VecEnv, decisions: Decisions, num_batches: int) -> None:
+    def __init__(
+        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: Outcomes, num_batches: int, device: str = "cpu"
+    ) -> None:
+        self.outcomes = outcomes
         num_agents = vec.num_envs * vec.agents_per_env
         bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
         self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
         self.nobody = bounds[-1]
         num_rows = self.nobody + 1
         # What the policy saw and did.
-        layout = vec.observation_layout
-        self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype))
-        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64)
-        self.aims = torch.zeros((num_rows, decisions.num_aims))
-        self.log_probs, self.values = torch.zeros(num_rows), torch.zeros(num_rows)
+        layout, decisions = actor.seen_layout, actor.decisions
+        self.frames = FrameStack(actor.layout, actor.frame_stack, num_agents, device)
+        self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype)).to(device)
+        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
+        self.aims = torch.zeros((num_rows, decisions.num_aims), device=device)
+        self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)
         self.terminations = np.zeros(num_rows, np.bool_)
@@ -271,24 +258,26 @@ class Rollout:
 
     def start(self) -> None:
         """Begin anew, with the rows that still wait for their outcome in front."""
-        waiting, front = torch.from_numpy(self.newest), self.batches[0]
+        waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
         for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
             column[front] = column[waiting]
         self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
         self.real[:] = False
         self.following[:] = self.nobody
 
-    def receive(self, batch: pufferlib.Batch, rows: slice) -> None:
-        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before."""
-        before, new = self.newest[batch.agent_ids], np.arange(rows.start, rows.stop)
-        self.rewards[before] = batch.rewards
-        self.terminations[before] = batch.terminations
-        self.truncations[before] = batch.truncations
-        self.real[before] = batch.masks
+    def receive(self, batch: pufferlib.Batch, host: pufferlib.Batch, rows: slice) -> None:
+        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
+
+        batch: of tensors, on the policy's device; host: the same as arrays.
+        """
+        before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
+        self.rewards[before], self.terminations[before] = self.outcomes(host)
+        self.truncations[before] = host.truncations
+        self.real[before] = host.masks
         self.following[before] = new
         self.real[self.nobody], self.following[self.nobody] = False, self.nobody
-        self.newest[batch.agent_ids] = new
-        self.observations.numpy()[rows] = batch.observations
+        self.newest[host.agent_ids] = new
+        self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
 
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
         """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""

@@ -236,6 +236,15 @@ class Layout(_Base):
         if _native.available:
             self.packer = _native.pack.Packer(packing_plan(careful, places), self.shape, self.dtype, gaps)
 
+    def repeated(self, num_samples: int) -> Layout:
+        """Return the layout of a Tuple of so many samples, whose rows are as many of this one's, one after another."""
+        bounds = dict(self._bounds)
+        if "bounds" in bounds:
+            bounds["bounds"] = {
+                _below(i, path): sizes for i in range(num_samples) for path, sizes in self._bounds["bounds"].items()
+            }
+        return Layout(spaces.Tuple([self.space] * num_samples), **bounds)
+
     def _make_flat_space(self) -> Space[Any]:
         dtypes = {leaf.dtype for leaf in self.leaves}
         if len(dtypes) != 1:
@@ -416,6 +425,13 @@ class ActionLayout(_Base):
             view = pair[part.is_box][..., part.where]
             views.append(view.reshape((*view.shape[:-1], *part.shape)))
         return nest(self._tree, views)
+
+
+def _below(index: int, path: Any) -> Any:
+    """Return the path of a leaf, as bounds name it, in a Tuple that has its space at this index."""
+    if isinstance(path, tuple):
+        return (index, *path)
+    return f"{index}.{path}" if path != name_of(()) else str(index)
 
 
 def _size(shape: tuple[int, ...]) -> int:

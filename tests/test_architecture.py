@@ -32,8 +32,6 @@ LAYERS = [
     {"pufferlib.backends"},
     {"pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
-    {"pufferlib.distributions"},
-    {"pufferlib.networks"},
     {"pufferlib.models"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.bench", "pufferlib.cli"},
@@ -54,8 +52,6 @@ OPTIONAL = {
     "torch": {
         "pufferlib.vectorization.tensors",
         "pufferlib.cli.doctor",
-        "pufferlib.distributions",
-        "pufferlib.networks",
         "pufferlib.models",
     },
     "tensorboard": set(),

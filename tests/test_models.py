@@ -16,10 +16,20 @@ from torch import nn
 import pufferlib
 import pufferlib.emulation
 from pufferlib import registry
-from pufferlib.distributions import Decisions, Distribution
 from pufferlib.errors import CheckpointError
 from pufferlib.layout import observation_layout
-from pufferlib.models import CNN, LSTM, MLP, Origin, action_mask_reader, load_policy, make_policy, save_policy
+from pufferlib.models import (
+    CNN,
+    LSTM,
+    MLP,
+    Decisions,
+    Distribution,
+    Origin,
+    action_mask_reader,
+    load_policy,
+    make_policy,
+    save_policy,
+)
 
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 IMAGES = observation_layout(spaces.Box(0, 255, (40, 44, 3), np.uint8))
@@ -315,7 +325,7 @@ def test_a_saved_policy_acts_on_a_raw_environment_as_it_did(policy: str, tmp_pat
             observation, *_, info = env.step(action)
             said.add(int(action["word"]))
         assert said == {5, 7}
-        player.greedy = True
+    with load_policy(tmp_path / "policy.pt", env, greedy=True) as player:
         if policy == "lstm":
             player.reset()
             first = player.act(observation, info)["where"]
@@ -353,7 +363,8 @@ def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
                 for row in steps:
                     _, _, state = made(row[None], state, None)
             assert state is not None
-            torch.testing.assert_close(player._states[agent][0], state[0])
+            kept = player._player._memory._states[0][player._ids[agent]]
+            torch.testing.assert_close(kept[None], state[0])
         with pytest.raises(pufferlib.CallError, match="several agents; pass a dict"):
             player.act(np.zeros(3))
         assert player.act({}) == {}
@@ -399,10 +410,10 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     whole = path.read_bytes()
     for damaged in (b"", b"text", whole[:100], whole[: len(whole) // 2], whole[:-30]):
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match="holds no policy, or not all of one"):
+        with pytest.raises(CheckpointError, match="holds no pufferlib policy, or not all of one"):
             load_policy(path)
     torch.save({"weights": {}}, path)
-    with pytest.raises(CheckpointError, match="is no policy of a pufferlib trainer's"):
+    with pytest.raises(CheckpointError, match="is no pufferlib policy; those are called policy.pt"):
         load_policy(path)
     torch.save({"format": "pufferlib policy", "version": 9, "pufferlib": "7.0"}, path)
     with pytest.raises(CheckpointError, match=r"has version 9 of the format, as pufferlib 7\.0 writes it"):

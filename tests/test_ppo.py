@@ -15,14 +15,23 @@ from rich.console import Console
 
 import pufferlib
 from cleanrl_demo.plot import plot, read
-from cleanrl_demo.ppo import Actor, Config, Rollout, as_one, train
+from cleanrl_demo.ppo import Config, Rollout, as_one, train
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Episode, Episodes, evaluate, summary
-from pufferlib.distributions import Decisions
 from pufferlib.layout import observation_layout
-from pufferlib.models import MLP
+from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 
 GAMMA, LAMBDA = 0.9, 0.8
+
+
+def new_rollout(vec, num_batches):
+    actor = SimpleNamespace(
+        layout=vec.observation_layout,
+        seen_layout=vec.observation_layout,
+        frame_stack=1,
+        decisions=SimpleNamespace(nvec=[2], num_aims=0),
+    )
+    return Rollout(vec, actor, lambda batch: (batch.rewards, batch.terminations), num_batches)
 
 
 # ------------------------------------------------------------------------------------ experience and advantages
@@ -63,7 +72,7 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
         agents_per_batch=num_rows,
         observation_layout=observation_layout(spaces.Box(-np.inf, np.inf, (2,), np.float64)),
     )
-    rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=6)
+    rollout = new_rollout(vec, 6)
     lives = [Life() for _ in range(num_envs * agents_per_env)]
     used = set()
     for _ in range(4):
@@ -82,7 +91,8 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 agent_ids=agent_ids,
                 masks=np.array([t > 0 for _, t in whom]) & (rng.random(num_rows) < 0.8),
             )
-            rollout.receive(batch, rows)
+            tensors = [part if isinstance(part, list) else torch.from_numpy(part) for part in batch]
+            rollout.receive(pufferlib.Batch(*tensors), batch, rows)
             rollout.values[rows] = torch.tensor([value_of(*who) for who in whom])
             rollout.log_probs[rows], rollout.choices[rows, 0] = -rollout.values[rows], torch.tensor(whom)[:, 1]
             for row, (agent_id, t) in enumerate(whom):
@@ -125,13 +135,14 @@ class Countdown(gymnasium.Env):
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_a_truncation_is_worth_its_final_observation_and_a_termination_nothing(backend):
-    with pufferlib.make(Countdown, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1) as vec:
-        rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=40)
+    with pufferlib.make(
+        Countdown, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1, as_torch=True
+    ) as vec:
+        rollout = new_rollout(vec, 40)
         rollout.start()
         vec.async_reset()
         for rows in rollout.batches[1:]:
-            batch = vec.recv()
-            rollout.receive(batch, rows)
+            rollout.receive(vec.recv(), vec.host_batch, rows)
             vec.send(np.zeros(2, np.int64))
     advantages = rollout.advantages(10 + rollout.observations[:, 0].numpy(), GAMMA, 0.0)
     seen = {
@@ -164,12 +175,12 @@ class Fragile(Countdown):
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
     with pufferlib.make(Fragile, backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1, on_error="restart",
-                        max_restarts=None) as vec:  # fmt: skip
-        rollout = Rollout(vec, SimpleNamespace(nvec=[2], num_aims=0), num_batches=40)
+                        max_restarts=None, as_torch=True) as vec:  # fmt: skip
+        rollout = new_rollout(vec, 40)
         rollout.start()
         vec.async_reset()
         for rows in rollout.batches[1:]:
-            rollout.receive(vec.recv(), rows)
+            rollout.receive(vec.recv(), vec.host_batch, rows)
             vec.send(np.zeros(2, np.int64))
         assert sum(vec.restarts) > 10
     advantages = rollout.advantages(10 + rollout.observations[:, 0].numpy(), GAMMA, 1.0)
@@ -380,7 +391,8 @@ class Lengths(gymnasium.Env):
 @pytest.mark.parametrize("batch_size", [2, 5])
 def test_evaluation_does_not_favour_short_episodes(batch_size):
     with pufferlib.make(Lengths, backend="serial", num_envs=5, batch_size=batch_size) as vec:
-        episodes = evaluate(vec, Actor(vec, "default", {}).at_play(1), 12, seed=1)
+        actor = Actor("default", vec.observation_layout, vec.single_action_space)
+        episodes = evaluate(vec, BatchPlayer(actor, 5, seed=1), 12, seed=1)
     assert sorted(episode.length for episode in episodes) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]
     assert all(episode.length == episode.env_id + 1 for episode in episodes)
 

@@ -62,6 +62,7 @@ class Batches:
         ]
         self._copy, self._debug, self._tensors = copy, debug, tensors
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
+        self.host: Arrays = ()  # those lent last, before tensors were made of them; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
         if shape.block_size == shape.num_envs:  # the same environments each time; who copies may count on that
             for arrays in self.blocks:
@@ -103,6 +104,7 @@ class Batches:
     def lend(self, key: Hashable, arrays: Arrays) -> Arrays:
         """Return arrays, which the key names, as the learner gets them; and end the lease of those that expire now."""
         self._leased.append((key, arrays))
+        self.host = arrays
         if len(self._leased) == LAPS:
             old_key, expired = self._leased.popleft()
             if self._tensors is not None:

@@ -9,7 +9,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -251,6 +251,19 @@ class VecEnv:
     def batch(self) -> Batch | None:
         """The last batch that ``recv`` returned, whole; None before the first."""
         return self._flight.batch
+
+    @property
+    def host_batch(self) -> Batch | None:
+        """The same as NumPy arrays, where the environments wrote them: of use with ``device``, as nothing waits for it.
+
+        Valid as long as the batch is.
+        """
+        batch: Any = self._flight.batch
+        if batch is None or self._tensors is None:
+            return cast(Batch | None, batch)
+        if self._tensors.device.type != "cpu":
+            return Batch.of(self._batches.host, batch.infos)
+        return Batch._make(part if isinstance(part, list) else part.numpy() for part in batch)
 
     @property
     def restarts(self) -> list[int]:

@@ -11,12 +11,13 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor, nn
 
-from pufferlib.distributions import Decisions, Outputs, num_options
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
+from pufferlib.models.distributions import Decisions, Outputs, num_options
+from pufferlib.models.running_norm import RunningNorm
 
 __all__ = ["CNN", "LSTM", "MLP", "Features", "Frames", "State", "is_image"]
 
@@ -53,10 +54,16 @@ class ActorCritic(nn.Module):
 
 
 class MLP(ActorCritic):
-    """Two tanh layers each, over observations of any structure as numbers."""
+    """Two tanh layers each, over observations of any structure as numbers. normalize: as ``Features`` has it."""
 
-    def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 64) -> None:
-        read = Features(observation_layout)
+    def __init__(
+        self,
+        observation_layout: Layout,
+        action_space: gymnasium.Space[Any],
+        hidden_size: int = 64,
+        normalize: bool = False,
+    ) -> None:
+        read = Features(observation_layout, normalize)
         super().__init__(read, lambda num, gain: perceptron(read.size, hidden_size, num, gain), action_space)
 
 
@@ -85,7 +92,8 @@ class LSTM(nn.Module):
     """A memory around any encoder: its features go through an LSTM, whose state is the policy's.
 
     encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
-    hidden_size: of the memory, from which actor and critic read.
+    hidden_size: of the memory, from which actor and critic read. normalize: as ``Features`` has it, in the default
+    encoder of observations that are no images.
     """
 
     def __init__(
@@ -94,10 +102,11 @@ class LSTM(nn.Module):
         action_space: gymnasium.Space[Any],
         hidden_size: int = 64,
         encoder: nn.Module | None = None,
+        normalize: bool = False,
     ) -> None:
         super().__init__()
         self.decisions = Decisions(action_space)
-        self.encoder = default_encoder(observation_layout, hidden_size) if encoder is None else encoder
+        self.encoder = default_encoder(observation_layout, hidden_size, normalize) if encoder is None else encoder
         row = torch.from_numpy(np.zeros((1, *observation_layout.shape), observation_layout.dtype))
         with torch.no_grad():
             size = self.encoder(row).shape[1]
@@ -152,29 +161,64 @@ class Frames:
         return images.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 
-class Features:
-    """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers."""
+class Features(nn.Module):
+    """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers.
 
-    def __init__(self, layout: Layout) -> None:
+    normalize: standardise the numbers of Boxes by running statistics; see ``observe``.
+    """
+
+    def __init__(self, layout: Layout, normalize: bool = False) -> None:
+        super().__init__()
         self.layout = layout
-        self.leaves = [(leaf.path, _reader(_space_at(layout.space, leaf.path))) for leaf in layout.leaves]
+        spaces = [(leaf, _space_at(layout.space, leaf.path)) for leaf in layout.leaves]
+        numbers = [normalize and not isinstance(space, (Discrete, MultiDiscrete, MultiBinary)) for _, space in spaces]
+        self.readers = [
+            (leaf.path, Tensor.float if number else _reader(space))
+            for (leaf, space), number in zip(spaces, numbers, strict=True)
+        ]
+        self.one_hots = nn.ModuleList([read for _, read in self.readers if isinstance(read, OneHot)])  # moves them
         row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
-        self.size = int(self(row).shape[1])
+        pieces = self._pieces(row)
+        self.size = sum(piece.shape[1] for piece in pieces)
+        self.norm: nn.Module = nn.Identity()
+        if normalize:
+            which = [torch.full(piece.shape[1:], number) for piece, number in zip(pieces, numbers, strict=True)]
+            self.norm = RunningNorm(torch.cat(which))
 
-    def __call__(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return numbers, (rows, size)."""
+        return cast(Tensor, self.norm(torch.cat(self._pieces(observations), 1)))
+
+    def _pieces(self, observations: Tensor) -> list[Tensor]:
         nested = self.layout.unflatten(observations)
         rows = len(observations)
-        return torch.cat([read(reduce(getitem, path, nested).reshape(rows, -1)) for path, read in self.leaves], 1)
+        return [read(reduce(getitem, path, nested).reshape(rows, -1)) for path, read in self.readers]
+
+
+class OneHot(nn.Module):
+    """Choices, (rows, elements), as (rows, options of all) float32."""
+
+    _options: Tensor
+    _elements: Tensor
+
+    def __init__(self, space: Discrete[Any] | MultiDiscrete[Any]) -> None:
+        super().__init__()
+        starts = np.broadcast_to(getattr(space, "start", 0), cast(Any, space.shape)).reshape(-1).tolist()
+        nvec = num_options(space)
+        options = [torch.arange(start, start + n) for start, n in zip(starts, nvec, strict=True)]
+        elements = torch.arange(len(nvec)).repeat_interleave(torch.tensor(nvec))
+        self.register_buffer("_options", torch.cat(options), persistent=False)
+        self.register_buffer("_elements", elements, persistent=False)
+
+    def forward(self, leaf: Tensor) -> Tensor:
+        """Compare, not index: the zeros of an absent agent's row may be no option at all."""
+        return (leaf[:, self._elements] == self._options).float()
 
 
 def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
     """Return what turns a leaf of this space, (rows, elements), into numbers, (rows, size) float32."""
     if isinstance(space, (Discrete, MultiDiscrete)):
-        starts = np.broadcast_to(getattr(space, "start", 0), cast(Any, space.shape)).reshape(-1).tolist()
-        known = [torch.arange(start, start + n) for start, n in zip(starts, num_options(space), strict=True)]
-        # Compared, not indexed: the zeros of an absent agent's row may be no option at all.
-        return lambda leaf: torch.cat([leaf[:, i, None] == values.to(leaf.device) for i, values in enumerate(known)],
-                                      1).float()  # fmt: skip
+        return OneHot(space)
     if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
         return Tensor.float
     return _tame
@@ -211,10 +255,10 @@ class Encoder(nn.Module):
         return cast(Tensor, self.layers(self.read(observations)))
 
 
-def default_encoder(layout: Layout, hidden_size: int) -> nn.Module:
+def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
     """Return what makes features of observations: a tanh layer, behind three convolutions where they are images."""
     if not is_image(layout):
-        features = Features(layout)
+        features = Features(layout, normalize)
         return Encoder(features, orthogonal(nn.Linear(features.size, hidden_size)), nn.Tanh())
     frames = Frames(layout)
     layers = convolutions(frames.shape[0], (32, 64, 64))

@@ -1,0 +1,217 @@
+"""A run around any learner: its environments, its folder, its checkpoints, and the evaluation at its end.
+
+``RunConfig`` is what every trainer is told. ``run`` makes what learning needs, has a trainer's ``learn`` do it, keeps
+the policy and plays it on fresh seeds. ``Stretches`` cuts a run into stretches that end in checkpoints: what
+environments hold cannot be kept, so all of them begin anew after each, and with seeds that follow from the run's seed
+and the checkpoint's number. An uninterrupted run does the same as one that is resumed there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+
+import pufferlib
+from cleanrl_demo.report import Report
+from cleanrl_demo.results import Result, evaluate, new_run_folder
+from pufferlib.errors import CheckpointError
+from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
+from pufferlib.models.files import is_plain, read_checkpoint, save_checkpoint
+
+KIND = "pufferlib checkpoint"
+FILE = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What every trainer is told. One step is one action of one agent."""
+
+    algorithm: ClassVar[str]
+
+    env: str = "ocean/squared"
+    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
+    backend: str = "pool"
+    """serial, multiprocessing or pool"""
+    num_envs: int = 32
+    num_workers: int | None = None
+    """processes; default: one for each core"""
+    batch_size: int | None = None
+    """environments in a batch; default: half of them on a pool, else all"""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of the environment"""
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
+    on_error: str = "raise"
+    """"restart" makes environments that raise, or whose worker dies, anew and goes on"""
+    seed: int = 1
+    total_steps: int = 120_000
+    policy: str = "default"
+    """mlp, cnn, lstm, or module:Class of your own; default: a CNN for images, else an MLP"""
+    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """arguments of the policy, such as hidden_size"""
+    frame_stack: int = 1
+    """how many of the last observations the policy sees"""
+    normalize_observations: bool = False
+    """numbers at mean 0 and deviation 1, by what was seen so far; kept with the policy, and frozen when it plays"""
+    normalize_rewards: bool = False
+    """rewards divided by the deviation of discounted returns so far, and bounded by 10 if nothing else is said"""
+    reward_clip: float | None = None
+    """the largest reward that is learnt from, and the smallest; returns that are shown stay as they are"""
+    episodic_life: bool = False
+    """learn that a life lost (info["lives"]) is the end; episodes still end where they end"""
+    device: str = "cpu"
+    """where the policy learns and acts, such as cuda; environments step on the CPU"""
+    torch_threads: int = 1
+    """more only help large networks"""
+    checkpoint_every: int | None = 1_000_000
+    """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
+    eval_episodes: int = 1000
+    eval_greedy: bool = False
+    """evaluate with the likeliest action instead of a sampled one"""
+    runs: str | None = "runs"
+    """folder for the folder of this run; None writes nothing"""
+
+
+class Learner(Protocol):
+    """What learns: ``actor`` is what it has to show for it, and ``state`` all that ``restore`` needs to go on."""
+
+    actor: Actor
+    num_steps: int
+
+    def state(self) -> dict[str, Any]: ...
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Stretches:
+    """The pieces of a run between checkpoints.
+
+    ::
+
+        for last_step in stretches:         # environments have just begun anew
+            while learner.num_steps < last_step:
+                …
+    """
+
+    def __init__(
+        self, vec: pufferlib.VecEnv, learner: Learner, config: RunConfig, report: Report, folder: Path | None
+    ) -> None:
+        self.vec, self.learner, self.config, self.report, self.folder = vec, learner, config, report, folder
+        self.num_checkpoints = 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the step up to which to learn now; and write a checkpoint when that is done."""
+        every, total_steps = self.config.checkpoint_every, self.config.total_steps
+        while self.learner.num_steps < total_steps:
+            self.vec.async_reset(seed=self.seed)
+            yield total_steps if every is None else min(total_steps, (self.learner.num_steps // every + 1) * every)
+            self.num_checkpoints += 1
+            if self.folder is not None:
+                self.save(self.folder)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the environments in this stretch; in the first one that of the run."""
+        if not self.num_checkpoints:
+            return self.config.seed
+        return int(np.random.SeedSequence([self.config.seed, self.num_checkpoints]).generate_state(1)[0])
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint over the one before."""
+        settings = asdict(self.config)
+        content = {
+            "algorithm": self.config.algorithm,
+            "config": settings if is_plain(settings) else None,
+            "num_checkpoints": self.num_checkpoints,
+            "learner": self.learner.state(),
+            "report": self.report.state(),
+        }
+        save_checkpoint(folder / FILE, KIND, content)
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was written."""
+        self.num_checkpoints = kept["num_checkpoints"]
+        self.learner.restore(kept["learner"])
+        self.report.restore(kept["report"])
+
+
+def run(
+    config: RunConfig,
+    make_learner: Callable[[pufferlib.VecEnv, Origin, Any], Learner],
+    learn: Callable[[pufferlib.VecEnv, Any, Any, Report, Stretches], None],
+    *,
+    env: Callable[..., Any] | None = None,
+    resume: Path | None = None,
+) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return both.
+
+    env: a creator, in place of the name in config. resume: the folder of a run to go on with; config is the run's own,
+    but for ``total_steps``. Raises CheckpointError where the folder has no checkpoint that fits.
+    """
+    kept = None if resume is None else read_checkpoint(resume / FILE, KIND, FILE)
+    name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
+    policy_kwargs = {**config.policy_kwargs, **({"normalize": True} if config.normalize_observations else {})}
+    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
+    origin = Origin(config.policy, policy_kwargs, *made_for)
+    on_cpu = torch.device(config.device).type == "cpu"
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(config.torch_threads)
+    try:
+        with pufferlib.make(
+            config.env if env is None else env,
+            backend=config.backend,
+            num_envs=config.num_envs,
+            num_workers=config.num_workers,
+            batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
+            env_kwargs=config.env_kwargs,
+            wrap_kwargs=config.wrap_kwargs,
+            on_error=config.on_error,
+            as_torch=True,
+            device=config.device,
+        ) as vec:
+            with torch.random.fork_rng(devices=() if on_cpu else None):
+                torch.manual_seed(config.seed)  # initial weights come from torch's global generator
+                learner = make_learner(vec, origin, config)
+            folder = resume
+            if folder is None and config.runs is not None:
+                folder = new_run_folder(config, name, config.algorithm)
+            with Report(name, config.total_steps, folder) as report:
+                stretches = Stretches(vec, learner, config, report, folder)
+                if kept is not None:
+                    stretches.restore(kept)
+                began, start_s = time.time(), time.perf_counter()
+                learn(vec, learner, config, report, stretches)
+                seconds = time.perf_counter() - start_s
+            if folder is not None:
+                save_policy(folder / "policy.pt", learner.actor.policy, origin)
+            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
+            learner.actor.policy.eval()
+            seed = config.seed + 1_000_000
+            num_agents = vec.num_envs * vec.agents_per_env
+            player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
+            episodes = evaluate(vec, player, config.eval_episodes, seed)
+    finally:
+        torch.set_num_threads(num_threads)
+    return Result(learner.actor.policy, learner.num_steps, began, seconds, episodes, folder)
+
+
+def config_of(folder: Path, kind: type[RunConfig], total_steps: int | None = None) -> RunConfig:
+    """Return the settings of the run in a folder, to go on with it. total_steps: in place of the run's own.
+
+    Raises CheckpointError where there is no checkpoint, or one of another trainer's, or one that could not keep them.
+    """
+    kept = read_checkpoint(folder / FILE, KIND, FILE)
+    if kept["algorithm"] != kind.algorithm:
+        raise CheckpointError(
+            f"{folder} is a run of {kept['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
+        )
+    if kept["config"] is None:
+        raise CheckpointError(f"{folder} has settings that no file can keep; pass the config that the run had")
+    known = {each.name for each in fields(kind)}
+    config = kind(**{name: value for name, value in kept["config"].items() if name in known})
+    return config if total_steps is None else replace(config, total_steps=total_steps)

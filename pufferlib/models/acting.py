@@ -1,0 +1,178 @@
+"""Policies at play: the distribution of their actions, actions for batches, and actions for one raw environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pufferlib import Batch
+from pufferlib.emulation import RowEnv
+from pufferlib.errors import CallError
+from pufferlib.layout import Layout
+from pufferlib.models.distributions import Decisions, Distribution
+from pufferlib.models.making import action_mask_reader, make_policy
+from pufferlib.models.networks import State
+from pufferlib.models.per_agent import FrameStack, Memory, newest, stacked_layout
+
+__all__ = ["Actor", "BatchPlayer", "Player"]
+
+
+class Actor:
+    """A policy, and what becomes of its outputs: the distribution of actions that the masks allow.
+
+    policy, kwargs: as ``make_policy`` takes them. layout, action_space: of the environments. frame_stack: how many
+    frames ``observations`` hold, as ``FrameStack`` makes them. Raises as ``make_policy`` and ``FrameStack`` do.
+    """
+
+    def __init__(
+        self,
+        policy: str | Callable[..., nn.Module],
+        layout: Layout,
+        action_space: gymnasium.Space[Any],
+        *,
+        frame_stack: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        self.layout, self.frame_stack = layout, frame_stack
+        self.seen_layout = stacked_layout(layout, frame_stack)
+        self.policy = make_policy(policy, self.seen_layout, action_space, **kwargs)
+        self.decisions = Decisions(action_space)
+        self._read_mask = action_mask_reader(layout, action_space)
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the policy has a memory."""
+        return hasattr(self.policy, "initial_state")
+
+    def initial_state(self, num_rows: int) -> State | None:
+        """Return the state at the beginning of an episode; None of a policy without a memory."""
+        first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
+        return None if first is None else first(num_rows)
+
+    def __call__(self, observations: Tensor, state: State | None = None) -> tuple[Distribution, Tensor, State | None]:
+        """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
+
+        observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows.
+        """
+        mask = None
+        if self._read_mask is not None:
+            mask = self._read_mask(newest(self.layout, self.frame_stack, observations))
+        outputs, values, state = self.policy(observations, state, mask)
+        return self.decisions.distribution(outputs, mask), values, state
+
+
+class BatchPlayer:
+    """An actor at play in a VecEnv: flat actions for batches, whichever agents are in them.
+
+    It keeps what each agent's next row needs. greedy: the likeliest actions instead of drawn ones. seed: of what is
+    drawn; None for any.
+    """
+
+    def __init__(self, actor: Actor, num_agents: int, *, greedy: bool = False, seed: int | None = None) -> None:
+        self.actor, self.greedy = actor, greedy
+        device = next((weights.device for weights in actor.policy.parameters()), torch.device("cpu"))
+        self._generator = torch.Generator(device)
+        self._generator.manual_seed(np.random.SeedSequence(seed).generate_state(1)[0].item())
+        self._frames = FrameStack(actor.layout, actor.frame_stack, num_agents, device)
+        initial = actor.initial_state(num_agents)
+        self._memory = None if initial is None else Memory(initial)
+        self._device = device
+
+    def __call__(self, batch: Batch) -> Any:
+        """Return the flat actions for a batch of a VecEnv with ``num_agents`` agents."""
+        return self.act(batch.observations, batch.agent_ids, batch.masks)
+
+    @torch.inference_mode()
+    def act(self, observations: Any, agent_ids: Any, masks: Any) -> Any:
+        """Return flat actions. All three are arrays or tensors, as a Batch has them."""
+        ids, lives = self._tensor(agent_ids), self._tensor(masks)
+        rows = self._frames(self._tensor(observations), ids, lives)
+        state = None if self._memory is None else self._memory.of(ids, lives)
+        distribution, _, state = self.actor(rows, state)
+        if self._memory is not None:
+            self._memory.keep(ids, cast(State, state))
+        decided = distribution.mode() if self.greedy else distribution.sample(self._generator)
+        return self.actor.decisions.actions(*decided)
+
+    def _tensor(self, values: Any) -> Tensor:
+        if isinstance(values, np.ndarray):
+            # A batch's ids may be read-only, of which torch would warn; they are only looked at.
+            values = torch.from_numpy(values if values.flags.writeable else values.copy())
+        return cast(Tensor, values.to(self._device))
+
+
+class Player:
+    """A policy at play on one raw environment: raw observations in, raw actions out.
+
+    ::
+
+        with load_policy("runs/…/policy.pt") as player:
+            observation, info = env.reset()
+            over = False
+            while not over:
+                observation, reward, terminated, truncated, info = env.step(player.act(observation, info))
+                over = terminated or truncated
+            player.reset()
+
+    Of a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
+    greedy, seed: as ``BatchPlayer`` has them.
+    """
+
+    def __init__(
+        self, actor: Actor, rows: RowEnv, *, owned: bool = True, greedy: bool = False, seed: int | None = None
+    ) -> None:
+        """rows: the environment, emulated; it is asked for spaces, not stepped. owned: ``close`` closes it."""
+        self.policy, self._owned, self._rows = actor.policy, owned, rows
+        self._alone = rows.num_agents == 1 and not rows.multi_agent
+        self._player = BatchPlayer(actor, rows.num_agents, greedy=greedy, seed=seed)
+        self._ids: dict[Any, int] = {}  # of the agents whose last row was seen
+
+    def act(self, observations: Any, infos: Any = None) -> Any:
+        """Return the action for an observation; of several agents, a dict of actions for a dict of observations.
+
+        infos: what came with the observations; of use where action masks are in them. Raises SpaceError for an
+        observation that the environment would not give.
+        """
+        if self._alone:
+            return self._act({None: observations}, {None: infos})[None]
+        if not isinstance(observations, Mapping):
+            raise CallError(f"there are several agents; pass a dict of their observations, not {observations!r:.80}")
+        if len(observations) > self._rows.num_agents:
+            raise CallError(f"there are {self._rows.num_agents} agents at most, not {len(observations)}")
+        return self._act(observations, infos or {})
+
+    def reset(self) -> None:
+        """Forget what was seen; to be called at the end of an episode."""
+        self._ids.clear()
+
+    def _act(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
+        agents = list(observations)
+        if not agents:
+            return {}
+        rows = [self._rows.row_of(observations[agent], infos.get(agent), agent) for agent in agents]
+        known = {agent: self._ids[agent] for agent in agents if agent in self._ids}
+        free = (number for number in range(self._rows.num_agents) if number not in known.values())
+        self._ids = {agent: known[agent] if agent in known else next(free) for agent in agents}
+        masks = np.array([agent in known for agent in agents])
+        flat = self._player.act(np.stack(rows), np.array(list(self._ids.values())), masks)
+        pairs = zip(*flat, strict=True) if isinstance(flat, tuple) else flat
+        return {agent: self._rows.action_of(row, agent) for agent, row in zip(agents, pairs, strict=True)}
+
+    def close(self) -> None:
+        """Close the environment that was made to know its spaces. Safe to call again."""
+        if self._owned:
+            self._rows.close()
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

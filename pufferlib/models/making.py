@@ -1,0 +1,83 @@
+"""Making a policy by its name, and reading the action masks that come with observations."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Dict
+from torch import Tensor, nn
+
+from pufferlib import registry
+from pufferlib.errors import PlanError, SpaceError
+from pufferlib.layout import Layout
+from pufferlib.models.distributions import Decisions
+from pufferlib.models.networks import CNN, LSTM, MLP, is_image
+
+__all__ = ["action_mask_reader", "make_policy"]
+
+ACTION_MASK = "action_mask"  # the leaf of that name, at the top of an observation
+OWN: Mapping[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
+
+
+def make_policy(
+    policy: str | Callable[..., nn.Module],
+    observation_layout: Layout,
+    action_space: gymnasium.Space[Any],
+    **kwargs: Any,
+) -> nn.Module:
+    """Return a policy for these observations and actions.
+
+    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "lstm", the name of a class of yours as
+    "module:Class", or that class. kwargs: its further arguments; "default" takes those of both, and leaves aside what
+    is for the other one. Raises PlanError for an unknown name or argument, SpaceError for spaces that
+    the policy has no use for.
+    """
+    if policy == "default":
+        found: Callable[..., Any] = CNN if is_image(observation_layout) else MLP
+        of_other = {*inspect.signature(CNN).parameters, *inspect.signature(MLP).parameters}
+        of_other -= {*inspect.signature(found).parameters}
+        kwargs = {name: value for name, value in kwargs.items() if name not in of_other}
+    elif not isinstance(policy, str):
+        found = policy
+    elif policy in OWN:
+        found = OWN[policy]
+    elif ":" in policy:
+        found = registry.load(policy)
+    else:
+        raise PlanError(
+            f"policy={policy!r} is not one of default, {', '.join(OWN)}; module:Class names one of your own"
+        )
+    try:
+        made = found(observation_layout, action_space, **kwargs)
+    except TypeError as error:
+        if isinstance(error, SpaceError) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # it comes from inside
+        raise PlanError(
+            f"policy={policy!r} cannot be made as Class(observation_layout, action_space"
+            f"{''.join(f', {name}={value!r}' for name, value in kwargs.items())}): {error}"
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise PlanError(f"policy={policy!r} makes a {type(made).__name__}, and not a torch.nn.Module")
+    return made
+
+
+def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Callable[[Tensor], Tensor] | None:
+    """Return what reads the action mask, bool (rows, num_options), out of flat observations; None where there is none.
+
+    A mask is the leaf "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts that of infos.
+    Raises SpaceError where it has another size than the actions have options.
+    """
+    if not isinstance(layout.space, Dict) or ACTION_MASK not in layout.space.spaces:
+        return None
+    expected = Decisions(action_space).num_options
+    size = sum(math.prod(leaf.shape) for leaf in layout.leaves if leaf.path[0] == ACTION_MASK)
+    if size != expected:
+        raise SpaceError(
+            f'the observation\'s "action_mask" has {size} elements, but {action_space} has {expected} options, in all '
+            "its choices; a mask has one element for each"
+        )
+    return lambda rows: layout.unflatten(rows)[ACTION_MASK].reshape(len(rows), -1) != 0

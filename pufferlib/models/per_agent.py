@@ -1,0 +1,117 @@
+"""What is kept of each agent between its rows, by agent id: the last frames, and the memory of a recurrent policy.
+
+Where a row's mask is False something begins: an episode, an agent's life, a place in other hands. So do these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor
+
+from pufferlib.errors import PlanError
+from pufferlib.layout import Layout, observation_layout
+from pufferlib.models.networks import SMALLEST_IMAGE, State
+
+__all__ = ["FrameStack", "Memory"]
+
+
+class Memory:
+    """The state of each agent.
+
+    initial: the state at the beginning of an episode, of as many rows as there are agents; it is kept, not changed.
+    """
+
+    def __init__(self, initial: State) -> None:
+        self._initial = initial
+        self._states = tuple(part.clone() for part in initial)
+
+    def of(self, agent_ids: Tensor, masks: Tensor) -> State:
+        """Return the states with which these agents' rows are to be seen, new tensors (rows, …).
+
+        agent_ids: (rows,) int64; masks: (rows,) bool. Both on the device of the states.
+        """
+        return tuple(
+            torch.where(_beside(masks, known), known[agent_ids], initial[agent_ids])
+            for known, initial in zip(self._states, self._initial, strict=True)
+        )
+
+    def keep(self, agent_ids: Tensor, state: State) -> None:
+        """Keep the states that a policy returned with these agents' rows."""
+        for known, new in zip(self._states, state, strict=True):
+            known[agent_ids] = new
+
+    def forget(self) -> None:
+        """Begin anew with all agents."""
+        self.keep(torch.arange(len(self._initial[0]), device=self._initial[0].device), self._initial)
+
+
+class FrameStack:
+    """The last ``num_frames`` observations of each agent as one; at the beginning all of them are the first.
+
+    layout: of the stack. Images get more channels, other Boxes a longer first axis, oldest frames first; of anything
+    else it is a Tuple of observations. Raises PlanError for less than one frame.
+    """
+
+    def __init__(self, layout: Layout, num_frames: int, num_agents: int, device: torch.device | None = None) -> None:
+        self.single, self.num_frames = layout, num_frames
+        self.layout = stacked_layout(layout, num_frames)
+        self._frames = torch.from_numpy(np.zeros((num_agents, num_frames, *layout.shape), layout.dtype)).to(device)
+
+    def __call__(self, observations: Tensor, agent_ids: Tensor, masks: Tensor) -> Tensor:
+        """Return rows of ``layout`` that end with these observations; for one frame, these.
+
+        observations: (rows, *single.shape); agent_ids: (rows,) int64; masks: (rows,) bool.
+        """
+        if self.num_frames == 1:
+            return observations
+        newest = observations.unsqueeze(1)
+        frames = torch.cat([self._frames[agent_ids, 1:], newest], 1)
+        frames = torch.where(_beside(masks, frames), frames, newest)
+        self._frames[agent_ids] = frames
+        return _joined(self.single, frames)
+
+
+def stacked_layout(layout: Layout, num_frames: int) -> Layout:
+    """Return the layout of stacked observations: ``layout`` itself for one frame."""
+    if num_frames < 1:
+        raise PlanError(f"frame_stack={num_frames} keeps no frame; use 1 for none but the newest, 4 for the last four")
+    if num_frames == 1:
+        return layout
+    if not _is_box(layout):
+        return layout.repeated(num_frames)
+    space: Any = layout.space
+    low, high = (
+        _joined(layout, torch.from_numpy(np.stack([bound] * num_frames)[None])).numpy()[0]
+        for bound in (space.low, space.high)
+    )
+    return observation_layout(Box(low, high, dtype=space.dtype.type))
+
+
+def newest(layout: Layout, num_frames: int, stacked: Tensor) -> Tensor:
+    """Return the newest frame of each stacked row of a layout that is no Box's."""
+    return stacked if num_frames == 1 else stacked.reshape(len(stacked), num_frames, *layout.shape)[:, -1]
+
+
+def _joined(layout: Layout, frames: Tensor) -> Tensor:
+    """Return (rows, num_frames, *layout.shape) as rows of the stack."""
+    rows, num_frames, *shape = frames.shape
+    if num_frames == 1:
+        return frames[:, 0]
+    if _is_box(layout) and len(shape) == 3 and min(shape[:2]) >= SMALLEST_IMAGE:  # channels last
+        height, width, channels = shape
+        return frames.permute(0, 2, 3, 1, 4).reshape(rows, height, width, num_frames * channels)
+    if _is_box(layout) and len(shape) != 2:
+        return frames.reshape(rows, -1, *shape[1:])
+    return frames if _is_box(layout) else frames.reshape(rows, -1)
+
+
+def _is_box(layout: Layout) -> bool:
+    return layout.is_leaf and isinstance(layout.space, Box)
+
+
+def _beside(masks: Tensor, values: Tensor) -> Tensor:
+    return masks.reshape(-1, *[1] * (values.dim() - 1))
