@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,13 +73,15 @@ class Outcomes:
     def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
         """Return the rows whose agents have fewer lives than a row before."""
         lost = np.zeros(len(batch.masks), np.bool_)
-        lives = {self._agent_of(info): info["lives"] for info in batch.infos if "lives" in info}
+        lives = dict(told for info in batch.infos if "lives" in info for told in self._told(info))
         for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):
             agent_id = int(batch.agent_ids[row])
-            left = float(lives[agent_id])
+            left = lives[agent_id]
             lost[row] = bool(batch.masks[row]) and left < self.lives.get(agent_id, left)
             self.lives[agent_id] = left
         return lost
 
-    def _agent_of(self, info: Mapping[str, Any]) -> int:
-        return int(info.get("agent_id", info["env_id"] * self.agents_per_env))
+    def _told(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
+        """Return (agent id, lives) of an info; a vector environment tells of all its copies in one."""
+        first = int(info.get("agent_id", info["env_id"] * self.agents_per_env))
+        return enumerate(np.ravel(info["lives"]).tolist(), first)

@@ -49,6 +49,8 @@ class RunConfig:
     """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
     on_error: str = "raise"
     """"restart" makes environments that raise, or whose worker dies, anew and goes on"""
+    max_restarts: int | None = 3
+    """of each environment; None: any number"""
     seed: int = 1
     total_steps: int = 120_000
     policy: str = "default"
@@ -134,9 +136,12 @@ class Stretches:
         save_checkpoint(folder / FILE, KIND, content)
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was written."""
+        """Go on where a checkpoint was written. Raises CheckpointError for one of another environment's."""
+        try:
+            self.learner.restore(kept["learner"])
+        except (RuntimeError, ValueError) as error:
+            raise CheckpointError(f"{self.folder} holds a run for other observations or actions: {error}") from error
         self.num_checkpoints = kept["num_checkpoints"]
-        self.learner.restore(kept["learner"])
         self.report.restore(kept["report"])
 
 
@@ -170,7 +175,9 @@ def run(
             batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
             env_kwargs=config.env_kwargs,
             wrap_kwargs=config.wrap_kwargs,
+            seed=config.seed,
             on_error=config.on_error,
+            max_restarts=config.max_restarts,
             as_torch=True,
             device=config.device,
         ) as vec:

@@ -15,6 +15,13 @@ outputs: logits, (rows, num_options), of Discrete, MultiDiscrete and MultiBinary
     (mean, std), each (rows, num_aims), of Box spaces, where -1 to 1 spans the bounds; (logits, mean, std) of both.
 values: the discounted returns that it expects, (rows,) float32.
 
+A policy with a state may have, to be learnt from sooner, what calls of ``forward`` one after another would return:
+
+    unroll(observations, state, starts, action_mask) -> outputs, values
+
+observations: (steps, rows, *layout.shape); action_mask likewise. state: before the first step. starts: bool (steps,
+    rows), True where an episode begins, and the state is that of ``initial_state``. It returns steps * rows rows.
+
 ``Decisions`` (distributions.py) counts the options and makes of outputs a distribution, and of that actions.
 ``save_policy`` keeps a policy in a file; ``load_policy`` gives it back, at play on a raw environment.
 """
@@ -23,7 +30,7 @@ from pufferlib.models.acting import Actor, BatchPlayer, Player
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.files import Origin, SavedPolicy, load_policy, read_policy, save_policy
 from pufferlib.models.making import action_mask_reader, make_policy
-from pufferlib.models.networks import CNN, LSTM, MLP
+from pufferlib.models.networks import CNN, LSTM, MLP, State
 from pufferlib.models.per_agent import FrameStack, Memory
 from pufferlib.models.running_norm import RunningNorm, observe
 
@@ -41,6 +48,7 @@ __all__ = [
     "Player",
     "RunningNorm",
     "SavedPolicy",
+    "State",
     "action_mask_reader",
     "load_policy",
     "make_policy",

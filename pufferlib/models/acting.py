@@ -18,7 +18,7 @@ from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import State
-from pufferlib.models.per_agent import FrameStack, Memory, newest, stacked_layout
+from pufferlib.models.per_agent import FrameStack, Memory, beside, newest, stacked_layout
 
 __all__ = ["Actor", "BatchPlayer", "Player"]
 
@@ -65,6 +65,36 @@ class Actor:
             mask = self._read_mask(newest(self.layout, self.frame_stack, observations))
         outputs, values, state = self.policy(observations, state, mask)
         return self.decisions.distribution(outputs, mask), values, state
+
+    def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
+        """Return the distributions and values of many steps, as calls one after another would, (steps * rows, …).
+
+        observations: (steps, rows, *seen_layout.shape). state: before the first step. starts: bool (steps, rows), where
+        an episode begins, and with it the state anew.
+        """
+        mask = None
+        if self._read_mask is not None:
+            mask = self._read_mask(newest(self.layout, self.frame_stack, observations.flatten(0, 1)))
+        at_once = getattr(self.policy, "unroll", None)
+        if at_once is not None:
+            shaped = None if mask is None else mask.reshape(*starts.shape, -1)
+            outputs, values = at_once(observations, state, starts, shaped)
+        else:
+            outputs, values = self._unrolled(observations, state, starts, mask)
+        return self.decisions.distribution(outputs, mask), values
+
+    def _unrolled(self, observations: Tensor, state: State, starts: Tensor, mask: Tensor | None) -> Any:
+        initial = cast(State, self.initial_state(starts.shape[1]))
+        masks = [None] * len(starts) if mask is None else mask.reshape(*starts.shape, -1)
+        told: list[Any] = []
+        for seen, begins, allowed in zip(observations, starts, masks, strict=True):
+            before = tuple(
+                torch.where(beside(begins, part), first, part) for part, first in zip(state, initial, strict=True)
+            )
+            outputs, values, state = self.policy(seen, before, allowed)
+            told.append((*outputs, values) if isinstance(outputs, tuple) else (outputs, values))
+        *joined, values = (torch.cat(parts) for parts in zip(*told, strict=True))
+        return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
 
 
 class BatchPlayer:

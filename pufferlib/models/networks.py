@@ -127,8 +127,23 @@ class LSTM(nn.Module):
     ) -> tuple[Outputs, Tensor, State]:
         """Return (outputs, values, state)."""
         hidden, cell = self.cell(self.encoder(observations), state)
-        outputs = self.decisions.outputs(self.actor(hidden), self.log_std)
-        return outputs, self.critic(hidden).squeeze(1), (hidden, cell)
+        return *self._heads(hidden), (hidden, cell)
+
+    def unroll(
+        self, observations: Tensor, state: State, starts: Tensor, action_mask: Tensor | None = None
+    ) -> tuple[Outputs, Tensor]:
+        """Return (outputs, values) of many steps, all but the memory at once."""
+        num_steps, rows = starts.shape
+        features = self.encoder(observations.flatten(0, 1)).unflatten(0, (num_steps, rows))
+        hidden, cell = state
+        seen = []
+        for now, goes_on in zip(features, (~starts).unsqueeze(2).to(features.dtype), strict=True):
+            hidden, cell = self.cell(now, (hidden * goes_on, cell * goes_on))
+            seen.append(hidden)
+        return self._heads(torch.cat(seen))
+
+    def _heads(self, hidden: Tensor) -> tuple[Outputs, Tensor]:
+        return self.decisions.outputs(self.actor(hidden), self.log_std), self.critic(hidden).squeeze(1)
 
 
 # ----------------------------------------------------------------------------------------------------- observations

@@ -35,7 +35,7 @@ class Memory:
         agent_ids: (rows,) int64; masks: (rows,) bool. Both on the device of the states.
         """
         return tuple(
-            torch.where(_beside(masks, known), known[agent_ids], initial[agent_ids])
+            torch.where(beside(masks, known), known[agent_ids], initial[agent_ids])
             for known, initial in zip(self._states, self._initial, strict=True)
         )
 
@@ -70,7 +70,7 @@ class FrameStack:
             return observations
         newest = observations.unsqueeze(1)
         frames = torch.cat([self._frames[agent_ids, 1:], newest], 1)
-        frames = torch.where(_beside(masks, frames), frames, newest)
+        frames = torch.where(beside(masks, frames), frames, newest)
         self._frames[agent_ids] = frames
         return _joined(self.single, frames)
 
@@ -113,5 +113,6 @@ def _is_box(layout: Layout) -> bool:
     return layout.is_leaf and isinstance(layout.space, Box)
 
 
-def _beside(masks: Tensor, values: Tensor) -> Tensor:
+def beside(masks: Tensor, values: Tensor) -> Tensor:
+    """Return masks, (rows,), in a shape in which they choose among rows of values."""
     return masks.reshape(-1, *[1] * (values.dim() - 1))

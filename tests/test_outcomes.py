@@ -1,0 +1,122 @@
+"""What learners are told of actions: rewards scaled and bounded, lives lost as endings."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import pufferlib
+from cleanrl_demo.outcomes import EPSILON, Outcomes
+
+
+def batch_of(agent_ids, rewards, masks=None, ends=None, infos=(), agents_per_env=1):
+    num = len(agent_ids)
+    return pufferlib.Batch(
+        observations=np.zeros((num, 1), np.float32),
+        rewards=np.array(rewards, np.float32),
+        terminations=np.zeros(num, np.bool_) if ends is None else np.array(ends),
+        truncations=np.zeros(num, np.bool_),
+        infos=list(infos),
+        env_ids=np.unique(np.array(agent_ids) // agents_per_env),
+        agent_ids=np.array(agent_ids),
+        masks=np.ones(num, np.bool_) if masks is None else np.array(masks),
+    )
+
+
+def vec_of(num_envs, agents_per_env=1):
+    return SimpleNamespace(num_envs=num_envs, agents_per_env=agents_per_env)
+
+
+def test_rewards_are_as_they_came_unless_told_otherwise():
+    batch = batch_of([0, 1, 2], [5.0, -300.0, 0.25], ends=[True, False, False])
+    rewards, terminations = Outcomes(vec_of(3), 0.9, False, None, False)(batch)
+    assert rewards.tolist() == [5.0, -300.0, 0.25]
+    assert terminations.tolist() == [True, False, False]
+    rewards, _ = Outcomes(vec_of(3), 0.9, False, 1.0, False)(batch)
+    assert rewards.tolist() == [1.0, -1.0, 0.25]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
+    """Against a list of all returns so far: random agents in each batch, masks, ends."""
+    rng = np.random.default_rng(seed)
+    gamma, num_agents = 0.9, 6
+    outcomes = Outcomes(vec_of(3, 2), gamma, True, None, False)
+    running, returns = dict.fromkeys(range(num_agents), 0.0), []
+    for _ in range(50):
+        ids = rng.permutation(num_agents)[:4]
+        batch = batch_of(ids, rng.normal(2, 3, 4), rng.random(4) < 0.8, rng.random(4) < 0.2, agents_per_env=2)
+        rewards, _ = outcomes(batch)
+        for agent, reward, real, ended in zip(ids, batch.rewards, batch.masks, batch.terminations, strict=True):
+            running[agent] = gamma * running[agent] + float(reward) if real else 0.0
+            if real:
+                returns.append(running[agent])
+            if ended:
+                running[agent] = 0.0
+        np.testing.assert_allclose(rewards, batch.rewards / np.sqrt(np.var(returns) + EPSILON), rtol=1e-4)
+    again = Outcomes(vec_of(3, 2), gamma, True, None, False)
+    again.restore(outcomes.state())
+    outcomes.forget()
+    batch = batch_of([0, 1], [1.0, 2.0], agents_per_env=2)
+    assert again(batch)[0].tolist() == outcomes(batch)[0].tolist() != [1.0, 2.0]
+
+
+def test_a_life_lost_is_an_end_and_a_new_game_is_not():
+    outcomes = Outcomes(vec_of(2), 0.9, False, None, True)
+
+    def ends(lives, masks):
+        infos = [{"env_id": env_id, "lives": left} for env_id, left in enumerate(lives) if left is not None]
+        return outcomes(batch_of([0, 1], [0.0, 0.0], masks, infos=infos))[1].tolist()
+
+    assert ends([3, 2], [False, False]) == [False, False]
+    assert ends([3, 1], [True, True]) == [False, True]
+    assert ends([None, 1], [True, True]) == [False, False]  # nothing said: nothing changed
+    assert ends([2, 0], [True, True]) == [True, True]
+    assert ends([2, 3], [True, False]) == [False, False]
+    assert ends([0, 2], [False, True]) == [False, True]  # fewer, but another game
+    outcomes.forget()
+    assert ends([0, 0], [True, True]) == [False, False]
+
+
+def test_lives_of_the_copies_of_a_vector_environment_come_in_one_array():
+    outcomes = Outcomes(vec_of(1, 3), 0.9, False, None, True)
+    for lives, expected in ((np.array([3, 3, 3]), [False] * 3), (np.array([3, 2, 3]), [False, True, False])):
+        batch = batch_of([0, 1, 2], [0.0] * 3, infos=[{"env_id": 0, "lives": lives}], agents_per_env=3)
+        assert outcomes(batch)[1].tolist() == expected
+
+
+class Lives(gymnasium.Env):
+    """Three lives of two steps each; info tells how many are left."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {"lives": 3}
+
+    def step(self, action):
+        self.time += 1
+        return np.full(1, self.time, np.float32), 1.0, self.time == 6, False, {"lives": 3 - self.time // 2}
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_lives_of_an_environment_end_where_they_are_lost(backend):
+    with pufferlib.make(Lives, backend=backend, num_envs=3, num_workers=2, batch_size=2) as vec:
+        outcomes = Outcomes(vec, 0.9, False, None, True)
+        vec.async_reset()
+        seen = set()
+        for _ in range(30):
+            batch = vec.recv()
+            _, terminations = outcomes(batch)
+            seen |= {
+                (float(observation[0]), bool(real), bool(end))
+                for observation, real, end in zip(batch.observations, batch.masks, terminations, strict=True)
+            }
+            vec.send(np.zeros(2, np.int64))
+    assert seen == {(0.0, False, False), *((float(t), True, t % 2 == 0) for t in range(1, 7))}

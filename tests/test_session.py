@@ -1,0 +1,182 @@
+"""Runs that stop and go on: checkpoints, resuming, and what a trainer is told."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import pufferlib
+from cleanrl_demo import ppo, ppo_lstm
+from cleanrl_demo.report import Report
+from cleanrl_demo.session import FILE, KIND
+from pufferlib.errors import CheckpointError
+from pufferlib.models import load_policy
+from pufferlib.models.files import read_checkpoint
+
+SMALL = dict(
+    backend="serial", num_envs=4, rollout_length=32, num_epochs=1, num_minibatches=2, total_steps=1_500, eval_episodes=8
+)
+EVERYTHING = dict(SMALL, normalize_observations=True, normalize_rewards=True, frame_stack=2, checkpoint_every=500)
+
+
+def weights_of(result):
+    return {name: value.clone() for name, value in result.policy.state_dict().items()}
+
+
+def assert_same(one, other):
+    assert one.episodes == other.episodes
+    assert one.num_steps == other.num_steps
+    first, second = weights_of(one), weights_of(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+class Stop(Exception):
+    """The power fails."""
+
+
+def stop_at(monkeypatch, num_steps):
+    update = Report.update
+
+    def updated(self, done, scalars):
+        update(self, done, scalars)
+        if done >= num_steps:
+            raise Stop
+
+    monkeypatch.setattr(Report, "update", updated)
+
+
+@pytest.mark.parametrize("trainer", [ppo, ppo_lstm], ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, monkeypatch):
+    """What was kept is all that matters: weights, statistics, optimiser, generators, schedule, seeds."""
+    settings = dict(EVERYTHING, backend=backend, num_workers=2)
+    whole = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        stop_at(patched, 1_150)
+        trainer.train(trainer.Config(**settings, runs=str(tmp_path / "parts")))
+    (folder,) = (tmp_path / "parts").iterdir()
+    assert not (folder / "policy.pt").exists()
+    assert read_checkpoint(folder / FILE, KIND, FILE)["num_checkpoints"] == 2
+    resumed = trainer.resume(folder)
+    assert resumed.run_folder == folder
+    assert (folder / "policy.pt").exists()
+    assert_same(whole, resumed)
+    other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
+    assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
+
+
+def test_a_finished_run_goes_on_for_longer(tmp_path):
+    config = ppo.Config(**SMALL, schedule="constant", runs=str(tmp_path))
+    first = ppo.train(config)
+    longer = ppo.resume(first.run_folder, total_steps=2_000)
+    assert 2_000 <= longer.num_steps < 2_130
+    assert any(not torch.equal(value, weights_of(longer)[name]) for name, value in weights_of(first).items())
+    assert ppo.resume(first.run_folder, total_steps=2_000).num_steps == longer.num_steps  # nothing is left to do
+
+
+class Alone(gymnasium.Env):
+    """Without a name."""
+
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, tool=None):
+        self.tool = tool
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+
+    def step(self, action):
+        return self.reset()[0], float(action), bool(self.np_random.random() < 0.2), False, {}
+
+
+def test_what_cannot_be_resumed_says_why(tmp_path):
+    with pytest.raises(CheckpointError, match="there is no file .*checkpoint.pt"):
+        ppo.resume(tmp_path)
+    folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / "named"))).run_folder
+    with pytest.raises(CheckpointError, match="is a run of ppo, not of ppo_lstm; resume it with that trainer"):
+        ppo_lstm.resume(folder)
+    whole = (folder / "checkpoint.pt").read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2]):
+        (folder / "checkpoint.pt").write_bytes(damaged)
+        with pytest.raises(CheckpointError, match="holds no pufferlib checkpoint, or not all of one"):
+            ppo.resume(folder)
+    (folder / "checkpoint.pt").write_bytes((folder / "policy.pt").read_bytes())
+    with pytest.raises(CheckpointError, match="is no pufferlib checkpoint"):
+        ppo.resume(folder)
+    settings = dict(SMALL, env_kwargs={"tool": max}, runs=str(tmp_path / "tool"))
+    folder = ppo.train(ppo.Config(**settings), Alone).run_folder
+    with pytest.raises(CheckpointError, match="has settings that no file can keep"):
+        ppo.resume(folder, Alone)
+    folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / "unnamed")), Alone).run_folder
+    with pytest.raises(CheckpointError, match="for other observations or actions"):
+        ppo.resume(folder)  # the environment that its settings name is another one
+    assert ppo.resume(folder, Alone).run_folder == folder
+
+
+def test_statistics_stand_still_when_the_policy_plays(tmp_path):
+    """They are in the policy's file, and neither the evaluation nor a player moves them."""
+    config = ppo.Config(**{**EVERYTHING, "env": "CartPole-v1"}, runs=str(tmp_path))
+    result = ppo.train(config)
+    norm = result.policy.read.norm
+    kept = torch.load(result.run_folder / "policy.pt", weights_only=True)["weights"]
+    assert int(norm.count) == int(kept["read.norm.count"]) == result.num_steps
+    assert torch.equal(norm.mean, kept["read.norm.mean"])
+    with load_policy(result.run_folder / "policy.pt", greedy=True) as player:
+        env = gymnasium.make("CartPole-v1")
+        observation, _ = env.reset(seed=1)
+        for _ in range(20):
+            observation, *_ = env.step(player.act(observation))
+        assert torch.equal(player.policy.read.norm.mean, norm.mean)
+        env.close()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant"])
+def test_the_learning_rate_follows_its_schedule(schedule, monkeypatch):
+    rates = []
+    update = Report.update
+
+    def updated(self, done, scalars):
+        rates.append(scalars["charts/learning_rate"])
+        update(self, done, scalars)
+
+    monkeypatch.setattr(Report, "update", updated)
+    ppo.train(ppo.Config(**SMALL, schedule=schedule, learning_rate=0.01, runs=None))
+    done = np.linspace(0, 1, len(rates), endpoint=False)
+    expected = {"linear": 1 - done, "cosine": (1 + np.cos(np.pi * done)) / 2, "constant": np.ones(len(rates))}
+    np.testing.assert_allclose(rates, 0.01 * expected[schedule], atol=1e-3)
+    with pytest.raises(pufferlib.PlanError, match="schedule='stairs' is not one of linear, cosine, constant"):
+        ppo.train(ppo.Config(**SMALL, schedule="stairs", runs=None))
+
+
+def test_a_policy_that_has_moved_far_enough_is_left_alone(monkeypatch):
+    """By target_kl: each update ends after the first epoch, however many there might be."""
+    seen = []
+    step = torch.optim.Adam.step
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self, *args: seen.append(1) or step(self, *args))
+    settings = SMALL | dict(num_epochs=5, learning_rate=0.01, runs=None)
+    ppo.train(ppo.Config(**settings, target_kl=0.0))
+    few = len(seen)
+    ppo.train(ppo.Config(**settings))
+    assert 4 * few <= len(seen) - few <= 5 * few
+
+
+class Fragile(Alone):
+    def step(self, action):
+        if self.np_random.random() < 0.02:
+            raise ValueError("no further")
+        return super().step(action)
+
+
+@pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+def test_training_goes_on_when_environments_fail():
+    with pytest.raises(pufferlib.WorkerError, match="no further"):
+        ppo.train(ppo.Config(**SMALL, runs=None), Fragile)
+    config = ppo.Config(**SMALL, on_error="restart", max_restarts=None, runs=None)
+    assert len(ppo.train(config, Fragile).episodes) == 8
