@@ -1,13 +1,10 @@
-"""What comes of a run: episodes as they end, an evaluation on fresh ones, a folder, and what to tell at the end."""
+"""What comes of a run: episodes as they end, an evaluation on fresh ones, and what to tell at the end."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import re
-import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,8 +51,8 @@ class Result:
 class Episodes:
     """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
 
-    def __init__(self, num_envs: int) -> None:
-        self.scores: list[list[float]] = [[] for _ in range(num_envs)]
+    def __init__(self) -> None:
+        self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the episode under way
 
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
@@ -102,7 +99,7 @@ def evaluate(
     """
     share, rest = divmod(num_episodes, vec.num_envs)
     wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
-    finished, kept = Episodes(vec.num_envs), list[Episode]()
+    finished, kept = Episodes(), list[Episode]()
     vec.async_reset(seed=seed)
     while len(kept) < num_episodes:
         batch = vec.recv()
@@ -112,20 +109,6 @@ def evaluate(
                 wanted[episode.env_id] -= 1
                 kept.append(episode)
     return kept
-
-
-def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
-    """Make a folder for this run, and write the configuration, a dataclass, into it."""
-    name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
-    for number in itertools.count(1):
-        folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        (folder / "config.json").write_text(json.dumps(asdict(config), indent=2, default=str) + "\n")
-        return folder
-    raise AssertionError("unreachable")
 
 
 def summary(config: Any, result: Result) -> str:

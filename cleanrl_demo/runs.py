@@ -1,0 +1,113 @@
+"""The folder of a run: its configuration, and what else one must know to repeat it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pufferlib
+from pufferlib.bench import machine
+from pufferlib.files import written_whole
+
+CONFIG, RUN = "config.json", "run.json"
+PACKAGES = ("torch", "numpy", "gymnasium")
+
+
+def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
+    """Make a folder below ``config.runs`` for this run, and return it.
+
+    ``config.json`` in it is the configuration, a dataclass; ``run.json`` is where it comes from: environment and
+    algorithm, the command, the git revision of the working folder, versions, the machine, and the time.
+    """
+    name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in itertools.count(1):
+        folder = Path(config.runs) / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        _write(folder / CONFIG, asdict(config))
+        _write(folder / RUN, {"env": env_name, "algorithm": algorithm, **provenance()})
+        return folder
+    raise AssertionError("unreachable")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a run, as JSON has it. Raises PlanError if the folder is no run's."""
+    return _read(folder, CONFIG)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return where a run comes from: see ``new_run_folder``. Raises PlanError if the folder is no run's."""
+    return _read(folder, RUN)
+
+
+def provenance() -> dict[str, Any]:
+    """Return what is known, now and here, of the code and the machine: command, git, versions, machine, started."""
+    return {
+        "command": shlex.join(sys.orig_argv),
+        "git": git_state(Path.cwd()),
+        "versions": {
+            "python": platform.python_version(),
+            "pufferlib": pufferlib.__version__,
+            **{package: _version(package) for package in PACKAGES},
+        },
+        "machine": machine(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def git_state(folder: Path) -> Mapping[str, Any] | None:
+    """Return ``revision`` and whether files that git follows have been changed since (``dirty``); None without git."""
+    revision = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    if revision is None or changes is None:
+        return None
+    return {"revision": revision, "dirty": bool(changes)}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with written_whole(path) as part:
+        part.write_text(json.dumps(content, indent=2, default=str) + "\n")
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / name).read_text())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        within = sorted(folder.glob(f"*/{name}")) if folder.is_dir() else []
+        meant = f"; runs are in it, such as {within[0].parent}" if within else ""
+        what = f"it has no {name}" if folder.is_dir() else "there is no such folder"
+        raise pufferlib.PlanError(f"{folder} is no run: {what}{meant}") from error
+    except ValueError as error:
+        raise pufferlib.PlanError(f"{folder / name} is no JSON ({error}); it was not written by a trainer") from error
+    if not isinstance(content, dict):
+        raise pufferlib.PlanError(f"{folder / name} is no JSON object; it was not written by a trainer")
+    return content
