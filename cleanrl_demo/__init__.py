@@ -2,6 +2,7 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-``ppo.py`` is the trainer, ``policy.py`` its network, ``report.py`` what one sees of a run, ``plot.py`` its curves.
+``ppo.py`` is the trainer; ``report.py`` what one sees of a run, with ``recent.py``, ``dashboard.py`` and
+``tracking.py``; ``runs.py`` its folder, ``results.py`` what comes of it, ``plot.py`` its curves.
 They need the extra ``train``: torch, tensorboard, rich and tyro.
 """

@@ -1,73 +1,211 @@
-"""How a run is watched: a live line in a terminal, plain lines elsewhere, and TensorBoard scalars in its folder."""
+"""How a run is watched: a dashboard in a terminal, plain lines elsewhere, TensorBoard scalars, Weights & Biases."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.live import Live
 
+import pufferlib
+from cleanrl_demo.dashboard import Dashboard
+from cleanrl_demo.recent import Recent
+from cleanrl_demo.tracking import Tracker
+
+PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
-WIDTH_OF_NEWS = 80  # columns
+REFRESH_S = 0.25
+DRAWING_SHARE = 0.02  # of the time at most, since nobody else draws meanwhile: a thread would keep workers from forking
+WINDOW_S = 10.0  # that the present speed is taken over
+EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
+                  ("episodic_return", "episodic_length", "score", "restarts")}  # fmt: skip
 
 
 class Report:
-    """A context manager around training; call ``update`` after each piece of it."""
+    """A context manager around training, which is told what the trainer does and what came of it.
 
-    def __init__(self, title: str, total_steps: int, folder: Path | None, console: Console | None = None) -> None:
-        """folder: where TensorBoard scalars go; None: nowhere."""
-        self.title, self.total_steps, self.folder = title, total_steps, folder
+    ``phase`` says what the trainer does from now on, ``infos`` takes a batch's infos, ``update`` tells how far it is.
+    TensorBoard and Weights & Biases get the same scalars, at the same steps: what ``update`` was given, and
+
+    - ``charts/SPS``: steps a second, the mean since training began, or was resumed; ``charts/seconds``: of training so
+      far, with what came before it was resumed;
+    - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``,
+      where environments were made anew;
+    - ``charts/share_environments``, ``share_inference`` and ``share_learning``: of the seconds in these phases, so far;
+    - ``infos/…``: the mean of the last hundred values of each number in users' own infos.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total_steps: int,
+        folder: Path | None,
+        console: Console | None = None,
+        *,
+        tracker: Tracker | None = None,
+        resumed_at: int | None = None,
+    ) -> None:
+        """folder: where TensorBoard scalars go; None: nowhere. tracker: gets the same; it is started and finished here.
+
+        resumed_at: the step from which a run in the same folder is resumed; what was stored of later ones goes.
+        """
+        self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
+        self.resumed_at = resumed_at
+        self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
         self.console = Console(highlight=False) if console is None else console
         self.writer = None
-        self.live: Progress | None = None
-        self.next_line = 0.0
+        self.live: Live | None = None
+        self.recent = Recent()
+        self.scalars: dict[str, float] = {}  # those of the last update
+        self.num_steps = self.first_step
+        self.line_index, self.next_refresh_s = -1, 0.0
+        self.earlier_s = 0.0  # of training, before it was resumed
+        self.seconds = dict.fromkeys(PHASES, 0.0)  # of each phase
+        self.current: str | None = None  # phase, since
+        self.since_s = self.start_s = perf_counter()
+        self.window: deque[tuple[float, int]] = deque()  # when, and how many steps there were
 
     def __enter__(self) -> Report:
+        if self.tracker is not None:
+            assert self.folder is not None
+            self.tracker.start(self.folder)
         if self.folder is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.writer = SummaryWriter(str(self.folder))
-        if self.console.is_terminal:
-            bar = [BarColumn(bar_width=20)] if self.console.width > WIDTH_OF_NEWS + 20 else []
-            self.live = Progress(
-                TextColumn("[bold]{task.description}"),
-                *bar,
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[news]}"),
-                TimeRemainingColumn(compact=True),
-                TextColumn("left"),
-                console=self.console,
-            )
-            self.task = self.live.add_task(self.title, total=self.total_steps, news="")
-            self.live.start()
-        self.start_s = time.perf_counter()
+            purge_step = None if self.resumed_at is None else self.resumed_at + 1
+            self.writer = SummaryWriter(str(self.folder), purge_step=purge_step)
+        self.since_s = self.start_s = perf_counter()
+        self.window.append((self.start_s, self.first_step))
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self.live = Live(self.dashboard(), console=self.console, auto_refresh=False)
+            self.live.start(refresh=True)
         return self
 
+    def phase(self, name: str) -> None:
+        """Say what the trainer does from now on: "environments" (waiting for them), "inference" or "learning"."""
+        now = perf_counter()
+        if self.current is not None:
+            self.seconds[self.current] += now - self.since_s
+        if name not in self.seconds:
+            raise pufferlib.PlanError(f"phase={name!r} is not one of {', '.join(PHASES)}")
+        self.current, self.since_s = name, now
+        if now >= self.next_refresh_s and self.live is not None:
+            self._refresh()
+
+    def infos(self, infos: Sequence[Mapping[str, Any]]) -> None:
+        """Take the infos of a batch."""
+        if infos:
+            self.recent.take(infos)
+
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Show that ``num_steps`` have been played, and store scalars by their TensorBoard names."""
-        seconds = time.perf_counter() - self.start_s
-        steps_per_second = num_steps / seconds
+        """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names."""
+        now = perf_counter()
+        self.num_steps = num_steps
+        self.window.append((now, num_steps))
+        while now - self.window[0][0] > WINDOW_S and len(self.window) > 2:
+            self.window.popleft()
+        shares = {f"charts/share_{name}": share for name, share in self.shares().items()}
+        self.scalars = {**scalars, **self.recent.charts()}
+        measured = {"charts/SPS": self._steps_per_s()[1], "charts/seconds": self.elapsed_s(), **shares}
+        stored = {**self.scalars, **measured, **self.recent.infos()}
         if self.writer is not None:
-            for name, value in {**scalars, "charts/SPS": steps_per_second}.items():
+            for name, value in stored.items():
                 self.writer.add_scalar(name, value, num_steps)
-        news = f"{num_steps:,} steps  {steps_per_second:,.0f}/s"
-        for name in ("episodic_return", "score"):
-            if f"charts/{name}" in scalars:
-                news += f"  {name.removeprefix('episodic_')} {scalars[f'charts/{name}']:.2f}"
-        done = min(1.0, num_steps / self.total_steps)
-        if self.live is not None:
-            self.live.update(self.task, completed=min(num_steps, self.total_steps), news=news)
-        elif done >= self.next_line:
-            self.next_line += 1 / NUM_PLAIN_LINES
-            line = f"{self.title}  {done:.0%}  {news}  {seconds / done - seconds:.0f} s left"
-            self.console.print(line, soft_wrap=True)
+        if self.tracker is not None:
+            self.tracker.log(num_steps, stored)
+        if self.live is None:
+            self._print_line()
+        elif now >= self.next_refresh_s:
+            self._refresh()
+
+    def elapsed_s(self) -> float:
+        """Return the seconds of training so far, with those before it was resumed."""
+        return self.earlier_s + perf_counter() - self.start_s
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of each phase in all of them, up to now; nothing if the trainer has named none."""
+        seconds = dict(self.seconds)
+        if self.current is not None:
+            seconds[self.current] += perf_counter() - self.since_s
+        total = sum(seconds.values())
+        return {name: each / total for name, each in seconds.items()} if total else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what ``restore`` takes: dicts, lists, texts and numbers only, as ``weights_only`` has it."""
+        seconds = dict(self.seconds)
+        if self.current is not None:
+            seconds[self.current] += perf_counter() - self.since_s
+        return {"elapsed_s": self.elapsed_s(), "phase_seconds": seconds, "recent": self.recent.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state`` returned, in a Report that was made with ``resumed_at``."""
+        self.earlier_s = state["elapsed_s"]
+        self.seconds = dict(state["phase_seconds"])
+        self.current = None
+        self.recent.restore(state["recent"])
+
+    def dashboard(self) -> Dashboard:
+        """Return what a terminal shows at this moment."""
+        present, mean = self._steps_per_s()
+        shown = {name: value for name, value in self.scalars.items() if name not in EPISODE_CHARTS}
+        return Dashboard(
+            self.title,
+            self.num_steps,
+            self.total_steps,
+            self.elapsed_s(),
+            self._seconds_left(),
+            present,
+            mean,
+            self.shares(),
+            {short: self.scalars[name] for name, short in EPISODE_CHARTS.items() if name in self.scalars},
+            {name.rpartition("/")[2].replace("_", " "): value for name, value in shown.items()},
+            {name.removeprefix("infos/"): value for name, value in self.recent.infos().items()},
+        )
+
+    def _steps_per_s(self) -> tuple[float, float]:
+        """Return the speed over the last updates, and its mean since training began or was resumed."""
+        (then_s, then), (last_s, last) = self.window[0], self.window[-1]
+        present = (last - then) / (last_s - then_s) if last_s > then_s else 0.0
+        seconds = last_s - self.start_s
+        return present, (last - self.first_step) / seconds if seconds else 0.0
+
+    def _seconds_left(self) -> float:
+        mean = self._steps_per_s()[1]
+        return max(0, self.total_steps - self.num_steps) / mean if mean else float("inf")
+
+    def _refresh(self) -> None:
+        assert self.live is not None
+        began_s = perf_counter()
+        self.live.update(self.dashboard(), refresh=True)
+        taken_s = perf_counter() - began_s
+        self.next_refresh_s = began_s + max(REFRESH_S, taken_s / DRAWING_SHARE)
+
+    def _print_line(self) -> None:
+        done = min(1.0, self.num_steps / self.total_steps)
+        line_index = int(done * (NUM_PLAIN_LINES - 1))  # the first at once, the last at the end
+        if line_index == self.line_index:
+            return
+        self.line_index = line_index
+        line = f"{self.title}  {done:.0%}  {self.num_steps:,} steps  {self._steps_per_s()[1]:,.0f}/s"
+        for name in ("charts/episodic_return", "charts/score"):
+            if name in self.scalars:
+                line += f"  {EPISODE_CHARTS[name]} {self.scalars[name]:.2f}"
+        self.console.print(f"{line}  {self._seconds_left():.0f} s left", soft_wrap=True, markup=False)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.live is not None:
-            self.live.stop()
-        if self.writer is not None:
-            self.writer.close()
+        try:
+            if self.live is not None:
+                self.live.update(self.dashboard())  # shown as it is stopped, and left standing
+                self.live.stop()
+        finally:
+            if self.writer is not None:
+                self.writer.close()
+            if self.tracker is not None:
+                self.tracker.finish(failed=error is not None)

@@ -55,6 +55,7 @@ OPTIONAL = {
         "pufferlib.models",
     },
     "tensorboard": set(),
+    "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},
     "tyro": {"pufferlib.cli"},
     "rich": {"pufferlib.cli"},

@@ -1,0 +1,146 @@
+"""What a run looks like in a terminal: a panel of progress, speed, episodes, where the time goes, and losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+NUM_INFOS = 12  # of users' scalars that are shown; all of them are stored
+WIDEST = 120  # columns: numbers must not stand too far from their names
+MARGIN = 3  # columns left free: a `^C` that the terminal writes there must not begin a new line
+WIDE = 76  # columns, from which on blocks stand beside each other
+RATIOS = (5, 7, 8)  # of their widths
+BORDERS = 4  # columns of the panel
+COLORS = {"environments": "cyan", "inference": "green", "learning": "magenta"}
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """How far a run is. Seconds are of training, steps those of the trainer.
+
+    shares: of the time, by phase, which add up to 1; empty if unknown.
+    episodes, learning, infos: numbers by the names under which they are shown.
+    """
+
+    title: str
+    num_steps: int
+    total_steps: int
+    seconds: float
+    seconds_left: float
+    steps_per_s: float
+    mean_steps_per_s: float
+    shares: Mapping[str, float] = field(default_factory=dict)
+    episodes: Mapping[str, float] = field(default_factory=dict)
+    learning: Mapping[str, float] = field(default_factory=dict)
+    infos: Mapping[str, float] = field(default_factory=dict)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        wide, width = options.max_width >= WIDE, min(options.max_width - MARGIN, WIDEST)
+        blocks = [_block("episodes", self.episodes or {"none has ended yet": None})]
+        if self.shares:
+            blocks.append(_times(self.shares))
+        if self.learning:
+            blocks.append(_block("learner", self.learning))
+        parts = [self._progress(width - BORDERS), Text(), _beside(blocks, RATIOS if wide else (1,))]
+        if self.infos:
+            shown = dict(list(self.infos.items())[:NUM_INFOS])
+            more = f", {len(shown)} of {len(self.infos)}" if len(self.infos) > len(shown) else ""
+            parts += [Text(), _spread(f"infos{more}", shown, 3 if wide else 1)]
+        title = Text(self.title, "bold")
+        yield Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="blue", width=width)
+
+    def _progress(self, width: int) -> RenderableType:
+        done = min(1.0, self.num_steps / self.total_steps)
+        bar = Table.grid(expand=True, padding=(0, 1))
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right", no_wrap=True)
+        bar.add_row(ProgressBar(1.0, done), Text(f"{done:.0%}", "bold"))
+        pieces = [
+            f"{self.num_steps:,} of {self.total_steps:,} steps",
+            f"{duration(self.seconds)} passed, {duration(self.seconds_left)} left",
+        ]
+        if self.mean_steps_per_s:
+            pieces.append(f"{self.steps_per_s:,.0f} steps/s, mean {self.mean_steps_per_s:,.0f}")
+        lines = [pieces[0]]
+        for piece in pieces[1:]:  # which break as wholes
+            if len(lines[-1]) + len(piece) + 3 <= width:
+                lines[-1] += f"   {piece}"
+            else:
+                lines.append(piece)
+        return Group(bar, *map(Text, lines))
+
+
+def number(value: float) -> str:
+    """Return a number in at most about seven characters; decimals where it is a float, which counts are not."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 1e-4:
+        return f"{value:.1e}"
+    if size >= 1000 or isinstance(value, int):
+        return f"{value:,.0f}"
+    return f"{value:.{4 if size < 0.1 else 3 if size < 10 else 1}f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as minutes:seconds or hours:minutes:seconds; a dash where they are unknown."""
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _grid(heading: str) -> Table:
+    """Return a block to be filled with names and what belongs to them, as wide as there is room."""
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold blue")
+    table.add_column(Text(heading), ratio=1, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _block(heading: str, rows: Mapping[str, float | None]) -> Table:
+    table = _grid(heading)
+    table.add_column(justify="right", no_wrap=True)
+    for name, value in rows.items():
+        table.add_row(Text(name), Text("" if value is None else number(value), "bold"))
+    return table
+
+
+def _times(shares: Mapping[str, float]) -> Table:
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold blue")
+    table.add_column("time", no_wrap=True)
+    table.add_column(ratio=1)
+    table.add_column(justify="right", no_wrap=True, width=4)
+    for name, share in shares.items():
+        color = COLORS[name]
+        table.add_row(name, ProgressBar(1.0, share, style="grey23", complete_style=color, finished_style=color),
+                      Text(f"{share:.0%}", "bold"))  # fmt: skip
+    return table
+
+
+def _beside(blocks: Sequence[RenderableType], ratios: Sequence[int]) -> Table:
+    """Return blocks beside each other, of widths in these ratios; below each other where there is one."""
+    table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
+    for ratio in ratios[: len(blocks)]:
+        table.add_column(ratio=ratio)
+    for row in [blocks] if len(ratios) > 1 else [[block] for block in blocks]:
+        table.add_row(*row)
+    return table
+
+
+def _spread(heading: str, rows: Mapping[str, float], num_columns: int) -> RenderableType:
+    """Return a block whose rows run down several columns."""
+    items = list(rows.items())
+    height = -(-len(items) // num_columns)
+    blocks = []
+    for column in range(num_columns):
+        blocks.append(_block(heading if column == 0 else "", dict(items[column * height : (column + 1) * height])))
+    return _beside(blocks, [1] * num_columns)
