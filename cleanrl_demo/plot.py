@@ -1,69 +1,179 @@
-"""Curves of runs: one line an environment, the mean over its seeds, in the range from the worst to the best.
+"""Curves of runs: one line for runs that differ in their seeds only, their mean, and how sure it is.
 
-python -m cleanrl_demo.plot --runs runs/MiniGrid-Empty-8x8-v0__ppo__* --out curve.png
+    puffer plot runs/CartPole-v1__ppo__* --out curve.png
+
+Runs are put together by environment, algorithm, and all settings in which any of them differ. The band around the
+mean of three seeds or more is the 95 % interval of the mean by Student's t, of two what lies between them: the legend
+says which. Where not all runs of a line have been, at its ends, there is none of it.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+import pufferlib
+from cleanrl_demo.runs import RUN, read_config, read_run
 
-def read(run_folder: Path, tag: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return (steps, values) of a run's TensorBoard scalar. Raises KeyError if the run has none of that name."""
+TAG = "charts/episodic_return"
+AXES = ("steps", "seconds")
+SECONDS_TAG = "charts/seconds"
+NUM_POINTS = 200
+CONFIDENCE = 0.95
+MIN_SEEDS = 3  # for an interval: that of two would be wider than any picture
+# Settings that leave what is learnt alone.
+IDLE = {"env", "seed", "runs"}
+IDLE_PREFIXES = ("track", "eval_", "video")
+
+
+class Curve(NamedTuple):
+    """A scalar of one run: (num_points,) each, in the order of time."""
+
+    steps: np.ndarray
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Band:
+    """The mean of several curves, (num_points,) each, and what lies around it; ``label`` says what both are."""
+
+    label: str
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def plot(run_folders: Iterable[Path], out: Path, tag: str = TAG, x: str = "steps") -> None:
+    """Draw a scalar of runs into a PNG. x: "steps", or "seconds" of training.
+
+    Raises PlanError for a folder that is no run, and for a scalar that a run does not have; MissingExtra without
+    matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise pufferlib.MissingExtra("a plot needs matplotlib: pip install matplotlib") from error
+    bands = [band_of(label, curves) for label, curves in grouped(run_folders, tag, x).items()]
+    if not bands:
+        raise pufferlib.PlanError("there are no runs to plot; name some of those that trainers make in runs/")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)  # draws without a display, and leaves pyplot's state alone
+    axes = figure.add_subplot()
+    for band in bands:
+        (line,) = axes.plot(band.x, band.mean, label=band.label)
+        axes.fill_between(band.x, band.low, band.high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="steps" if x == "steps" else "seconds of training", ylabel=tag.rpartition("/")[2].replace("_", " "))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper left", fontsize=8, frameon=False)  # where it hides nothing
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=120, format="png")
+
+
+def folders_of(words: Sequence[str]) -> list[Path]:
+    """Return the run folders that words name, globs among them, each once. Raises PlanError where one names none."""
+    folders: dict[Path, None] = {}
+    for word in words:
+        found = [Path(word)] if Path(word).exists() else sorted(map(Path, glob.glob(word)))
+        if not found:
+            raise pufferlib.PlanError(f"there is no run {word}; trainers make them in runs/")
+        folders |= dict.fromkeys(found)
+    return list(folders)
+
+
+def read(run_folder: Path, tag: str) -> Curve:
+    """Return a run's TensorBoard scalar. Raises PlanError, with those that there are, if the run has none of that name.
+
+    Of a run that was resumed it is what stands: what had been stored beyond the checkpoint is not.
+    """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run_folder), size_guidance={"scalars": 0})  # 0: all of them
-    points = events.Reload().Scalars(tag)
-    return np.array([point.step for point in points]), np.array([point.value for point in points])
+    events = EventAccumulator(str(run_folder), size_guidance={"scalars": 0}).Reload()  # 0: all of them
+    tags = events.Tags()["scalars"]
+    if tag not in tags:
+        there = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
+        raise pufferlib.PlanError(f"{run_folder} has no scalar {tag}; {there}")
+    points = events.Scalars(tag)
+    return Curve(np.array([point.step for point in points]), np.array([point.value for point in points]))
 
 
-def plot(run_folders: Iterable[Path], out: Path, tag: str = "charts/episodic_return") -> None:
-    """Draw a scalar of runs over their steps into a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    runs = defaultdict(list)
+def grouped(run_folders: Iterable[Path], tag: str, x: str) -> dict[str, list[Curve]]:
+    """Return the curves of runs, those that differ in their seeds only together, by what else is to be said of them."""
+    if x not in AXES:
+        raise pufferlib.PlanError(f"x={x!r} is not one of {', '.join(AXES)}")
+    runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
     for folder in run_folders:
-        runs[json.loads((folder / "config.json").read_text())["env"]].append(read(folder, tag))
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for env, curves in sorted(runs.items()):
-        # Each run has points of its own; between them a curve is a line. What not all have reached is left out.
-        steps = np.linspace(max(curve[0][0] for curve in curves), min(curve[0][-1] for curve in curves), 200)
-        values = np.stack([np.interp(steps, *curve) for curve in curves])  # (num_runs, 200)
-        label = f"{env}, {len(curves)} seed{'s' if len(curves) > 1 else ''}"
-        (line,) = axes.plot(steps, values.mean(0), label=label)
-        axes.fill_between(steps, values.min(0), values.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel="steps", ylabel=tag.rpartition("/")[2].replace("_", " "))
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=120)
-    pyplot.close(figure)
+        config, curve = read_config(folder), read(folder, tag)
+        if x == "seconds":
+            seconds = read(folder, SECONDS_TAG)
+            curve = Curve(np.interp(curve.steps, seconds.steps, seconds.values), curve.values)
+        runs[_origin(folder, config)].append((config, curve))
+    groups: dict[str, list[Curve]] = {}
+    for (env, algorithm), members in sorted(runs.items()):
+        differing = _differing([config for config, _ in members])
+        parts = defaultdict(list)
+        for config, curve in members:
+            settings = [f"{name}={_short(config.get(name))}" for name in differing]
+            parts[", ".join([env, algorithm, *settings])].append((config.get("seed"), curve))
+        for label, part in sorted(parts.items()):
+            seeds = {seed for seed, _ in part}
+            what = "seed" if len(seeds) == len(part) else "run"  # a seed that runs twice is no second seed
+            groups[f"{label}: {_count(len(part), what)}"] = [curve for _, curve in part]
+    return groups
 
 
-if __name__ == "__main__":
-    from dataclasses import dataclass
+def band_of(label: str, curves: Sequence[Curve]) -> Band:
+    """Return the mean of curves, and what lies around it. Raises PlanError where no stretch is common to all."""
+    begin, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+    if begin > end:
+        raise pufferlib.PlanError(f"{label}: one ends at {end:,.0f} before another begins at {begin:,.0f}; plot fewer")
+    # Each run has points of its own; between them a curve is a line.
+    x = np.linspace(begin, end, NUM_POINTS)
+    values = np.stack([np.interp(x, curve.steps, curve.values) for curve in curves])  # (num_runs, NUM_POINTS)
+    mean = values.mean(0)
+    if len(curves) < MIN_SEEDS:
+        label += ", the lower to the higher" if len(curves) > 1 else ""
+        return Band(label, x, mean, values.min(0), values.max(0))
+    radius = student_quantile(len(curves) - 1) * values.std(0, ddof=1) / np.sqrt(len(curves))
+    return Band(f"{label}, {CONFIDENCE:.0%} interval of the mean", x, mean, mean - radius, mean + radius)
 
-    import tyro
 
-    @dataclass(frozen=True)
-    class Options:
-        """Draw curves of runs."""
+def student_quantile(num_degrees: int, confidence: float = CONFIDENCE) -> float:
+    """Return how many standard errors to either side hold ``confidence`` of Student's t distribution."""
+    # With t = sqrt(num_degrees) tan(angle), its density is a power of the cosine.
+    angles = np.linspace(0, np.pi / 2, 200_001)
+    density = np.cos(angles) ** (num_degrees - 1)
+    shares = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return float(np.sqrt(num_degrees) * np.tan(np.interp(confidence, shares / shares[-1], angles)))
 
-        runs: tuple[Path, ...]
-        """folders of runs"""
-        out: Path
-        """the PNG to write"""
-        tag: str = "charts/episodic_return"
-        """a scalar's name in TensorBoard"""
 
-    options = tyro.cli(Options)
-    plot(options.runs, options.out, options.tag)
-    print(f"Wrote {options.out}")
+def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return environment and algorithm; of a run that is older than ``run.json``, from its configuration and name."""
+    if (folder / RUN).exists():
+        run = read_run(folder)
+        return str(run.get("env")), str(run.get("algorithm"))
+    return str(config.get("env")), ([*folder.name.split("__"), "", ""])[1]
+
+
+def _differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the settings that are not the same in all."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    learnt = [name for name in names if name not in IDLE and not name.startswith(IDLE_PREFIXES)]
+    return [name for name in learnt if len({_short(config.get(name)) for config in configs}) > 1]
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -86,6 +86,7 @@ def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> 
         "bench ENV",
         "autotune ENV",
         "train ENV",
+        "plot RUN…",
         "record ENV",
         "replay FILE",
         "doctor",
@@ -102,23 +103,27 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "record", "replay"])
+@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "plot", "record", "replay"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
     assert f"usage: puffer {command} [-h]" in shown
-    assert ("--wrap.max-length" in shown) == (command not in ("envs", "replay"))
+    assert ("--wrap.max-length" in shown) == (command not in ("envs", "plot", "replay"))
 
 
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
-        (["fly"], 2, "there are envs, check, bench, autotune, train, record, replay, doctor"),
+        (["fly"], 2, "there are envs, check, bench, autotune, train, plot, record, replay, doctor"),
         (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
         (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
         (["record"], 2, "puffer record needs an environment: `puffer record ocean/squared`"),
         (["replay"], 2, "puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one"),
+        (["plot"], 2, "puffer plot needs runs: `puffer plot runs/*`; `puffer train ENV` makes one"),
+        (["plot", "runs/no*"], 1, "there is no run runs/no*; trainers make them in runs/"),
+        (["plot", "."], 1, ". is no run: it has no config.json"),
+        (["plot", "--x", "days"], 2, "steps"),
         (["record", "ocean/sqared"], 1, "did you mean ocean/squared?"),
         (["record", "a_game:Game", "--num-steps", "0"], 1, "num_steps=0 leaves nothing to record; use 1 or more"),
         (["record", "a_game:Game", "--save", "a_game.py"], 1, "a_game.py is there already; --overwrite replaces it"),

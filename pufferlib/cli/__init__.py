@@ -18,13 +18,14 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import gymnasium
 
 from pufferlib import registry
-from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Plot, Record, Replay, Wrap, keywords
 from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
@@ -44,6 +45,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer bench ENV       steps per second on each backend
   puffer autotune ENV    the fastest plan for it, and why
   puffer train ENV       train a policy on it with PPO
+  puffer plot RUN…       draw the curves of runs
   puffer record ENV      play it at random and keep what came of it in a file
   puffer replay FILE     play that again: the first difference, if there is any
   puffer doctor          what is this machine like, and is anything broken?
@@ -57,7 +59,7 @@ traceback of an error.
 Start with: puffer train ocean/squared
 """
 ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
-TRAINER = "cleanrl_demo.ppo"  # by name, as it stands above this package
+TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as they stand above this package
 SHOWN_S = 0.2  # between two looks at how far it is
 STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not applicable": "dim"}
 
@@ -102,6 +104,9 @@ def _run(words: list[str]) -> int:
         return 2
     if not rest and command == "replay":
         print("puffer replay needs a file: `puffer replay my.npz`; `puffer record ENV` makes one", file=sys.stderr)
+        return 2
+    if not rest and command == "plot":
+        print("puffer plot needs runs: `puffer plot runs/*`; `puffer train ENV` makes one", file=sys.stderr)
         return 2
     if not rest and command not in ("envs", "doctor"):
         print(
@@ -159,13 +164,22 @@ def _console() -> Console:
 
 
 def _parse(
-    kind: type[Any], command: str, words: list[str], metavar: str = "ENV", text: str = ENV_HELP, name: str = "env"
+    kind: type[Any],
+    command: str,
+    words: list[str],
+    metavar: str = "ENV",
+    text: str = ENV_HELP,
+    name: str = "env",
+    shape: Any = str,
 ) -> Any:
-    """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag."""
+    """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag.
+
+    shape: that field's type.
+    """
     _require("tyro", "rich")
     import tyro
 
-    positional = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
+    positional = Annotated[shape, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
     default = next(each.default for each in dataclasses.fields(kind) if each.name == name)
     derived = dataclasses.make_dataclass(
         kind.__name__, [(name, positional, field(default=default))], bases=(kind,), frozen=True
@@ -421,6 +435,17 @@ def train(words: list[str]) -> int:
     return 0
 
 
+def plot(words: list[str]) -> int:
+    """puffer plot RUN…"""
+    _require("tensorboard")
+    text = "folders of runs, or globs of them"
+    options: Plot = _parse(Plot, "plot", words, "RUN", text, "runs", tuple[str, ...])
+    plotter = importlib.import_module(PLOTTER)
+    plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
+    print(f"drawn in {options.out}")
+    return 0
+
+
 def record(words: list[str]) -> int:
     """puffer record ENV"""
     from pufferlib.cli.recordings import recorded
@@ -471,6 +496,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "autotune": autotune,
     "train": train,
+    "plot": plot,
     "record": record,
     "replay": replay,
     "doctor": doctor,

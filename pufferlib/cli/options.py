@@ -8,11 +8,11 @@ import json
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Autotune", "Bench", "Check", "Envs", "Record", "Replay", "Wrap", "keywords"]
+__all__ = ["Autotune", "Bench", "Check", "Envs", "Plot", "Record", "Replay", "Wrap", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,19 @@ class Replay:
     """in place of the recorded one: another version of it"""
     env_kwargs: tuple[str, ...] | None = None
     """in place of the recorded ones, each as name=value"""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw a scalar of runs over their steps: a line for those that differ in their seeds only, and how sure it is."""
+
+    runs: tuple[str, ...] = ()
+    out: str = "curves.png"
+    """the PNG to write"""
+    tag: str = "charts/episodic_return"
+    """the scalar's name in TensorBoard"""
+    x: Literal["steps", "seconds"] = "steps"
+    """what it is drawn over: steps, or seconds of training"""
 
 
 @dataclass(frozen=True)
