@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from types import SimpleNamespace
 
@@ -11,13 +10,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rich.console import Console
 
 import pufferlib
-from cleanrl_demo.plot import plot, read
 from cleanrl_demo.ppo import Config, Rollout, as_one, train
-from cleanrl_demo.report import Report
-from cleanrl_demo.results import Episode, Episodes, evaluate, summary
+from cleanrl_demo.results import Episode, Episodes, evaluate
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 
@@ -398,7 +394,7 @@ def test_evaluation_does_not_favour_short_episodes(batch_size):
 
 
 def test_scores_of_agents_are_averaged_over_their_environments_episode():
-    episodes = Episodes(2)
+    episodes = Episodes()
     assert episodes.in_batch([{"env_id": 1, "agent_id": 2, "score": 0.0}, {"env_id": 0, "score": 9}]) == []
     end = {"env_id": 1, "env": True, "episode": {"r": 3.0, "l": 7, "t": 0.1}}
     assert episodes.in_batch([end, {"env_id": 1, "agent_id": 3, "score": 1.0}]) == [Episode(1, 3.0, 7, 0.5)]
@@ -406,48 +402,3 @@ def test_scores_of_agents_are_averaged_over_their_environments_episode():
     assert episodes.in_batch([{"env_id": 1, "score": 5.0}]) == []
     assert episodes.in_batch([{"env_id": 1, "restarted": "it raised"}]) == []
     assert episodes.in_batch([end]) == [Episode(1, 3.0, 7, None)]  # what was scored before the crash is forgotten
-
-
-# -------------------------------------------------------------------------------------------------- what one sees
-
-
-def test_a_run_is_written_down_and_summed_up(tmp_path, capsys):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    config = Config(backend="serial", num_envs=4, total_steps=3_000, eval_episodes=20, runs=str(tmp_path))
-    result = train(config)
-    assert result.run_folder.parent == tmp_path
-    assert result.run_folder.name.startswith("ocean-squared__ppo__1__")
-    events = EventAccumulator(str(result.run_folder))
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == {
-        *(f"charts/{name}" for name in ("episodic_return", "episodic_length", "score", "SPS", "learning_rate")),
-        *(f"losses/{name}" for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")),
-        "losses/explained_variance",
-    }
-    assert "100%" in capsys.readouterr().out
-    told = summary(config, result)
-    assert f"score {result.score:.3f}, mean return {result.mean_return:.3f} over 20 fresh episodes" in told
-    assert "puffer train" in told
-
-
-def test_curves(tmp_path):
-    config = Config(backend="serial", num_envs=4, total_steps=1_000, eval_episodes=4, runs=str(tmp_path))
-    folders = [train(config).run_folder, train(Config(**{**vars(config), "seed": 2})).run_folder]
-    plot(folders, tmp_path / "new" / "curves.png")
-    assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    steps, returns = read(folders[0], "charts/episodic_return")
-    assert len(steps) == len(returns) > 1
-    assert np.all(np.diff(steps) > 0)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress(terminal):
-    screen = io.StringIO()
-    with Report("a run", 1000, None, Console(file=screen, force_terminal=terminal, width=160)) as report:
-        for steps in range(100, 1100, 100):
-            report.update(steps, {"charts/episodic_return": 1.5, "charts/score": 0.25})
-    shown = screen.getvalue()
-    assert "return 1.50  score 0.25" in shown
-    assert "1,000 steps" in shown
-    assert shown.count("\n") == (1 if terminal else 10)
