@@ -159,10 +159,10 @@ def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Repor
         learner.outcomes.forget()
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
         memory = Memory(learner.actor.initial_state(vec.num_envs * vec.agents_per_env))
+        report.phase("environments")
         while learner.num_steps < last_step:
             rollout.start()
             for rows in rollout.batches[1:]:
-                report.phase("environments")
                 batch = vec.recv()
                 report.phase("inference")
                 rollout.receive(batch, vec.host_batch, rows)
@@ -173,8 +173,10 @@ def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Repor
                     choices, aims = distribution.sample(learner.generator)
                     rollout.log_probs[rows] = distribution.log_prob(choices, aims)
                     rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
+                actions = learner.actor.decisions.actions(choices, aims)
+                report.phase("environments")
                 # Sent before the update, not after it: the environments work while we learn.
-                vec.send(learner.actor.decisions.actions(choices, aims))
+                vec.send(actions)
                 report.infos(batch.infos)
 
             report.phase("learning")
@@ -184,6 +186,7 @@ def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Repor
                 losses = update(learner, rollout, config)
                 learner.num_steps += int(rollout.real.sum())
                 report.update(learner.num_steps, losses)
+            report.phase("environments")
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:

@@ -56,6 +56,10 @@ class Recent:
                 if name not in ours:
                     self._note(f"{prefix}{name}", part)
 
+    def reset(self) -> None:
+        """Forget the episodes that are under way."""
+        self.finished = Episodes()
+
     def charts(self) -> dict[str, float]:
         """Return mean return, length and score of the recent episodes, and restarts, by their TensorBoard names."""
         return {**charts(self.episodes), **({"charts/restarts": self.num_restarts} if self.num_restarts else {})}
@@ -76,7 +80,7 @@ class Recent:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state`` returned."""
-        self.finished = Episodes()
+        self.reset()
         self.episodes = deque((Episode(*each) for each in state["episodes"]), NUM_RECENT)
         self.values = {key: deque(values, NUM_RECENT) for key, values in state["values"].items()}
         self.num_restarts = state["num_restarts"]

@@ -102,6 +102,10 @@ class Report:
         if infos:
             self.recent.take(infos)
 
+    def reset(self) -> None:
+        """Know that all environments begin anew: the episodes that were under way come to nothing."""
+        self.recent.reset()
+
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names."""
         now = perf_counter()

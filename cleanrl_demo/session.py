@@ -19,7 +19,9 @@ import torch
 
 import pufferlib
 from cleanrl_demo.report import Report
-from cleanrl_demo.results import Result, evaluate, new_run_folder
+from cleanrl_demo.results import Result, evaluate
+from cleanrl_demo.runs import new_run_folder
+from cleanrl_demo.tracking import Tracker
 from pufferlib.errors import CheckpointError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
 from pufferlib.models.files import is_plain, read_checkpoint, save_checkpoint
@@ -78,6 +80,9 @@ class RunConfig:
     """evaluate with the likeliest action instead of a sampled one"""
     runs: str | None = "runs"
     """folder for the folder of this run; None writes nothing"""
+    track: bool = False
+    """send configuration and scalars to Weights & Biases; with WANDB_MODE=offline only into the run's folder"""
+    track_project: str = "pufferlib"
 
 
 class Learner(Protocol):
@@ -111,6 +116,7 @@ class Stretches:
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
+            self.report.reset()
             yield total_steps if every is None else min(total_steps, (self.learner.num_steps // every + 1) * every)
             self.num_checkpoints += 1
             if self.folder is not None:
@@ -163,6 +169,7 @@ def run(
     policy_kwargs = {**config.policy_kwargs, **({"normalize": True} if config.normalize_observations else {})}
     made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
     origin = Origin(config.policy, policy_kwargs, *made_for)
+    tracker = Tracker.asked_for(config)
     on_cpu = torch.device(config.device).type == "cpu"
     num_threads = torch.get_num_threads()
     torch.set_num_threads(config.torch_threads)
@@ -187,7 +194,8 @@ def run(
             folder = resume
             if folder is None and config.runs is not None:
                 folder = new_run_folder(config, name, config.algorithm)
-            with Report(name, config.total_steps, folder) as report:
+            resumed_at = None if kept is None else kept["learner"]["num_steps"]
+            with Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at) as report:
                 stretches = Stretches(vec, learner, config, report, folder)
                 if kept is not None:
                     stretches.restore(kept)

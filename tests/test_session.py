@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 import pufferlib
 from cleanrl_demo import ppo, ppo_lstm
+from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import FILE, KIND
 from pufferlib.errors import CheckpointError
@@ -66,6 +67,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert resumed.run_folder == folder
     assert (folder / "policy.pt").exists()
     assert_same(whole, resumed)
+    for tag in ("charts/episodic_return", "charts/score", "losses/value_loss"):
+        told, told_whole = read(folder, tag), read(whole.run_folder, tag)
+        assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
 
