@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
 from torch import nn
 
 import pufferlib
@@ -24,12 +25,15 @@ from pufferlib.models import (
     MLP,
     Decisions,
     Distribution,
+    FrameStack,
     Origin,
     action_mask_reader,
     load_policy,
     make_policy,
+    observe,
     save_policy,
 )
+from pufferlib.models.networks import Features
 
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 IMAGES = observation_layout(spaces.Box(0, 255, (40, 44, 3), np.uint8))
@@ -431,3 +435,126 @@ def test_what_a_file_cannot_hold_is_refused_or_asked_for_again(tmp_path: Any) ->
     save_policy(tmp_path / "policy.pt", MLP(FLAT, spaces.Discrete(2)), origin)
     with pytest.raises(CheckpointError, match=r"does not name the environment; pass one: load_policy\(path, env\)"):
         load_policy(tmp_path / "policy.pt")
+
+
+# --------------------------------------------------------------------------------------- frames and running statistics
+
+
+SHAPES = {
+    "vector": (spaces.Box(-2, 2, (3,), np.float32), (12,)),
+    "scalar": (spaces.Box(-2, 2, (), np.float32), (4,)),
+    "grey": (spaces.Box(0, 255, (40, 44), np.uint8), (4, 40, 44)),
+    "channels last": (spaces.Box(0, 255, (40, 44, 3), np.uint8), (40, 44, 12)),
+    "channels first": (spaces.Box(0, 255, (3, 40, 44), np.uint8), (12, 40, 44)),
+    "choice": (spaces.Discrete(5, start=2), (4,)),
+    "nested": (spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,), np.float32)), None),
+    "text": (spaces.Dict(word=spaces.Text(4), more=spaces.Sequence(spaces.Discrete(3))), None),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_frames_are_stacked_by_agent_and_begin_anew_where_a_mask_is_false(name: str) -> None:
+    """Against a list of each agent's last rows, for random agents and masks; the newest frame comes last."""
+    space, shape = SHAPES[name]
+    bounds = {"bounds": {"more": {"max_length": 40}}} if name == "text" else {}
+    layout = observation_layout(space, **bounds)  # type: ignore[arg-type]
+    stack = FrameStack(layout, 4, num_agents=5)
+    if shape is not None:
+        assert stack.layout.shape == shape
+    rng = np.random.default_rng(1)
+    space.seed(1)
+    last: dict[int, list[Any]] = {}
+    for _ in range(12):
+        ids = rng.permutation(5)[:3]
+        samples = [space.sample() for _ in ids]
+        masks = np.array([agent in last for agent in ids]) & (rng.random(3) < 0.8)
+        rows = torch.from_numpy(np.stack([np.asarray(layout.flatten(sample)) for sample in samples]))
+        stacked = stack(rows, torch.from_numpy(ids), torch.from_numpy(masks))
+        assert stacked.shape == (3, *stack.layout.shape)
+        for row, (agent, sample) in enumerate(zip(ids, samples, strict=True)):
+            known = last[agent][1:] if masks[row] else [sample] * 3
+            last[agent] = [*known, sample]
+            if isinstance(space, spaces.Box):
+                axis = 2 if name == "channels last" else 0
+                joined = np.stack if space.shape == () or name == "grey" else np.concatenate
+                np.testing.assert_array_equal(stacked[row].numpy(), joined(last[agent], axis=axis))
+            else:  # a Tuple of observations
+                for one, expected in zip(stack.layout.decode(stacked[row]), last[agent], strict=True):
+                    assert data_equivalence(one, expected)
+    if isinstance(space, spaces.Box):
+        assert stack.layout.space.contains(stacked[0].numpy())
+
+
+def test_one_frame_is_no_stack() -> None:
+    stack = FrameStack(FLAT, 1, 3)
+    rows = torch.randn(2, 5)
+    assert stack.layout is FLAT
+    assert stack(rows, torch.tensor([2, 0]), torch.tensor([True, False])) is rows
+    with pytest.raises(pufferlib.PlanError, match="frame_stack=0 keeps no frame; use 1"):
+        FrameStack(FLAT, 0, 3)
+
+
+def test_a_stacked_policy_plays_as_it_was_trained(tmp_path: Any) -> None:
+    """On a raw environment, agent by agent, as over a VecEnv; masks are those of the newest frame."""
+    env = Nested()
+    rows = pufferlib.emulation.emulate(env, action_mask=True)
+    origin = Origin("mlp", {"hidden_size": 8}, None, {}, {"action_mask": True}, frame_stack=3)
+    actor = origin.actor(rows.observation_layout, rows.action_space)
+    save_policy(tmp_path / "policy.pt", actor.policy, origin)
+    with load_policy(tmp_path / "policy.pt", env, greedy=True) as player:
+        frames = FrameStack(rows.observation_layout, 3, 1)
+        for _ in range(3):
+            observation, info = env.reset()
+            for step in range(5):
+                row = torch.from_numpy(rows.row_of(observation, info))[None]
+                seen = frames(row, torch.tensor([0]), torch.tensor([step > 0]))
+                with torch.inference_mode():
+                    expected = actor.decisions.actions(*actor(seen)[0].mode())
+                action = player.act(observation, info)
+                again = rows.action_of(tuple(part[0] for part in expected))
+                assert data_equivalence(action, again)
+                observation, *_, info = env.step(action)
+            player.reset()
+
+
+@pytest.mark.parametrize("sizes", [[7], [1, 1, 30], [5, 0, 2, 100]])
+def test_statistics_are_those_of_all_rows(sizes: list[int]) -> None:
+    layout = observation_layout(
+        spaces.Dict(
+            choice=spaces.Discrete(3), far=spaces.Box(-1e6, 1e6, (2,), np.float64), near=spaces.Box(-1, 1, (1,))
+        )
+    )
+    policy = MLP(layout, spaces.Discrete(2), normalize=True)
+    features = Features(layout)
+    rng = np.random.default_rng(1)
+    samples = [
+        {
+            "far": rng.normal([1e4, -3], [50, 1e3]),
+            "near": rng.uniform(-1, 1, 1).astype(np.float32),
+            "choice": rng.integers(3),
+        }
+        for _ in range(sum(sizes))
+    ]
+    rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
+    before = policy.read(rows)
+    for part in rows.split(sizes):
+        policy(part, None, None)  # acting changes nothing
+        observe(policy, part)
+    choice = [leaf.name for leaf in layout.leaves].index("choice")
+    assert choice == 0  # the one-hot columns come first, and stay
+    torch.testing.assert_close(policy.read(rows)[:, :3], features(rows)[:, :3])
+    numbers = np.stack([np.concatenate([sample["far"], sample["near"]]) for sample in samples])
+    spread = numbers.std(0)
+    expected = np.clip((numbers - numbers.mean(0)) / np.sqrt(spread**2 + 1e-8), -10, 10)
+    np.testing.assert_allclose(policy.read(rows)[:, 3:].detach().numpy(), expected, atol=2e-3)
+    assert before[:, 3:].abs().max() == 10  # bounded, from the start
+    other = MLP(layout, spaces.Discrete(2), normalize=True)
+    other.load_state_dict(policy.state_dict())
+    torch.testing.assert_close(other(rows, None, None)[0], policy(rows, None, None)[0])
+
+
+def test_a_policy_without_statistics_has_nothing_to_observe() -> None:
+    policy = MLP(FLAT, spaces.Discrete(2))
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    observe(policy, torch.randn(4, 5))
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())

@@ -80,4 +80,4 @@ def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Ca
             f'the observation\'s "action_mask" has {size} elements, but {action_space} has {expected} options, in all '
             "its choices; a mask has one element for each"
         )
-    return lambda rows: layout.unflatten(rows)[ACTION_MASK].reshape(len(rows), -1) != 0
+    return lambda rows: layout.unflatten(rows)[ACTION_MASK].flatten(1) != 0

@@ -206,8 +206,8 @@ class Features(nn.Module):
 
     def _pieces(self, observations: Tensor) -> list[Tensor]:
         nested = self.layout.unflatten(observations)
-        rows = len(observations)
-        return [read(reduce(getitem, path, nested).reshape(rows, -1)) for path, read in self.readers]
+        leaves = [(reduce(getitem, path, nested), read) for path, read in self.readers]
+        return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
 
 class OneHot(nn.Module):
