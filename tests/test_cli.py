@@ -232,6 +232,15 @@ def test_check_says_which_flag_to_pass(capsys: pytest.CaptureFixture[str]) -> No
     assert main([*words, "--wrap.bounds", '{"words": {"max_length": 4}}']) == 0
 
 
+def test_leaves_beside_observations_are_asked_for_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mpe2")
+    words = ["check", "mpe/simple_adversary_v3", "--only", "rows", "--wrap.state", "--wrap.agent-type"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "observations uint8 (3, 160)" in shown  # 28 numbers of the state, a type, 10 numbers at most
+    assert "Next: puffer bench mpe/simple_adversary_v3 --wrap.state --wrap.agent-type\n" in shown
+
+
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--num-envs", "5", "--num-workers", "2", "--seconds", "0.02", "--repeats", "3"]
     assert main(["bench", "mpe/simple_spread_v3", *words]) == 0

@@ -29,18 +29,27 @@ class Wrap:
     """the most agents alive at once, where there are no possible_agents"""
     action_mask: bool | None = None
     """whether info["action_mask"] becomes a part of the observation"""
+    state: bool = False
+    """make the environment's state() the leaf "state" of each agent's observation"""
+    agent_type: bool = False
+    """make the number of each agent's type the leaf "agent_type" of its observation"""
     bounds: str | None = None
     """sizes of single leaves, as JSON: '{"mission": {"max_length": 40}}'"""
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that were given. Raises PlanError for bounds that are no JSON."""
-        arguments = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        arguments = self.changed()
         if self.bounds is not None:
             try:
                 arguments["bounds"] = json.loads(self.bounds)
             except json.JSONDecodeError as error:
                 raise PlanError(f"--wrap.bounds {self.bounds} is no JSON ({error}); see --help") from error
         return arguments
+
+    def changed(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as it was typed."""
+        values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {field.name: value for field, value in values if value != field.default}
 
 
 @dataclass(frozen=True)
@@ -60,10 +69,10 @@ class Check:
     def words(self, without: Collection[str] = ()) -> str:
         """Return the environment and how it is made and wrapped, as it is typed, without some of the flags."""
         words = [self.env]
-        for name, value in dataclasses.asdict(self.wrap).items():
+        for name, value in self.wrap.changed().items():
             flag = f"--wrap.{name.replace('_', '-')}"
-            if value is not None and flag not in without:
-                words += [flag, str(value)]
+            if flag not in without:
+                words += [flag] if name in ("state", "agent_type") else [flag, str(value)]
         if self.env_kwargs:
             words += ["--env-kwargs", *self.env_kwargs]
         return shlex.join(words)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import gymnasium
@@ -19,7 +19,8 @@ from pufferlib.errors import MissingExtra, PlanError, SpaceError
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 
-_MULTI_AGENT = ("max_agents", "observation_space", "action_space")
+_MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
+_DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # the same as not given
 
 
 def wrap(
@@ -33,6 +34,8 @@ def wrap(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     action_mask: bool | None = None,
+    state: bool = False,
+    agent_type: bool | Callable[[Any], str] = False,
     check: Literal["first", "always"] = "first",
 ) -> Any:
     """Return env with flat spaces: a Gymnasium environment as one, a PettingZoo environment as a parallel one.
@@ -47,6 +50,12 @@ def wrap(
     be asked for at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, beside "observation"; int8, one element
     a choice. By default PettingZoo environments are reset once to see whether they have it, and others are left alone.
+    state: whether what a PettingZoo environment's state() says after each reset and step, of its state_space, becomes
+    the leaf "state" of each agent's observation, for critics that see it; in the rows of absent agents it is zeros.
+    agent_type: whether the number of an agent's type becomes the leaf "agent_type", a Discrete. Its type is its name
+    without "_" and a number at the end, or what a function from agents to str says; types are numbered as they first
+    appear in possible_agents. Both leaves lie as "action_mask" does: in an observation that has that one at its top,
+    else beside "observation".
     check: "first" checks fully what the first reset and the first step return, then shapes and dtypes; "always" all.
 
     Raises SpaceError for what is no environment or has spaces that cannot be flattened; PlanError for arguments that
@@ -80,6 +89,8 @@ def emulate(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     action_mask: bool | None = None,
+    state: bool = False,
+    agent_type: bool | Callable[[Any], str] = False,
     check: Literal["first", "always"] = "first",
 ) -> RowEnv:
     """Return env, of any kind that ``wrap`` takes and with the same arguments, as a fixed number of rows.
@@ -107,7 +118,7 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in arguments.items()
-        if name != "env" and value is not None and (name, value) != ("check", "first")
+        if name != "env" and value is not None and (name, value) not in _DEFAULTS
     }
 
 

@@ -1,4 +1,4 @@
-"""What is known of each agent of a PettingZoo environment: its spaces, their layouts, and where its action mask is."""
+"""What is known of each agent of a PettingZoo environment: its spaces, their layouts, and what is added to both."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-from gymnasium import spaces
 
 from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_space, pack_mask
+from pufferlib.emulation.beside import Beside, extended_space, has_mask
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
@@ -25,13 +25,16 @@ class Agent:
         observation_layout: Layout,
         action_layout: ActionLayout,
         masked: bool,
+        beside: Beside | None,
         check: str,
     ) -> None:
         self.raw_action_space = raw_action_space
         self.observation_layout = observation_layout
         self.action_layout = action_layout
         self.masked = masked  # info["action_mask"] is a leaf of the observation
-        self.plain = False  # observations are packed as they come: no mask to add, no check left
+        self.plain = False  # observations are packed as they come: nothing to add, no check left
+        self._beside = beside
+        self._takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
         self._always = check == "always"
         self._checks_left = 2
 
@@ -40,6 +43,11 @@ class Agent:
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
             observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
+        if self._beside is not None:
+            own = observation if self._takes_in else {"observation": observation}
+            if not isinstance(own, Mapping):
+                raise SpaceError(f"agent {name!r}: expected a dict with an {ACTION_MASK!r}, got {observation!r:.80}")
+            observation = {**self._beside.leaves(name), **own}
         if self._checks_left:
             try:
                 self.observation_layout.check(observation)
@@ -47,17 +55,20 @@ class Agent:
                 raise SpaceError(f"agent {name!r}: {error}") from None
             if not self._always:
                 self._checks_left -= 1
-                self.plain = not (self._checks_left or self.masked)
+                self.plain = not (self._checks_left or self.masked or self._beside)
         return observation
 
 
 class Agents:
     """The agents of one parallel environment, described when first asked for."""
 
-    def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str) -> None:
+    def __init__(
+        self, env: Any, bounds: Mapping[str, Any], action_mask: bool, beside: Beside | None, check: str
+    ) -> None:
         self._env = env
         self._bounds = bounds
         self._action_mask = action_mask
+        self._beside = beside
         self._check = check
         self._by_name: dict[Any, Agent] = {}
         # Layouts by the identity of the space (kept alive beside it), so that equal agents share one; of this episode
@@ -83,7 +94,7 @@ class Agents:
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
         observed = self._layout(observation_space, size)
         acted = self._layout(action_space, -1)
-        return Agent(raw_action_space, observed, acted, size is not None, self._check)
+        return Agent(raw_action_space, observed, acted, size is not None, self._beside, self._check)
 
     def _layout(self, space: Any, size: int | None) -> Any:
         """size: of the mask to add to an observation space; -1: an action space."""
@@ -94,12 +105,11 @@ class Agents:
             if size == -1:
                 layout: Any = action_layout(own, **self._bounds)
             else:
-                layout = observation_layout(own if size is None else masked_space(own, size), **self._bounds)
+                if self._beside is not None:
+                    own = extended_space(own, size, self._beside.spaces)
+                elif size is not None:
+                    own = masked_space(own, size)
+                layout = observation_layout(own, **self._bounds)
             known = (space, layout)
         self._layouts[key] = known
         return known[1]
-
-
-def has_mask(space: Any) -> bool:
-    """Return whether observations of this space have a leaf "action_mask" at the top."""
-    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces

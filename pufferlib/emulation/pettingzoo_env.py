@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -13,6 +13,7 @@ from pettingzoo import ParallelEnv
 
 from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.agents import Agents
+from pufferlib.emulation.beside import Beside
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe, split_reset
@@ -53,6 +54,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         observation_space: gymnasium.Space[Any] | None = None,
         action_space: gymnasium.Space[Any] | None = None,
         action_mask: bool | None = None,
+        state: bool = False,
+        agent_type: bool | Callable[[Any], str] = False,
         check: str = "first",
         **bounds: Any,
     ) -> None:
@@ -62,6 +65,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             "observation_space": observation_space,
             "action_space": action_space,
             "action_mask": action_mask,
+            "state": state,
+            "agent_type": agent_type,
             "check": check,
             **bounds,
         }
@@ -71,8 +76,10 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         action_mask, _ = probe(parallel, possible, action_mask, spaces_given=True)
         self._fixed = possible is not None
-        self._agents = Agents(parallel, bounds, action_mask, check)
-        self._reset = Resetter(parallel, type(self.unwrapped).__name__)
+        name = type(self.unwrapped).__name__
+        self._beside = Beside(parallel, name, possible, state, agent_type) if state or agent_type else None
+        self._agents = Agents(parallel, bounds, action_mask, self._beside, check)
+        self._reset = Resetter(parallel, name)
         self._was_reset = False
 
     @property
@@ -142,6 +149,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     def _flat(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
         flat = {}
+        if self._beside is not None:
+            self._beside.look()
         for name, observation in observations.items():
             if name not in self._known or observation is None:  # "common" things, and the dead of some environments
                 flat[name] = own(observation)

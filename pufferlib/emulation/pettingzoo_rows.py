@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation.action_masks import ACTION_MASK
-from pufferlib.emulation.agents import Agent, Agents, has_mask
+from pufferlib.emulation.agents import Agent, Agents
+from pufferlib.emulation.beside import STATE, Beside, has_mask, row_layout
 from pufferlib.emulation.common import (
     action_reader,
     common_action_space,
@@ -78,7 +79,8 @@ class PettingZooRows(HeldRows):
     max_agents: the most agents alive at once, for environments without ``possible_agents``.
     observation_space, action_space: spaces as large as any agent's, where those of agents that appear later are not
     known at the start; they set the space of the rows. action_mask: whether info["action_mask"] becomes a leaf of the
-    observation; None looks into the infos of one reset. Agents whose spaces differ share rows as ``common`` says.
+    observation; None looks into the infos of one reset. state, agent_type: as ``wrap`` has them. Agents whose spaces
+    differ share rows as ``common`` says, and with these leaves as ``row_layout`` does.
 
     observation_layouts, action_layouts: one a place; of a place that no agent has had yet, the layout of the rows.
     """
@@ -91,6 +93,8 @@ class PettingZooRows(HeldRows):
         observation_space: gymnasium.Space[Any] | None = None,
         action_space: gymnasium.Space[Any] | None = None,
         action_mask: bool | None = None,
+        state: bool = False,
+        agent_type: bool | Callable[[Any], str] = False,
         check: str = "first",
         **bounds: Any,
     ) -> None:
@@ -104,7 +108,9 @@ class PettingZooRows(HeldRows):
         masked, known = probe(parallel, possible, action_mask, observation_space is not None)
         self._mask_in_info = masked
         self._fixed = possible is not None
-        self._agents = Agents(parallel, bounds, masked, check)
+        self._beside = Beside(parallel, self.name, possible, state, agent_type) if state or agent_type else None
+        self._bounds = bounds
+        self._agents = Agents(parallel, bounds, masked, self._beside, check)
         self.num_agents = self._places.count
         self.multi_agent = True
         self.infos = []
@@ -136,24 +142,32 @@ class PettingZooRows(HeldRows):
         self._starts_s = np.zeros(places, np.float64)
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
+        observed: list[Layout] = [agent.observation_layout for agent in agents]
+        acted: list[ActionLayout] = [agent.action_layout for agent in agents]
+        largest = observed
         if observation_space is not None:
-            largest = self._agents.describe(observation_space, action_space)
-            self.observation_space = largest.observation_layout.flat_space
-            self.action_space = largest.action_layout.flat_space
+            given = self._agents.describe(observation_space, action_space)
+            largest = [given.observation_layout]
+            self.observation_space = given.observation_layout.flat_space
+            self.action_space = given.action_layout.flat_space
         elif agents:
-            self.observation_space = common_observation_space([agent.observation_layout for agent in agents])
-            self.action_space = common_action_space([agent.action_layout for agent in agents])
+            self.observation_space = common_observation_space(observed)
+            self.action_space = common_action_space(acted)
         else:
             raise SpaceError(
                 f"{self.name} has no agents after reset, so that the space of its rows is unknown; pass "
                 "observation_space= and action_space=, each as large as any agent's"
             )
         # One layout for all rows is right only if all agents have one space; else rows are arrays of the common space.
-        observed: list[Layout] = [agent.observation_layout for agent in agents]
-        acted: list[ActionLayout] = [agent.action_layout for agent in agents]
         same = bool(observed) and all(_equal(each.space, observed[0].space) for each in observed)
         same = same and observed[0].flat_space == self.observation_space
-        self.observation_layout = observed[0] if same else observation_layout(self.observation_space)
+        if same:
+            self.observation_layout = observed[0]
+        elif self._beside is None:
+            self.observation_layout = observation_layout(self.observation_space)
+        else:  # what all agents have stays a leaf of its own
+            self.observation_layout = row_layout(largest, self._bounds, masks=observation_space is None)
+            self.observation_space = self.observation_layout.flat_space
         same = bool(acted) and all(_equal(each.space, acted[0].space) for each in acted)
         same = same and acted[0].flat_space == self.action_space
         self.action_layout = acted[0] if same else action_layout(self.action_space)
@@ -177,9 +191,14 @@ class PettingZooRows(HeldRows):
         known = self._agents[agent]
         assert self.observation_space.shape is not None
         row = np.zeros(self.observation_space.shape, self.observation_space.dtype)
+        has_state = self._beside is None or self._beside.told(info)
         observation_writer(known.observation_layout, self.observation_space)(
             known.observed(agent, observation, info), row
         )
+        if not has_state:
+            for leaf in known.observation_layout.leaves:
+                if leaf.path[0] == STATE:
+                    row.view(np.uint8)[leaf.offset : leaf.offset + leaf.nbytes] = 0
         return row
 
     def action_of(self, row: Any, agent: Any = None) -> Any:
@@ -190,6 +209,8 @@ class PettingZooRows(HeldRows):
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
         observations, infos = split_reset(self._reset(seed, options))
+        if self._beside is not None:
+            self._beside.look()
         self._clear()
         self._returns[:] = 0
         self._lengths[:] = 0
@@ -233,6 +254,8 @@ class PettingZooRows(HeldRows):
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
         observations, rewards, terminations, truncations, infos = self._parallel.step(chosen)
         infos = infos or {}
+        if self._beside is not None:
+            self._beside.look()
         listed = list(self._parallel.agents)
         present = set(listed)
         self._clear()

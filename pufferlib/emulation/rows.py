@@ -104,7 +104,11 @@ class RowEnv(ABC):
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
     def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
-        """Return a raw observation as one flat row, a new array. info: where masks are; agent: whose, of several."""
+        """Return a raw observation as one flat row, a new array. agent: whose, of several.
+
+        info: where masks are, and where the rows hold the environment's state, that too, under "state"; without it that
+        leaf is zeros, as this environment need not be the one that is played, and who acts need not know it.
+        """
         return np.asarray(self.observation_layout.flatten(observation))
 
     def action_of(self, row: Any, agent: Any = None) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.backends import make
-from pufferlib.testing.play import ACTION_MASK, Subject, sampled
+from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.testing.play import Subject, sampled
 from pufferlib.vectorization import Batch, VecEnv
 
 __all__ = ["Actor", "stacked", "trace_rows"]

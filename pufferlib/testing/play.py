@@ -10,12 +10,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.emulation import wrap
+from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.beside import AGENT_TYPE, STATE, has_mask
 from pufferlib.emulation.pettingzoo_rows import as_parallel
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.environment import PufferEnv
@@ -23,7 +25,7 @@ from pufferlib.layout import Layout
 
 __all__ = ["Moment", "Player", "Subject", "Trace", "parting", "replay", "sampled"]
 
-ACTION_MASK = "action_mask"
+ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # by emulation, beside "observation"
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,15 @@ class Player:
         return own_space(space(agent) if self.multi_agent else space)
 
     def decoded(self, agent: Any, row: Any) -> Any:
-        """Return the observation that a flat row holds, without a mask that emulation has added to it."""
-        layout = self.layout(agent)
+        """Return the observation that a flat row holds, without the leaves that emulation has added to it."""
+        layout, raw = self.layout(agent), self.raw_space(agent)
         sample = layout.decode(row)
         inner = layout.space
-        added = isinstance(inner, spaces.Dict) and inner.spaces.keys() == {"observation", ACTION_MASK}
-        return sample["observation"] if added and inner != self.raw_space(agent) else sample
+        if not isinstance(inner, spaces.Dict) or inner == raw:
+            return sample
+        if has_mask(raw):  # which took them in
+            return {name: sample[name] for name in cast(spaces.Dict, raw).spaces}
+        return sample["observation"] if inner.spaces.keys() - ADDED == {"observation"} else sample
 
     def reset(self, seed: int | None = None) -> Moment:
         """Start an episode."""

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.infos import own
 from pufferlib.testing.faults import find_fault, same
-from pufferlib.testing.play import ACTION_MASK, Moment, Player, Subject
+from pufferlib.testing.play import Moment, Player, Subject
 from pufferlib.vectorization.doorbell import pickled_frame
 
 __all__ = ["Rollout", "roll"]
