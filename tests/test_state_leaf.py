@@ -213,6 +213,7 @@ def test_agents_that_come_and_go_share_the_rows_that_were_given() -> None:
     assert [part.tolist() for part in seen["state"]] == [env.told.tolist()] * 2 + [[0.0] * 3]
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("turns", [False, True])
 def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
     from mpe2 import simple_adversary_v3 as module
@@ -246,6 +247,7 @@ def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
 # ---- the wrapped face ----
 
 
+@pytest.mark.extras
 def test_a_wrapped_env_keeps_pettingzoos_api() -> None:
     from mpe2 import simple_adversary_v3 as module
 

@@ -35,8 +35,8 @@ class Actor:
         policy: str | Callable[..., nn.Module],
         layout: Layout,
         action_space: gymnasium.Space[Any],
-        *,
         frame_stack: int = 1,
+        /,
         **kwargs: Any,
     ) -> None:
         self.layout, self.frame_stack = layout, frame_stack
@@ -166,8 +166,9 @@ class Player:
     def act(self, observations: Any, infos: Any = None) -> Any:
         """Return the action for an observation; of several agents, a dict of actions for a dict of observations.
 
-        infos: what came with the observations; of use where action masks are in them. Raises SpaceError for an
-        observation that the environment would not give.
+        infos: what came with the observations; of use where action masks are in them. Where the policy was trained with
+        the environment's state, that is taken from an agent's info["state"], if you put it there, else zeros: actors of
+        "central" policies do not look at it. Raises SpaceError for an observation that the environment would not give.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]

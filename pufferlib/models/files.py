@@ -53,7 +53,7 @@ class Origin:
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
         """Return a policy made so, for these observations and actions. Raises as ``Actor`` does."""
-        return Actor(self.policy, layout, action_space, frame_stack=self.frame_stack, **self.policy_kwargs)
+        return Actor(self.policy, layout, action_space, self.frame_stack, **self.policy_kwargs)
 
     def __post_init__(self) -> None:
         if not is_plain(self.policy_kwargs):
@@ -152,6 +152,8 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
         kept = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files make torch raise whatever comes
         reason = str(error).partition("\n")[0]
+        if "weights only" in reason.lower():  # torch goes on to tell how to run such code all the same
+            reason = "there is code in it, which is not run"
         raise CheckpointError(f"{path} holds no {kind}, or not all of one ({reason}); train it again") from error
     if not isinstance(kept, dict) or kept.get("format") != kind:
         raise CheckpointError(f"{path} is no {kind}; those are called {name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -15,26 +15,55 @@ from pufferlib import registry
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
+from pufferlib.models.multiagent import Central, Separate, num_types, separate
 from pufferlib.models.networks import CNN, LSTM, MLP, is_image
 
 __all__ = ["action_mask_reader", "make_policy"]
 
 ACTION_MASK = "action_mask"  # the leaf of that name, at the top of an observation
-OWN: Mapping[str, Callable[..., nn.Module]] = {"mlp": MLP, "cnn": CNN, "lstm": LSTM}
+
+
+def _separate(
+    observation_layout: Layout,
+    action_space: gymnasium.Space[Any],
+    policy: str | Sequence[str] = "default",
+    **kwargs: Any,
+) -> Separate:
+    """Return a policy for each type of agents. policy: its name, or a list of names, one a type; kwargs: of all."""
+    count = num_types(observation_layout)
+    names: Sequence[Any] = policy if isinstance(policy, (list, tuple)) else [policy] * count
+    if len(names) != count:
+        raise PlanError(
+            f"policy={policy!r} names {len(names)} policies, but there are {count} types of agents; pass one name for "
+            f"all types, or a list of {count}"
+        )
+    made = [make_policy(name, observation_layout, action_space, **kwargs) for name in names]
+    return separate(observation_layout, made)
+
+
+OWN: Mapping[str, Callable[..., nn.Module]] = {
+    "mlp": MLP,
+    "cnn": CNN,
+    "lstm": LSTM,
+    "central": Central,
+    "separate": _separate,
+}
 
 
 def make_policy(
     policy: str | Callable[..., nn.Module],
     observation_layout: Layout,
     action_space: gymnasium.Space[Any],
+    /,
     **kwargs: Any,
 ) -> nn.Module:
     """Return a policy for these observations and actions.
 
-    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "lstm", the name of a class of yours as
-    "module:Class", or that class. kwargs: its further arguments; "default" takes those of both, and leaves aside what
-    is for the other one. Raises PlanError for an unknown name or argument, SpaceError for spaces that
-    the policy has no use for.
+    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "lstm", "central" (whose critic sees the leaf
+    "state"), "separate" (a policy for each type of agents, by the leaf "agent_type"; it takes ``policy``, a name or a
+    list of names, one a type, and the arguments of these), the name of a class of yours as "module:Class", or that
+    class. kwargs: its further arguments; "default" takes those of both, and leaves aside what is for the other one.
+    Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy has no use for.
     """
     if policy == "default":
         found: Callable[..., Any] = CNN if is_image(observation_layout) else MLP
