@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import getitem
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor, nn
 
 from pufferlib.errors import SpaceError
@@ -209,6 +209,14 @@ class Features(nn.Module):
         leaves = [(reduce(getitem, path, nested), read) for path, read in self.readers]
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
+    def columns_without(self, name: str) -> list[int]:
+        """Return which features come of other leaves than the one of this name at the top of the observation."""
+        pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
+        kept: list[bool] = []
+        for (path, _), piece in zip(self.readers, pieces, strict=True):
+            kept += [path[:1] != (name,)] * piece.shape[1]
+        return [column for column, keep in enumerate(kept) if keep]
+
 
 class OneHot(nn.Module):
     """Choices, (rows, elements), as (rows, options of all) float32."""
@@ -229,13 +237,32 @@ class OneHot(nn.Module):
         """Compare, not index: the zeros of an absent agent's row may be no option at all."""
         return (leaf[:, self._elements] == self._options).float()
 
-    def columns_without(self, name: str) -> list[int]:
-        """Return which features come of other leaves than the one of this name at the top of the observation."""
-        pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
-        kept: list[bool] = []
-        for (path, _), piece in zip(self.readers, pieces, strict=True):
-            kept += [path[:1] != (name,)] * piece.shape[1]
-        return [column for column, keep in enumerate(kept) if keep]
+
+def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
+    """Return what turns a leaf of this space, (rows, elements), into numbers, (rows, size) float32."""
+    if isinstance(space, (Discrete, MultiDiscrete)):
+        return OneHot(space)
+    if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
+        return Tensor.float
+    return _tame
+
+
+def _tame(leaf: Tensor) -> Tensor:
+    """Return counts, letters, positions without bounds, …, at a size that networks like."""
+    numbers = leaf.float()
+    return numbers.abs().log1p().copysign(numbers)
+
+
+def _space_at(space: gymnasium.Space[Any] | None, path: Iterable[Any]) -> gymnasium.Space[Any] | None:
+    """Return the space of a leaf; None for the parts of a space of variable length."""
+    for key in path:
+        if not isinstance(space, (Dict, Tuple)):
+            return None
+        space = space[key]
+    return space
+
+
+# --------------------------------------------------------------------------------------------------------- networks
 
 
 class Encoder(nn.Module):
