@@ -105,7 +105,7 @@ def test_rows_carry_the_state_after_their_step(backend: str, autoreset_mode: str
         ticks, finals = dict.fromkeys(range(5), 0), 0
         last = 4 if autoreset_mode == "next_step" else 3
         vec.async_reset()
-        for _ in range(30):
+        while min(ticks.values()) <= 10:  # a pool may keep to one worker's for a while
             batch = vec.recv()
             for rows, env_id in zip(batch.observations.reshape(-1, 2, *layout.shape), batch.env_ids, strict=True):
                 expect(rows, int(env_id), ticks[env_id] % (last + 1))
@@ -115,7 +115,7 @@ def test_rows_carry_the_state_after_their_step(backend: str, autoreset_mode: str
                     assert layout.unflatten(info["final_obs"])["state"].tolist() == [info["env_id"], 4]
                     finals += 1
             vec.send(np.zeros(vec.agents_per_batch, np.int64))
-        assert min(ticks.values()) > 10 and (finals > 5) == (autoreset_mode == "same_step")
+        assert (finals > 5) == (autoreset_mode == "same_step")
 
 
 @pytest.mark.parametrize("kwargs", [{"state": True}, {"agent_type": True}, BOTH], ids=str)
