@@ -213,6 +213,17 @@ def test_agents_that_come_and_go_share_the_rows_that_were_given() -> None:
     assert [part.tolist() for part in seen["state"]] == [env.told.tolist()] * 2 + [[0.0] * 3]
 
 
+def test_masks_that_may_differ_in_size_are_no_leaf_of_the_rows() -> None:
+    large = Dict(observation=LONG, action_mask=MultiBinary(5))
+    kwargs = {"state": True, "max_agents": 2, "observation_space": large, "action_space": D5}
+    rows = emulate(Stateful(a=(OWN, D2)), **kwargs)
+    assert [leaf.name for leaf in rows.observation_layout.leaves] == ["state", "observation"]
+    held = reset(rows, 1)
+    expect_row(held.observations[0], rows.observation_layouts[0], {**rows.env.seen["a"], "state": rows.env.told})
+    unequal = emulate(Stateful(a=(OWN, D2), b=(large, D5)), state=True)
+    assert [leaf.name for leaf in unequal.observation_layout.leaves] == ["state", "observation"]
+
+
 @pytest.mark.extras
 @pytest.mark.parametrize("turns", [False, True])
 def test_aec_envs_have_the_same_leaves(turns: bool) -> None:
