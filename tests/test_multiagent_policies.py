@@ -376,4 +376,4 @@ def test_masks_and_memories_of_several_types_at_play(tmp_path: Any) -> None:
             actions = player.act(observations, infos)
             assert actions == {agent: int("wolf" in agent) for agent in env.agents}
             observations, *_, infos = env.step(actions)
-        assert len(player._states["wolf_0"]) == 2
+        assert len(player._player._memory._states) == 2
