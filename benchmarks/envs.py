@@ -30,8 +30,10 @@ __all__ = [
     "atari_vector",
     "breakout",
     "cartpole",
+    "doorkey",
     "faulty_agents",
     "knights_archers_zombies",
+    "lunarlander",
     "minigrid",
     "observation_space",
     "simple_tag",
@@ -205,6 +207,21 @@ FAULTY_ENVS = {"faulty": FaultyEnv, "faulty_agents": faulty_agents}
 def cartpole() -> gymnasium.Env[Any, Any]:
     """Return CartPole-v1, without the passive checker: its time is not what is compared."""
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
+
+
+def lunarlander(continuous: bool = False) -> gymnasium.Env[Any, Any]:
+    """Return LunarLander-v3, with engines that are on or off, or that are throttled."""
+    return gymnasium.make("LunarLander-v3", continuous=continuous, disable_env_checker=True)
+
+
+def doorkey() -> gymnasium.Env[Any, Any]:
+    """Return MiniGrid's DoorKey-5x5 as 147 numbers: the 7 x 7 cells ahead, without the mission's text."""
+    import minigrid.wrappers
+
+    env = minigrid.wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-DoorKey-5x5-v0", disable_env_checker=True))
+    space = spaces.Box(0, 255, (147,), np.float32)
+    flat = lambda image: image.reshape(-1).astype(np.float32)  # noqa: E731
+    return gymnasium.wrappers.TransformObservation(env, flat, space)
 
 
 def breakout() -> gymnasium.Env[Any, Any]:

@@ -76,7 +76,7 @@ CONTESTANTS = {
 }
 
 
-def run(contestant: Contestant, settings: Settings, python: Path) -> dict[str, Any]:
+def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
     """Return what a contestant tells of one run. Raises Failed."""
     told = {"settings": asdict(settings), "options": contestant.options[settings.env], "launched": time.time()}
     with tempfile.TemporaryDirectory() as folder:
@@ -87,10 +87,10 @@ def run(contestant: Contestant, settings: Settings, python: Path) -> dict[str, A
                 text=True,
                 cwd=folder,  # not here: what each imports is what its virtual environment holds
                 env={**os.environ, **contestant.variables, "PYTHONPATH": str(FOLDER)},
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
             )
         except subprocess.TimeoutExpired:
-            raise Failed(f"it was not done within {TIMEOUT_S} s") from None
+            raise Failed(f"it was not done within {timeout_s} s") from None
     if done.returncode:
         raise Failed(f"it ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]

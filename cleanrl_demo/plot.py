@@ -57,21 +57,26 @@ def plot(run_folders: Iterable[Path], out: Path, tag: str = TAG, x: str = "steps
     Raises PlanError for a folder that is no run, and for a scalar that a run does not have; MissingExtra without
     matplotlib.
     """
+    bands = [band_of(label, curves) for label, curves in grouped(run_folders, tag, x).items()]
+    if not bands:
+        raise pufferlib.PlanError("there are no runs to plot; name some of those that trainers make in runs/")
+    draw(bands, out, "steps" if x == "steps" else "seconds of training", tag.rpartition("/")[2].replace("_", " "))
+
+
+def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
+    """Draw bands into a PNG. Raises MissingExtra without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise pufferlib.MissingExtra("a plot needs matplotlib: pip install matplotlib") from error
-    bands = [band_of(label, curves) for label, curves in grouped(run_folders, tag, x).items()]
-    if not bands:
-        raise pufferlib.PlanError("there are no runs to plot; name some of those that trainers make in runs/")
+        raise pufferlib.MissingExtra('a plot needs matplotlib: pip install "pufferlib[train]"') from error
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a display, and leaves pyplot's state alone
     axes = figure.add_subplot()
     for band in bands:
         (line,) = axes.plot(band.x, band.mean, label=band.label)
         axes.fill_between(band.x, band.low, band.high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xlabel="steps" if x == "steps" else "seconds of training", ylabel=tag.rpartition("/")[2].replace("_", " "))
+    axes.set(xlabel=x_label, ylabel=y_label)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper left", fontsize=8, frameon=False)  # where it hides nothing
@@ -143,17 +148,21 @@ def band_of(label: str, curves: Sequence[Curve]) -> Band:
     if len(curves) < MIN_SEEDS:
         label += ", the lower to the higher" if len(curves) > 1 else ""
         return Band(label, x, mean, values.min(0), values.max(0))
-    radius = student_quantile(len(curves) - 1) * values.std(0, ddof=1) / np.sqrt(len(curves))
+    radius = interval_radius(values)
     return Band(f"{label}, {CONFIDENCE:.0%} interval of the mean", x, mean, mean - radius, mean + radius)
 
 
-def student_quantile(num_degrees: int, confidence: float = CONFIDENCE) -> float:
-    """Return how many standard errors to either side hold ``confidence`` of Student's t distribution."""
-    # With t = sqrt(num_degrees) tan(angle), its density is a power of the cosine.
-    angles = np.linspace(0, np.pi / 2, 200_001)
-    density = np.cos(angles) ** (num_degrees - 1)
-    shares = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return float(np.sqrt(num_degrees) * np.tan(np.interp(confidence, shares / shares[-1], angles)))
+def interval_radius(values: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
+    """Return how far the interval of the mean over the first axis reaches to either side, by Student's t.
+
+    values: (num_samples, …), at least two.
+    """
+    from scipy.stats import t
+
+    num_samples = len(values)
+    quantile = t.ppf((1 + confidence) / 2, num_samples - 1)
+    radius: np.ndarray = quantile * np.std(values, 0, ddof=1) / np.sqrt(num_samples)
+    return radius
 
 
 def _origin(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:

@@ -299,7 +299,7 @@ def test_bench_with_a_profile(
     assert shown.count("-bound") + shown.count("balanced") == 2
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*words, "--backends", "serial"]) == 0
-    assert capsys.readouterr().out.endswith("a plot needs matplotlib: pip install matplotlib\n")
+    assert capsys.readouterr().out.endswith('a plot needs matplotlib: pip install "pufferlib[train]"\n')
 
 
 @pytest.fixture

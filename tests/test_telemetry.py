@@ -221,7 +221,7 @@ def test_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stats.plot(tmp_path / "stats.png") == tmp_path / "stats.png"
     assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtra, match="pip install matplotlib"):
+    with pytest.raises(MissingExtra, match="a plot needs matplotlib: pip install"):
         stats.plot(tmp_path / "other.png")
 
 

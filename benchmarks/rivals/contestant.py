@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import envs
@@ -23,7 +24,13 @@ def breakout() -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.ClipReward(envs.breakout(), -1, 1)
 
 
-ENVS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {"cartpole": envs.cartpole, "breakout": breakout}
+ENVS: dict[str, Callable[[], gymnasium.Env[Any, Any]]] = {
+    "cartpole": envs.cartpole,
+    "breakout": breakout,
+    "lunarlander": envs.lunarlander,
+    "lunarlander-continuous": partial(envs.lunarlander, continuous=True),
+    "doorkey": envs.doorkey,
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Outcome:
     """What came of a run. began, ended: the Unix times of the first step and of the end of the last update.
 
     num_steps: of environments. final_return: the mean over ``eval_episodes`` fresh episodes. versions: of packages,
-    beside those that all have.
+    beside those that all have. curve: steps, and the mean return of the last hundred episodes then, if asked for.
     """
 
     began: float
@@ -40,6 +47,7 @@ class Outcome:
     num_parameters: int
     final_return: float
     versions: dict[str, str]
+    curve: Sequence[tuple[int, float]] = ()
 
 
 def told() -> tuple[Settings, dict[str, Any], float]:
@@ -63,6 +71,7 @@ def tell(outcome: Outcome, settings: Settings, launched: float) -> None:
         "setup_s": outcome.began - launched,
         "total_s": time.time() - launched,
         "final_return": outcome.final_return,
+        "curve": outcome.curve,
         "versions": {
             "torch": torch.__version__,
             "gymnasium": gymnasium.__version__,

@@ -9,6 +9,7 @@ from rivals.settings import Settings
 
 import pufferlib
 from cleanrl_demo import ppo
+from cleanrl_demo.plot import TAG, read
 from pufferlib import _native
 
 
@@ -32,8 +33,7 @@ def config_of(settings: Settings, options: dict[str, Any]) -> ppo.Config:
         policy_kwargs={"hidden_size": settings.hidden_size, "channels": settings.channels},
         torch_threads=settings.torch_threads,
         eval_episodes=settings.eval_episodes,
-        runs=None,
-        **options,
+        **{"runs": None, **options},
     )
 
 
@@ -43,7 +43,11 @@ def main() -> None:
     num_parameters = sum(part.numel() for part in result.policy.parameters())
     ended = result.began + result.seconds
     versions = {"pufferlib": f"{pufferlib.__version__}, {'compiled' if _native.available else 'portable'} path"}
-    outcome = Outcome(result.began, ended, result.num_steps, num_parameters, result.mean_return, versions)
+    curve = []
+    if result.run_folder is not None:
+        steps, values = read(result.run_folder, TAG)
+        curve = list(zip(steps.tolist(), values.tolist(), strict=True))
+    outcome = Outcome(result.began, ended, result.num_steps, num_parameters, result.mean_return, versions, curve)
     tell(outcome, settings, launched)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SETTINGS", "Settings"]
+__all__ = ["REFERENCE", "SETTINGS", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -55,4 +55,39 @@ SETTINGS = {
         entropy_coefficient=0.0,
     ),
     "breakout": Settings("breakout", total_steps=20_000, num_envs=16, learning_rate=5e-4, eval_episodes=16),
+}
+
+# What reference.py trains on, to compare returns: SB3's published settings (RL Baselines3 Zoo) as far as this form has
+# them, but with rollouts that leave room for dozens of updates in fewer steps.
+REFERENCE = {
+    "cartpole": SETTINGS["cartpole"],
+    "lunarlander": Settings(
+        "lunarlander",
+        total_steps=500_000,
+        num_envs=16,
+        rollout_length=256,
+        num_minibatches=64,
+        learning_rate=3e-4,
+        gamma=0.999,
+        gae_lambda=0.98,
+    ),
+    "lunarlander-continuous": Settings(
+        "lunarlander-continuous",
+        total_steps=500_000,
+        num_envs=16,
+        rollout_length=256,
+        num_minibatches=64,
+        learning_rate=3e-4,
+        gamma=0.999,
+        gae_lambda=0.98,
+    ),
+    "doorkey": Settings(
+        "doorkey",
+        total_steps=200_000,
+        num_envs=8,
+        rollout_length=128,
+        num_epochs=10,
+        num_minibatches=16,
+        learning_rate=2.5e-4,
+    ),
 }

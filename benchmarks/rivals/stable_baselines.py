@@ -11,6 +11,7 @@ from rivals.contestant import ENVS, Outcome, tell, told
 from rivals.network import convolutions, features
 from rivals.settings import Settings
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -40,6 +41,22 @@ class Images(BaseFeaturesExtractor):
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.convolutions(observations)
+
+
+class Curve(BaseCallback):
+    """Keeps the mean return of the last hundred episodes after each rollout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[tuple[int, float]] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        returns = [episode["r"] for episode in self.model.ep_info_buffer]
+        if returns:
+            self.points.append((self.num_timesteps, sum(returns) / len(returns)))
 
 
 def policy_kwargs(settings: Settings, images: bool) -> dict[str, Any]:
@@ -75,13 +92,16 @@ def main() -> None:
         seed=settings.seed,
         device="cpu",
     )
+    curve = Curve()
     began = time.time()
-    model.learn(settings.total_steps)
+    model.learn(settings.total_steps, curve if options.get("curve") else None)
     ended = time.time()
     returns, _ = evaluate_policy(model, env, settings.eval_episodes, deterministic=False, return_episode_rewards=True)
     num_parameters = sum(part.numel() for part in model.policy.parameters())
     versions = {"stable-baselines3": stable_baselines3.__version__}
-    outcome = Outcome(began, ended, model.num_timesteps, num_parameters, sum(returns) / len(returns), versions)
+    outcome = Outcome(
+        began, ended, model.num_timesteps, num_parameters, sum(returns) / len(returns), versions, curve.points
+    )
     tell(outcome, settings, launched)
     env.close()
 

@@ -19,7 +19,7 @@ def plot(stats: Any, path: str | Path) -> Path:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("a plot needs matplotlib: pip install matplotlib") from error
+        raise MissingExtra('a plot needs matplotlib: pip install "pufferlib[train]"') from error
     figure = Figure(figsize=(11, 7.5), layout="constrained")
     FigureCanvasAgg(figure)  # draws without a display, and leaves pyplot's state alone
     for axes, draw in zip(figure.subplots(2, 2).flat, (_histogram, _environments, _shares, _forecasts), strict=True):

@@ -1,0 +1,183 @@
+"""Is it as good? Returns of cleanrl_demo/ppo.py beside those of Stable-Baselines3's PPO, at equal steps.
+
+    python -m benchmarks.reference                       all tasks, 5 seeds each: about an hour on two cores
+    python -m benchmarks.reference --only cartpole       one of them
+
+Both have the same environments, network and settings (rivals/settings.py: REFERENCE), and what is compared are 100
+fresh episodes with sampled actions. Not speed: runs go on beside one another, one a core. Those that are in
+benchmarks/results/reference.json already are left out, so that a run that was stopped goes on. Writes that file,
+docs/reference.md and docs/curves/reference-*.png. Ours is the Python that runs this; it needs pufferlib[dev].
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.rivals.settings import REFERENCE
+from benchmarks.train import FOLDER, Contestant, run
+from benchmarks.venvs import python_of
+from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
+from pufferlib.bench import machine
+
+TIMEOUT_S = 3600
+DOCS = FOLDER.parent / "docs"
+SEEDS = (1, 2, 3, 4, 5)
+OURS, SB3 = "ours", "SB3"
+TASKS = {
+    "cartpole": "CartPole-v1",
+    "lunarlander": "LunarLander-v3",
+    "lunarlander-continuous": "LunarLander-v3, continuous",
+    "doorkey": "MiniGrid-DoorKey-5x5-v0",
+}
+
+
+def _same(**options: Any) -> dict[str, dict[str, Any]]:
+    return dict.fromkeys(REFERENCE, options)
+
+
+CONTESTANTS = {
+    OURS: Contestant("train-ours", "ours", _same(backend="serial", runs="runs")),
+    SB3: Contestant("sb3", "stable_baselines", _same(vectorizer="dummy", curve=True)),
+}
+Key = tuple[str, str, int]  # task, contestant, seed
+
+
+def interval(returns: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean over seeds, by Student's t."""
+    radius = float(interval_radius(np.array(returns)))
+    return mean(returns) - radius, mean(returns) + radius
+
+
+def rows(runs: Mapping[Key, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the tasks that both have run with the same seeds."""
+    yield "| task | steps | ours: mean return | SB3: mean return | no worse |"
+    yield "|" + " --- |" * 5
+    for task, name in TASKS.items():
+        seeds = [seed for seed in SEEDS if (task, OURS, seed) in runs and (task, SB3, seed) in runs]
+        if len(seeds) < 2:
+            continue
+        ours, theirs = ([runs[task, contestant, seed]["final_return"] for seed in seeds] for contestant in (OURS, SB3))
+        (low, high), (their_low, their_high) = interval(ours), interval(theirs)
+        steps = runs[task, OURS, seeds[0]]["settings"]["total_steps"]
+        verdict = "yes" if high >= their_low else "NO"
+        yield (
+            f"| {name} | {steps:,} | {_told(mean(ours))} ({_told(low)} – {_told(high)}) "
+            f"| {_told(mean(theirs))} ({_told(their_low)} – {_told(their_high)}) | {verdict}, {len(seeds)} seeds |"
+        )
+
+
+def _told(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.0f}"
+
+
+def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str:
+    """Return docs/reference.md."""
+    lines = [
+        "# Returns beside Stable-Baselines3's",
+        "",
+        "`python -m benchmarks.reference` made this page. Both trainers have the same environments, network and",
+        "settings (`REFERENCE` in [benchmarks/rivals/settings.py](../benchmarks/rivals/settings.py)), and nothing was",
+        "tuned for either. A return is the mean of 100 fresh episodes with sampled actions after training; the",
+        "table has its mean over seeds, with the 95 % interval of that mean by Student's t. *No worse*: our interval",
+        "reaches that of SB3, or lies above it.",
+        "",
+        f"{facts['machine']}. {facts['date'][:10]}, version {facts['version']}. Raw results:",
+        "[benchmarks/results/reference.json](../benchmarks/results/reference.json).",
+        "",
+        *rows(runs),
+        "",
+        "Curves are of training: the return of the last hundred episodes, its mean over seeds, and the 95 % interval.",
+        "",
+    ]
+    for task, name in TASKS.items():
+        if (DOCS / "curves" / f"reference-{task}.png").exists():
+            lines += [f"![{name}](curves/reference-{task}.png)", ""]
+    return "\n".join(lines)
+
+
+def pictures(runs: Mapping[Key, Mapping[str, Any]]) -> None:
+    """Draw the curves of each task."""
+    for task, name in TASKS.items():
+        bands = []
+        for contestant in CONTESTANTS:
+            curves = [runs[task, contestant, seed]["curve"] for seed in SEEDS if (task, contestant, seed) in runs]
+            if len(curves) > 1:
+                known = [Curve(*np.array(curve).T) for curve in curves]
+                bands.append(band_of(f"{name}, {contestant}: {len(curves)} seeds", known))
+        if bands:
+            draw(bands, DOCS / "curves" / f"reference-{task}.png", "steps", "episodic return")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--again", action="store_true", help="do what is in the results anew")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results" / "reference.json", metavar="FILE")
+    options = parser.parse_args()
+    kept = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
+    runs: dict[Key, Any] = {(each["task"], each["contestant"], each["settings"]["seed"]): each for each in kept["runs"]}
+    due = [
+        (task, contestant, seed)
+        for task in options.only
+        for seed in options.seeds
+        for contestant in options.contestants
+        if options.again or _settings(runs.get((task, contestant, seed))) != asdict(replace(REFERENCE[task], seed=seed))
+    ]
+    pythons = {OURS: Path(sys.executable), SB3: python_of("sb3")}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        jobs = {
+            pool.submit(
+                run, CONTESTANTS[contestant], replace(REFERENCE[task], seed=seed), pythons[contestant], TIMEOUT_S
+            ): (task, contestant, seed)
+            for task, contestant, seed in due
+        }
+        for job in as_completed(jobs):
+            task, contestant, seed = jobs[job]
+            told = job.result()
+            runs[task, contestant, seed] = {"task": task, "contestant": contestant, **_thinned(told)}
+            print(
+                f"{task}, {contestant}, seed {seed}: {told['final_return']:.2f} in {told['seconds']:.0f} s", flush=True
+            )
+            facts = {
+                "machine": machine(),
+                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                "version": told["versions"].get("pufferlib", kept.get("version", "")),
+                "command": shlex.join(["python", "-m", "benchmarks.reference", *sys.argv[1:]]),
+            }
+            kept = {**facts, "runs": [runs[key] for key in sorted(runs)]}
+            options.results.write_text(json.dumps(kept, indent=1) + "\n")
+    pictures(runs)
+    (DOCS / "reference.md").write_text(page(kept, runs))
+    print("\n".join(rows(runs)))
+
+
+def _settings(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if known is None:
+        return None
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in known["settings"].items()}
+
+
+def _thinned(told: Mapping[str, Any], num_points: int = 60) -> dict[str, Any]:
+    """Return what a contestant told, with fewer points of its curve: a picture shows no more."""
+    curve = told["curve"]
+    chosen = sorted({round(i) for i in np.linspace(0, len(curve) - 1, num_points)}) if curve else []
+    return {**told, "curve": [[int(curve[i][0]), round(float(curve[i][1]), 3)] for i in chosen]}
+
+
+if __name__ == "__main__":
+    main()
