@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 from pufferlib.memory import memory_text
+from pufferlib.toml import read_toml, to_toml
 
 __all__ = ["Row", "TunedPlan", "load_plan"]
 
@@ -95,7 +94,7 @@ class TunedPlan(Mapping[str, Any]):
         """Write the plan as TOML, with reason and table as comments; ``pufferlib.load_plan`` reads it."""
         path = Path(path)
         comment = "".join(f"# {line}".rstrip() + "\n" for line in str(self).splitlines())
-        path.write_text(comment + "\n" + toml(self._arguments), encoding="utf-8")
+        path.write_text(comment + "\n" + to_toml(self._arguments), encoding="utf-8")
         return path
 
 
@@ -104,38 +103,11 @@ def load_plan(path: str | Path) -> dict[str, Any]:
 
     Raises PlanError for a file that is no TOML, or says what is not the plan's to say.
     """
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        plan = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is no TOML ({error}); TunedPlan.save writes such files") from error
+    plan = read_toml(path, "TunedPlan.save writes such files")
     foreign = sorted(set(plan) - set(KEYS))
     if foreign:
         raise PlanError(f"{path} has {', '.join(foreign)}, but a plan has {', '.join(KEYS)}; pass the rest to make")
     return plan
-
-
-def toml(values: Mapping[str, Any]) -> str:
-    """Return str, bool, int and float values, and mappings of them, as TOML. None is left out."""
-    lines, tables = [], []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            tables.append(f"\n[{key}]\n{toml(value)}" if value else "")
-        elif value is not None:
-            lines.append(f"{key} = {_toml_value(value)}\n")
-    return "".join(lines + tables)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return repr(value)
-    # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def untried_text(rows: Sequence[Row]) -> str:

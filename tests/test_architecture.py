@@ -23,6 +23,7 @@ LAYERS = [
         "pufferlib.cgroups",
         "pufferlib.files",
         "pufferlib.memory",
+        "pufferlib.toml",
         "pufferlib._native",
     },
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},

@@ -19,7 +19,8 @@ from timing_tools import Sleeper, stats_of
 import pufferlib
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.memory import memory_at_hand, memory_nbytes
-from pufferlib.plans import Row, TunedPlan, load_plan, rate_text, toml
+from pufferlib.plans import Row, TunedPlan, load_plan, rate_text
+from pufferlib.toml import read_toml, to_toml
 from pufferlib.trial import Laboratory, Outcome, Trial
 from pufferlib.tuning import autotune
 from pufferlib.vectorization.foresight import Arrangement, steps_per_s
@@ -276,12 +277,17 @@ def test_a_plan_is_arguments_of_make_and_survives_a_file(tmp_path: Path) -> None
 def test_toml_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "values.toml"
     values = {"context": 'a "quoted"\n\\ tab\t \x7f \x01 🐡', "num_envs": 3, "backend_kwargs": {"x": 0.1, "y": True}}
-    path.write_text(toml({**values, "seed": None}), encoding="utf-8")
+    path.write_text(to_toml({**values, "seed": None}), encoding="utf-8")
     assert load_plan(path) == values
+    nested = {"ids": [0, 2], "table": {"a.b c": {"x": 1e-300, "words": ["é", "\n"]}, "bare-key_1": -1}, "empty": []}
+    path.write_text(to_toml(nested), encoding="utf-8")
+    assert read_toml(path, "") == nested
 
 
 def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
+    with pytest.raises(PlanError, match=r"plan.toml cannot be read .*; TunedPlan.save writes such files"):
+        load_plan(path)
     path.write_text("num_envs = ")
     with pytest.raises(PlanError, match="is no TOML"):
         load_plan(path)
