@@ -21,6 +21,7 @@ class Episode(NamedTuple):
     episodic_return: float
     length: int
     score: float | None
+    cut: bool = False  # an evaluation's max_steps has ended it
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,11 @@ class Episodes:
                 ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
                 self.scores[env_id] = []
         return ended
+
+    def cut(self, env_id: int, episodic_return: float, length: int) -> Episode:
+        """Return the episode that an environment is in the middle of, as it is to be given up."""
+        scores, self.scores[env_id] = self.scores[env_id], []
+        return Episode(env_id, episodic_return, length, float(np.mean(scores)) if scores else None, True)
 
 
 def mean_score(episodes: Iterable[Episode]) -> float | None:

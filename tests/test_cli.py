@@ -86,6 +86,7 @@ def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> 
         "bench ENV",
         "autotune ENV",
         "train ENV",
+        "eval RUN",
         "plot RUN…",
         "record ENV",
         "replay FILE",
@@ -103,7 +104,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "plot", "record", "replay"])
+@pytest.mark.parametrize(
+    "command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"]
+)
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -115,7 +118,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
     ("words", "status", "says"),
     [
         (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
-        (["fly"], 2, "there are envs, check, bench, autotune, train, plot, record, replay, doctor"),
+        (["fly"], 2, "there are envs, check, bench, autotune, train, eval, plot, record, replay, doctor"),
         (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
         (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
         (["record"], 2, "puffer record needs an environment: `puffer record ocean/squared`"),

@@ -10,12 +10,13 @@ import dataclasses
 import difflib
 import importlib
 import itertools
+import json
 import os
 import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import gymnasium
 
 from pufferlib import registry
-from pufferlib.cli.options import Autotune, Bench, Check, Envs, Plot, Record, Replay, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Eval, Plot, Record, Replay, Wrap, keywords
 from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
@@ -45,6 +46,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer bench ENV       steps per second on each backend
   puffer autotune ENV    the fastest plan for it, and why
   puffer train ENV       train a policy on it with PPO
+  puffer eval RUN        how good is the policy of a run's folder, or of a file?
   puffer plot RUN…       draw the curves of runs
   puffer record ENV      play it at random and keep what came of it in a file
   puffer replay FILE     play that again: the first difference, if there is any
@@ -59,7 +61,8 @@ traceback of an error.
 Start with: puffer train ocean/squared
 """
 ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
-TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as they stand above this package
+TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as these stand above this package
+SETTINGS, EVALUATION = "cleanrl_demo.settings", "cleanrl_demo.evaluation"
 SHOWN_S = 0.2  # between two looks at how far it is
 STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not applicable": "dim"}
 
@@ -107,6 +110,13 @@ def _run(words: list[str]) -> int:
         return 2
     if not rest and command == "plot":
         print("puffer plot needs runs: `puffer plot runs/*`; `puffer train ENV` makes one", file=sys.stderr)
+        return 2
+    if not rest and command == "eval":
+        print(
+            "puffer eval needs a policy: `puffer eval runs/…`, the folder of a run, or a file; or an environment and "
+            "who plays it: `puffer eval ocean/squared --policy random`",
+            file=sys.stderr,
+        )
         return 2
     if not rest and command not in ("envs", "doctor"):
         print(
@@ -166,15 +176,16 @@ def _console() -> Console:
 def _parse(
     kind: type[Any],
     command: str,
-    words: list[str],
+    words: Sequence[str],
     metavar: str = "ENV",
     text: str = ENV_HELP,
     name: str = "env",
     shape: Any = str,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag.
 
-    shape: that field's type.
+    shape: that field's type. defaults: in place of those of kind's fields, all of which have some.
     """
     _require("tyro", "rich")
     import tyro
@@ -185,7 +196,8 @@ def _parse(
         kind.__name__, [(name, positional, field(default=default))], bases=(kind,), frozen=True
     )
     description = (kind.__doc__ or "").strip()
-    return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description)
+    instead = {} if defaults is None else {"default": derived(**defaults)}
+    return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description, **instead)
 
 
 def envs(words: list[str]) -> int:
@@ -414,35 +426,34 @@ def doctor(words: list[str]) -> int:
 def train(words: list[str]) -> int:
     """puffer train ENV"""
     _require("torch", "tensorboard", "tyro", "rich")
-    trainer = importlib.import_module(TRAINER)
+    trainer, settings = importlib.import_module(TRAINER), importlib.import_module(SETTINGS)
     base = trainer.Config
     kind = dataclasses.make_dataclass(
         "Train",
         [("env_kwargs", tuple[str, ...], ()), ("policy_kwargs", tuple[str, ...], ()), ("wrap", Wrap, Wrap())],
-        bases=(base,),
+        bases=(settings.FromFile, base),
         frozen=True,
     )
     kind.__doc__ = base.__doc__
-    options = _parse(kind, "train", words)
-    given = {each.name: getattr(options, each.name) for each in dataclasses.fields(base)}
-    given |= {
-        "env_kwargs": keywords(options.env_kwargs),
-        "policy_kwargs": keywords(options.policy_kwargs, "--policy-kwargs"),
-        "wrap_kwargs": options.wrap.given(),
-    }
-    config = base(**given)
+
+    def parsed(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        options = _parse(kind, "train", words, defaults=defaults)
+        return {
+            **vars(options),
+            "env_kwargs": keywords(options.env_kwargs),
+            "policy_kwargs": keywords(options.policy_kwargs, "--policy-kwargs"),
+            "wrap_kwargs": options.wrap.given(),
+        }
+
+    config, note = settings.settle(base, TRAINER.rpartition(".")[2], parsed, words)
+    if note:
+        print(note)
     print(trainer.summary(config, trainer.train(config)))
     return 0
 
 
-def plot(words: list[str]) -> int:
-    """puffer plot RUN…"""
-    _require("tensorboard")
-    text = "folders of runs, or globs of them"
-    options: Plot = _parse(Plot, "plot", words, "RUN", text, "runs", tuple[str, ...])
-    plotter = importlib.import_module(PLOTTER)
-    plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
-    print(f"drawn in {options.out}")
+TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as these stand above this package
+SETTINGS, EVALUATION = "cleanrl_demo.settings", "cleanrl_demo.evaluation"
     return 0
 
 
@@ -496,6 +507,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "autotune": autotune,
     "train": train,
+    "eval": evaluate,
     "plot": plot,
     "record": record,
     "replay": replay,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Autotune", "Bench", "Check", "Envs", "Plot", "Record", "Replay", "Wrap", "keywords"]
+__all__ = ["Autotune", "Bench", "Check", "Envs", "Eval", "Plot", "Record", "Replay", "Wrap", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,46 @@ class Plot:
     """the scalar's name in TensorBoard"""
     x: Literal["steps", "seconds"] = "steps"
     """what it is drawn over: steps, or seconds of training"""
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play complete episodes of a trained policy, or of another one, on seeds of their own, and say how good it is."""
+
+    target: str
+    policy: str | None = None
+    """who plays an environment: random, module:Class, or mlp, cnn, lstm as they are before training"""
+    policy_kwargs: tuple[str, ...] = ()
+    """arguments of that policy, each as name=value"""
+    env: str | None = None
+    """another environment than the policy was trained on"""
+    env_kwargs: tuple[str, ...] = ()
+    """arguments of the environment, each as name=value; of a trained policy's own one, those to be changed"""
+    wrap: Wrap = Wrap()
+    episodes: int | None = None
+    """how many; default: 100, with --watch 3"""
+    greedy: bool = False
+    """take the likeliest action instead of drawing one"""
+    seed: int | None = None
+    """of environments and actions; default: one far from those of training"""
+    max_steps: int = 30_000
+    """longer episodes are cut there"""
+    backend: str = "multiprocessing"
+    num_envs: int = 16
+    num_workers: int | None = None
+    """processes; default: one for each core"""
+    batch_size: int | None = None
+    """environments in a batch; default: half of them on a pool, else all"""
+    torch_threads: int = 1
+    """more only help large networks"""
+    video: str | None = None
+    """a .gif, an .mp4, or a folder for one .gif an episode"""
+    videos: int = 1
+    """how many episodes to film, the first ones"""
+    watch: bool = False
+    """show one environment in the terminal, at its own pace"""
+    json: bool = False
+    """print one object of JSON, and nothing else"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,315 @@
+"""How good a policy is: complete episodes on fresh seeds, and what can be said of their mean.
+
+``play`` is what `puffer eval` does; ``evaluate`` plays with environments and a policy that are there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+import pufferlib
+from cleanrl_demo.acting import Act, actor, random_actor
+from cleanrl_demo.results import Episode, Episodes
+from pufferlib import registry
+from pufferlib.errors import CheckpointError, PlanError, RegistryError
+from pufferlib.models import make_policy, read_policy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SEED = 987_654_321  # far from those that people train with
+MAX_STEPS = 30_000  # of an episode; ALE's own limit is 108,000 frames, which are 27,000 steps
+NUM_RESAMPLES = 2_000
+POLICY_FILE = "policy.pt"  # in the folder of a run
+
+
+# ------------------------------------------------------------------------------------------------------ who, and where
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who plays, in words, and where; ``act`` makes what plays of a VecEnv, greedy or not, and a seed."""
+
+    policy: str
+    act: Callable[..., Act]
+    env: Any
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        target: str | Path,
+        policy: str | None = None,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        env: Any = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        wrap_kwargs: Mapping[str, Any] | None = None,
+    ) -> Subject:
+        """Return the policy of a file or of a run's folder, or a policy by name in an environment by name.
+
+        env, env_kwargs, wrap_kwargs: in place of the file's, or of single arguments of those. Raises CheckpointError
+        and PlanError.
+        """
+        kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
+        path = Path(target)
+        if path.is_dir() and not (path / POLICY_FILE).exists() and ":" not in path.name:
+            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}, so it is not that of a finished run")
+        path = path / POLICY_FILE if path.is_dir() else path
+        if not path.is_file() and path.suffix != ".pt":
+            return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
+        if policy is not None or policy_kwargs:
+            raise PlanError(f"policy={policy!r}, but {path} has a policy of its own; name an environment instead")
+        kept = read_policy(path)
+        if env is None:
+            if kept.origin.env is None:
+                raise CheckpointError(f"{path} does not name the environment; name it: --env module:function")
+            kwargs = {**kept.origin.env_kwargs, **kwargs}
+
+        def act(vec: pufferlib.VecEnv, **how: Any) -> Act:
+            return actor(vec, kept.policy(vec.observation_layout, vec.single_action_space), **how)
+
+        wrapping = {**kept.origin.wrap_kwargs, **wrapping}
+        return cls(str(path), act, kept.origin.env if env is None else env, kwargs, wrapping)
+
+    @classmethod
+    def _by_name(
+        cls,
+        env: Any,
+        policy: str | None,
+        policy_kwargs: Mapping[str, Any],
+        env_kwargs: Mapping[str, Any],
+        wrap_kwargs: Mapping[str, Any],
+    ) -> Subject:
+        if policy is None:
+            try:
+                registry.find(str(env))
+            except RegistryError as error:
+                raise CheckpointError(f"there is no file or run's folder {env}, and {error}") from error
+            raise PlanError(f"nobody plays {env}; pass --policy random, --policy module:Class, or a run's folder")
+
+        def act(vec: pufferlib.VecEnv, *, greedy: bool, seed: int) -> Act:
+            if policy == "random":
+                return random_actor(vec, seed=seed)
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(seed)  # a network that has not been trained has weights of torch's generator
+                made = make_policy(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs).eval()
+            return actor(vec, made, greedy=greedy, seed=seed)
+
+        return cls(policy, act, env, env_kwargs, wrap_kwargs)
+
+
+def play(
+    subject: Subject,
+    *,
+    num_episodes: int = 100,
+    greedy: bool = False,
+    seed: int = SEED,
+    max_steps: int = MAX_STEPS,
+    backend: str = "multiprocessing",
+    num_envs: int = 16,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    torch_threads: int = 1,
+    video: str | Path | None = None,
+    num_videos: int = 1,
+    watch: Console | None = None,
+    after: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Return an evaluation; the arguments are those of ``evaluate`` and ``pufferlib.make``.
+
+    video: a .gif or .mp4 for the first ``num_videos`` episodes, one after another, or a folder for a file of each. Of
+    several environments these are the first episodes of the first environments. watch: the terminal in which to show
+    the one environment that plays then. Raises PlanError, before anything is played, for what cannot be done.
+    """
+    from cleanrl_demo.video import RGB, Reel, render_mode
+
+    if num_episodes < 1 or max_steps < 1:
+        raise PlanError(f"{num_episodes} episodes of at most {max_steps} steps; use 1 or more of both")
+    num_envs = 1 if watch is not None else max(1, min(num_envs, num_episodes))
+    batch_size = min(num_envs, batch_size or -(-num_envs // (2 if backend == "pool" else 1)))
+    reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
+    each_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
+    if watch is not None or reel is not None:
+        # One environment can be asked for one kind of picture only.
+        among = ("ansi", RGB) if reel is None else (RGB,)
+        mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among)
+        for env_id in [0] if reel is None else reel.env_ids:
+            each_kwargs[env_id]["render_mode"] = mode
+    num_threads = torch.get_num_threads()
+    with ExitStack() as stack:
+        # By default as many as there are cores, which workers need too: seven times slower on two busy ones.
+        torch.set_num_threads(torch_threads)
+        stack.callback(torch.set_num_threads, num_threads)
+        vec = stack.enter_context(
+            pufferlib.make(
+                subject.env,
+                backend="serial" if watch is not None else backend,
+                num_envs=num_envs,
+                num_workers=num_workers,
+                batch_size=batch_size,
+                env_kwargs=each_kwargs,
+                wrap_kwargs=subject.wrap_kwargs,
+                seed=seed,
+            )
+        )
+        seers: list[Callable[[pufferlib.Batch], None]] = [] if reel is None else [reel.of(vec)]
+        act = subject.act(vec, greedy=greedy, seed=seed)
+        if watch is not None:
+            from cleanrl_demo.watch import Watch
+
+            seers.append(stack.enter_context(Watch(vec, watch)).see)
+
+        def see(batch: pufferlib.Batch) -> None:
+            for each in seers:
+                each(batch)
+
+        episodes = evaluate(vec, act, num_episodes, seed, max_steps=max_steps, see=see, after=after)
+        videos = [] if reel is None else [str(path) for path in reel.save()]
+    name = subject.env if isinstance(subject.env, str) else getattr(subject.env, "__name__", str(subject.env))
+    return Evaluation(name, subject.policy, greedy, seed, max_steps, episodes, videos)
+
+
+# ----------------------------------------------------------------------------------------------------- the episodes
+
+
+def evaluate(
+    vec: pufferlib.VecEnv,
+    act: Act,
+    num_episodes: int,
+    seed: int,
+    *,
+    max_steps: int = MAX_STEPS,
+    see: Callable[[pufferlib.Batch], None] | None = None,
+    after: Callable[[int, int], None] | None = None,
+) -> list[Episode]:
+    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
+
+    act: returns the flat actions for a batch. How many each environment contributes is fixed beforehand: the first to
+    finish would be the short ones. max_steps: an episode that lasts longer is cut there, so that one that never ends
+    ends too; ``Episode.cut`` says so. see: is shown each batch while its environments wait. after: is told, after each
+    batch, how many episodes are done and how many steps of environments.
+    """
+    share, rest = divmod(num_episodes, vec.num_envs)
+    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
+    finished, kept, num_steps = Episodes(vec.num_envs), list[Episode](), 0
+    returns, lengths = np.zeros(vec.num_envs), np.zeros(vec.num_envs, np.int64)  # of the episodes under way
+    vec.async_reset(seed=seed)
+    while True:
+        batch = vec.recv()
+        if see is not None:
+            see(batch)
+        env_ids, rewards, masks = (np.asarray(part) for part in (batch.env_ids, batch.rewards, batch.masks))
+        real = masks.reshape(len(env_ids), -1)
+        # A row of no transition begins an episode.
+        returns[env_ids] = np.where(real.any(1), returns[env_ids] + (rewards.reshape(real.shape) * real).sum(1), 0)
+        lengths[env_ids] = np.where(real.any(1), lengths[env_ids] + 1, 0)
+        num_steps += int(real.any(1).sum())
+        ended = finished.in_batch(batch.infos)
+        over = [*(episode.env_id for episode in ended)]
+        late = [env_id for env_id in env_ids.tolist() if lengths[env_id] >= max_steps and env_id not in over]
+        ended += [finished.cut(env_id, float(returns[env_id]), int(lengths[env_id])) for env_id in late]
+        for episode in ended:
+            if wanted[episode.env_id]:
+                wanted[episode.env_id] -= 1
+                kept.append(episode)
+        if after is not None:
+            after(len(kept), num_steps)
+        if len(kept) == num_episodes:
+            return kept
+        _send(vec, batch, act(batch), late)
+
+
+def _send(vec: pufferlib.VecEnv, batch: pufferlib.Batch, actions: Any, late: Sequence[int]) -> None:
+    """Send actions for a batch, but reset the environments that are late."""
+    if not late:
+        vec.send(actions)
+        return
+    env_ids = np.asarray(batch.env_ids)
+    on_time = ~np.isin(env_ids, late)
+    rows = on_time.repeat(vec.agents_per_env)
+    if on_time.any():
+        some = tuple(part[rows] for part in actions) if isinstance(actions, tuple) else actions[rows]
+        vec.send(some, env_ids=env_ids[on_time].tolist())
+    vec.async_reset(env_ids=late)
+
+
+# ------------------------------------------------------------------------------------------------ what came of them
+
+
+class Spread(NamedTuple):
+    """Of one number an episode: the mean, the 95 % interval of it, and how the episodes lie."""
+
+    mean: float
+    low: float
+    high: float
+    minimum: float
+    median: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Return the spread of values, of which there must be one at least.
+
+        The interval is a bootstrap's: the percentiles 2.5 and 97.5 of the means of episodes drawn with replacement, as
+        many as there are. It assumes no shape, and is too narrow where there are fewer than about ten.
+        """
+        array = np.asarray(list(values), np.float64)
+        generator = np.random.default_rng(0)
+        means = [generator.choice(array, len(array)).mean() for _ in range(NUM_RESAMPLES)]
+        low, high = np.percentile(means, (2.5, 97.5))
+        middle = array.mean(), low, high, array.min(), np.median(array), array.max()
+        return cls(*map(float, middle))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of a policy (``policy``, in words) on an environment, and how they were played."""
+
+    env: str
+    policy: str
+    greedy: bool
+    seed: int
+    max_steps: int
+    episodes: Sequence[Episode]
+    videos: Sequence[str] = ()
+
+    @property
+    def returns(self) -> Spread:
+        """Of the returns, summed over agents."""
+        return Spread.of(episode.episodic_return for episode in self.episodes)
+
+    @property
+    def scores(self) -> Spread | None:
+        """Of the scores; None where the environment reports none."""
+        scores = [episode.score for episode in self.episodes if episode.score is not None]
+        return Spread.of(scores) if scores else None
+
+    @property
+    def lengths(self) -> Spread:
+        """Of the episodes' lengths, in steps."""
+        return Spread.of(episode.length for episode in self.episodes)
+
+    @property
+    def num_cut(self) -> int:
+        """How many episodes were cut at ``max_steps``."""
+        return sum(episode.cut for episode in self.episodes)
+
+    def spreads(self) -> Mapping[str, Spread]:
+        """Return those that there are, by name."""
+        scores = {} if self.scores is None else {"score": self.scores}
+        return {"return": self.returns, **scores, "length": self.lengths}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it, as JSON can hold it."""
+        names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos")
+        told = {name: getattr(self, name) for name in names}
+        spreads = {name: spread._asdict() for name, spread in self.spreads().items()}
+        return {**told, "num_episodes": len(self.episodes), **spreads, "episodes": [e._asdict() for e in self.episodes]}

@@ -1,0 +1,132 @@
+"""A film: the pictures of an episode, as they come, and a GIF or MP4 of them in the end."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import MissingExtra, PlanError
+from pufferlib.files import written_whole
+
+MAX_FRAMES = 2_000
+MAX_SIDE = 320  # pixels
+FPS = 30  # where an environment's metadata has none
+FORMATS = (".gif", ".mp4")
+RGB = "rgb_array"
+
+
+class Film:
+    """The pictures of an episode, no more than MAX_FRAMES, scaled down to MAX_SIDE and kept compressed."""
+
+    def __init__(self, fps: float = FPS) -> None:
+        self.fps = fps
+        self.num_left_out = 0
+        self.episodic_return = 0.0
+        self._frames: list[tuple[bytes, tuple[int, ...]]] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another picture."""
+        return len(self._frames) >= MAX_FRAMES
+
+    @property
+    def limit(self) -> str:
+        """What the name of a file says where pictures were left out: "-first-2000", else ""."""
+        return f"-first-{len(self)}" if self.num_left_out else ""
+
+    def add(self, picture: Any) -> None:
+        """Take a picture, uint8 (height, width, 3). Raises PlanError for what is none."""
+        frame = scaled(checked_picture(picture), (MAX_SIDE, MAX_SIDE))
+        # A level of 1 takes about a millisecond, and makes a tenth or less of most games' pictures.
+        self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for data, shape in self._frames:
+            yield np.frombuffer(zlib.decompress(data), np.uint8).reshape(shape)
+
+
+def save(path: Path, films: Sequence[Film]) -> None:
+    """Write films, one after another, into a file that is whole at any time. Raises PlanError for other formats.
+
+    A GIF needs Pillow, an MP4 imageio-ffmpeg; MissingExtra is raised where they are not installed.
+    """
+    frames, fps = [film for film in films if len(film)], films[0].fps
+    with written_whole(path) as part:
+        {".gif": _save_gif, ".mp4": _save_mp4}[checked_format(path)](part, frames, fps)
+
+
+def checked_format(path: Path) -> str:
+    """Return the ending of a file's name. Raises PlanError unless films can be written so, MissingExtra likewise."""
+    if path.suffix not in FORMATS:
+        raise PlanError(f"{path}: films are written as {' or '.join(FORMATS)}, or into a folder")
+    _ffmpeg() if path.suffix == ".mp4" else _pillow()
+    return path.suffix
+
+
+def _save_gif(part: Path, films: Sequence[Film], fps: float) -> None:
+    image = _pillow()
+    # A third of the time, and of the bytes, that Pillow's own choice of colours takes.
+    colours = {"method": image.Quantize.FASTOCTREE, "dither": image.Dither.NONE}
+    pictures = (image.fromarray(frame).quantize(**colours) for film in films for frame in film)
+    first = next(pictures)
+    # Times are hundredths of a second, and viewers slow down what is faster than 50 pictures a second.
+    duration_ms = max(20, round(100 / fps) * 10)
+    first.save(part, format="GIF", save_all=True, append_images=pictures, duration=duration_ms, loop=0)
+
+
+def _save_mp4(part: Path, films: Sequence[Film], fps: float) -> None:
+    frames = (np.pad(frame, [(0, side % 2) for side in frame.shape[:2]] + [(0, 0)], "edge") for film in films
+              for frame in film)  # fmt: skip  # of an odd number of pixels the usual codec knows nothing
+    first = next(frames)
+    # Of a file that is called .part ffmpeg knows no format.
+    writer = _ffmpeg().write_frames(part, first.shape[1::-1], fps=fps, macro_block_size=1, output_params=["-f", "mp4"])
+    writer.send(None)
+    for frame in chain([first], frames):
+        writer.send(np.ascontiguousarray(frame))
+    writer.close()
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra('pictures need Pillow: pip install "pufferlib[train]"') from error
+    return Image
+
+
+def _ffmpeg() -> Any:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise MissingExtra('an MP4 needs imageio-ffmpeg: pip install "pufferlib[video]"; a GIF does not') from error
+    return imageio_ffmpeg
+
+
+def checked_picture(picture: Any) -> np.ndarray:
+    """Return a picture as an array. Raises PlanError unless it is uint8 (height, width, 3)."""
+    array = np.asarray(picture) if isinstance(picture, np.ndarray) else np.zeros(0)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or not array.size:
+        what = f"{array.dtype} {array.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise PlanError(
+            f'render() of an environment with render_mode="{RGB}" returned {what}, not uint8 (height, width, 3)'
+        )
+    return array
+
+
+def scaled(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return a picture that fits into a size, (width, height), its sides in proportion. None is made larger."""
+    height, width = picture.shape[:2]
+    ratio = min(1.0, size[0] / width, size[1] / height)
+    if ratio == 1.0:
+        return picture
+    image = _pillow()
+    small = max(1, round(width * ratio)), max(1, round(height * ratio))
+    return np.asarray(image.fromarray(picture).resize(small, image.Resampling.BOX))

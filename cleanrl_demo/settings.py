@@ -1,0 +1,206 @@
+"""Settings of a trainer: flags over a file over what suits the environment's family over the trainer's own defaults.
+
+    puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
+
+A file is TOML with the names of the trainer's ``Config``, and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
+``[policy_kwargs]``; or the ``config.json`` of a run, or its folder. What suits a family stands in ``defaults.toml``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pufferlib import registry
+from pufferlib.errors import PlanError
+from pufferlib.toml import read_toml
+
+DEFAULTS = Path(__file__).with_name("defaults.toml")
+HINT = "its keys are those of --help, with _ for -; a run's config.json does as well"
+# The tables, by what they are arguments of.
+OF_THEIR_OWN = {"env": ("env_kwargs", "wrap_kwargs"), "policy": ("policy_kwargs",)}
+TABLES = tuple(table for tables in OF_THEIR_OWN.values() for table in tables)
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """The flags that say where other settings come from; to be inherited from beside a trainer's ``Config``."""
+
+    config: str | None = None
+    """a TOML file with settings, or the config.json of a run; flags go before it"""
+    defaults: bool = True
+    """begin with what suits the environment's family (cleanrl_demo/defaults.toml)"""
+
+
+def from_command_line(config_type: type[Config], trainer: str, words: Sequence[str] | None = None) -> Config:
+    """Return the settings that the words of a command, by default this program's, say. Prints what came of the family.
+
+    Raises PlanError as ``settle``; where tyro does not understand the words, it ends the program.
+    """
+    import tyro
+
+    kind = make_dataclass(config_type.__name__, [], bases=(FromFile, config_type), frozen=True)
+    kind.__doc__ = config_type.__doc__
+
+    def parse(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        return vars(tyro.cli(kind, args=words, default=kind(**defaults)))
+
+    config, note = settle(config_type, trainer, parse, words)
+    if note:
+        print(note)
+    return config
+
+
+def settle(
+    config_type: type[Config],
+    trainer: str,
+    parse: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]],
+    words: Sequence[str] | None = None,
+) -> tuple[Config, str]:
+    """Return the settings, and a line that says which are the family's ("" where there are none).
+
+    config_type: a frozen dataclass, all of whose fields have defaults. trainer: the table of ``defaults.toml``. parse:
+    turns words, with these defaults, into values of all fields and of those of ``FromFile``. Tables, such as
+    ``env_kwargs``, are merged key by key. Raises PlanError for a file that cannot be read, and for keys and types that
+    ``config_type`` does not have.
+    """
+    words = sys.argv[1:] if words is None else words
+    # A first look, for the file and the environment. Its help would show defaults that are not going to be those.
+    given = parse([word for word in words if word not in ("-h", "--help")], {"env": ""})
+    from_file = {} if given["config"] is None else read_settings(given["config"], config_type)
+    own = vars(config_type())
+    env = given["env"] or from_file.get("env", own["env"])
+    pattern, of_family = family_settings(env, trainer, config_type) if given["defaults"] else ("", {})
+    # Tables are left to the end: whether a flag has given one cannot be seen, and their keys are merged.
+    plain = {name: value for name, value in {**of_family, **from_file, "env": env}.items() if name not in TABLES}
+    values = {name: value for name, value in parse(words, plain).items() if name in own}
+    layers = [{**own, **of_family, "env": env}, from_file, values]
+    for owner, tables in OF_THEIR_OWN.items():
+        # A layer's arguments are for what it names; where something else has won, they are not for that.
+        fitting = [layer for layer in layers if layer.get(owner, values.get(owner)) == values.get(owner)]
+        for table in own.keys() & set(tables):
+            values[table] = {key: value for layer in fitting for key, value in layer.get(table, {}).items()}
+    config = config_type(**values)
+    return config, _note(config, pattern, of_family, from_file)
+
+
+def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
+    """Return the settings in a TOML file, in a run's ``config.json``, or in the folder of one, checked."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix != ".json":
+        return checked(read_toml(path, HINT), config_type, str(path))
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read ({error.strerror}); {HINT}") from error
+    except ValueError as error:
+        raise PlanError(f"{path} is no JSON ({error}); {HINT}") from error
+    if not isinstance(values, dict):
+        raise PlanError(f"{path} holds no settings but a {type(values).__name__}; {HINT}")
+    return checked(values, config_type, str(path))
+
+
+def family_settings(env: str, trainer: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
+    """Return what ``defaults.toml`` has for an environment: the first pattern that fits its name, and the settings.
+
+    Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
+    """
+    names = {env, registry.find(env).target}
+    for pattern, values in read_toml(DEFAULTS, "install pufferlib again").get(trainer, {}).items():
+        if any(fnmatchcase(name, pattern) for name in names):
+            return pattern, checked(values, config_type, f"{DEFAULTS.name}, {pattern}")
+    return "", {}
+
+
+def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
+    """Return values as the fields of ``config_type`` have them: lists as tuples, whole numbers as floats.
+
+    source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
+    """
+    hints = typing.get_type_hints(config_type)
+    known = {}
+    for name, value in values.items():
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
+            raise PlanError(f"{source} has {name}, which is no setting; {meant}")
+        try:
+            known[name] = _as(hints[name], value)
+        except TypeError:
+            raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
+    return known
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Return a value of JSON or TOML as a type has it. Raises TypeError. What is no plain type takes anything."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for part in arguments:
+            try:
+                return _as(part, value)
+            except TypeError:
+                continue
+        raise TypeError
+    if origin is typing.Literal:
+        fits = value in arguments
+    elif origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return tuple(_as(arguments[0], each) for each in value)
+    elif origin is not None and issubclass(origin, Mapping):
+        fits = isinstance(value, Mapping)
+    elif hint is float:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        value = float(value) if fits else value
+    elif hint is int:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+    elif hint in (str, bool, types.NoneType):
+        fits = isinstance(value, hint)
+    else:
+        return value
+    if not fits:
+        raise TypeError
+    return value
+
+
+def _words(hint: Any) -> str:
+    """Return what a type takes, in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in arguments)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if origin is tuple:
+        return f"a list, each {_words(arguments[0])}"
+    if origin is not None and issubclass(origin, Mapping):
+        return "a table"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
+    return names.get(hint, str(hint))
+
+
+def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Mapping[str, Any]) -> str:
+    """Return which settings are the family's."""
+    told, settings = _flat(from_file), _flat(vars(config))
+    left = {name: value for name, value in _flat(of_family).items() if name not in told}
+    kept = [f"{name}={value}" for name, value in left.items() if name in settings and settings[name] == value]
+    return f"settings of {pattern}: {', '.join(kept)} (--no-defaults leaves them out)" if kept else ""
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name, those in tables by "table.name"."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+    return flat

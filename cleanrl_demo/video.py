@@ -1,0 +1,233 @@
+"""Videos of environments that are trained on or evaluated: whole episodes of chosen ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from cleanrl_demo.film import FPS, RGB, Film, checked_format, save
+from pufferlib.errors import PlanError, WorkerError
+
+
+def render_mode(
+    env: Any,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    among: Sequence[str] = (RGB,),
+) -> str:
+    """Return the first of these render modes that an environment has. One is made and closed, in a worker.
+
+    Raises PlanError where it has none of them, or cannot be made with it.
+    """
+    kwargs, made = dict(env_kwargs or {}), {"backend": "multiprocessing", "wrap_kwargs": wrap_kwargs}
+    named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    with pufferlib.make(env, env_kwargs=kwargs, **made) as vec:
+        modes = vec.metadata.get("render_modes", [])
+    found = next((mode for mode in among if mode in modes), None)
+    if found is None:
+        raise PlanError(
+            f"{named} cannot be filmed: its metadata['render_modes'] has {', '.join(modes) or 'nothing'}, and not "
+            f"{' or '.join(among)}"
+        )
+    try:
+        pufferlib.make(env, env_kwargs={**kwargs, "render_mode": found}, **made).close()
+    except WorkerError as error:
+        if "render_mode" not in str(error):
+            raise
+        raise PlanError(
+            f"{named} cannot be made with render_mode={found!r}, though its metadata has it; give its creator an "
+            "argument render_mode, and hand that on"
+        ) from error
+    return found
+
+
+def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict[str, Any]]:
+    """Return the ``env_kwargs`` of ``pufferlib.make`` by which ``config.video_envs``, and no others, have pictures.
+
+    config: of a trainer. env: what makes an environment, where it is not ``config.env``. Raises PlanError for
+    environments that do not exist or have none, and where there is no folder for films.
+    """
+    wanted = config.video_envs
+    if not wanted:
+        return config.env_kwargs
+    wrong = [env_id for env_id in wanted if not 0 <= env_id < config.num_envs]
+    if wrong:
+        raise PlanError(f"video_envs={wrong} do not exist; use 0 to {config.num_envs - 1}")
+    if config.runs is None:
+        raise PlanError(f"video_envs={wanted}, but runs=None writes nothing; name a folder for runs")
+    mode = {"render_mode": render_mode(config.env if env is None else env, config.env_kwargs, config.wrap_kwargs)}
+    return [{**config.env_kwargs, **(mode if env_id in wanted else {})} for env_id in range(config.num_envs)]
+
+
+# ---------------------------------------------------------------------------------------------------- whole episodes
+
+
+class Filming:
+    """Films whole episodes of chosen environments of a VecEnv: call ``see`` between ``recv`` and ``send``.
+
+    wanted: is asked, at the beginning of an episode of an environment, whether to film it. done: is given each film,
+    whose first picture is of the reset, and whose last of what the last step led to. An episode that comes to nothing,
+    because its environment was made anew, leaves no film.
+    """
+
+    def __init__(
+        self,
+        vec: pufferlib.VecEnv,
+        env_ids: Collection[int],
+        wanted: Callable[[int], bool],
+        done: Callable[[int, Film], None],
+    ) -> None:
+        """Raises PlanError where the environments make no pictures, or are reset before one could be made."""
+        if vec.autoreset_mode == "same_step":
+            raise PlanError('autoreset_mode="same_step" leaves no time for the picture of a last step; use "next_step"')
+        modes = vec.get_attr("render_mode", sorted(env_ids))
+        if any(mode != RGB for mode in modes):
+            raise PlanError(f'environments {sorted(env_ids)} have render_mode {modes}; make them with "{RGB}"')
+        self.vec, self.wanted, self.done = vec, wanted, done
+        self.fps = float(vec.metadata.get("render_fps") or FPS)
+        self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
+
+    def see(self, batch: pufferlib.Batch) -> None:
+        """Take pictures of those environments of a batch that are filmed."""
+        env_ids = np.asarray(batch.env_ids).tolist()
+        mine = [(place, env_id) for place, env_id in enumerate(env_ids) if env_id in self.films]
+        if not mine:
+            return
+        masks, rewards = (np.asarray(part).reshape(len(env_ids), -1) for part in (batch.masks, batch.rewards))
+        restarted = {info["env_id"] for info in batch.infos if "restarted" in info}
+        for place, env_id in mine:
+            if env_id in restarted:
+                self.films[env_id] = None
+            elif not masks[place].any():  # a reset
+                self._finish(env_id)  # an episode that was cut
+                self.films[env_id] = Film(self.fps) if self.wanted(env_id) else None
+        filmed = [(place, env_id, film) for place, env_id in mine if (film := self.films[env_id]) is not None]
+        shown = [env_id for _, env_id, film in filmed if not film.full]
+        pictures = dict(zip(shown, self.vec.render(env_ids=shown), strict=True)) if shown else {}
+        ended = {info["env_id"] for info in batch.infos if info.get("env")}
+        for place, env_id, film in filmed:
+            film.episodic_return += float(rewards[place][masks[place]].sum())
+            if env_id in pictures:
+                film.add(pictures[env_id])
+            else:
+                film.num_left_out += 1
+            if env_id in ended:
+                self._finish(env_id)
+
+    def finish(self) -> None:
+        """End all films that are not empty, as of episodes that are not going to be played to their end."""
+        for env_id in self.films:
+            self._finish(env_id)
+
+    def _finish(self, env_id: int) -> None:
+        film, self.films[env_id] = self.films[env_id], None
+        if film is not None:
+            self.done(env_id, film)
+
+
+class Videos:
+    """Films of training, in a folder: of each chosen environment the first episode, then one every so many steps.
+
+    ::
+
+        videos = Videos(vec, run_folder / "videos", env_ids=(0,), every=50_000)
+        …
+        batch = vec.recv()
+        videos.see(batch, num_steps)
+        vec.send(…)
+
+    A film's name has the environment, and the steps that had been trained when its episode began:
+    ``env-0-step-12345.gif``; with ``-first-2000`` where the episode was longer than that. every: steps of training
+    between the beginnings of two films of an environment. ``written`` lists the files. Raises as ``Filming``.
+    """
+
+    def __init__(
+        self, vec: pufferlib.VecEnv, folder: Path, env_ids: Collection[int] = (0,), every: int = 50_000
+    ) -> None:
+        if every < 1:
+            raise PlanError(f"video_every={every} steps; use 1 or more")
+        checked_format(folder / "env.gif")
+        self.folder, self.every = folder, every
+        self.written: list[Path] = []
+        self.num_steps = 0
+        self._next = dict.fromkeys(env_ids, 0)
+        self._begun = dict.fromkeys(env_ids, 0)
+        self._filming = Filming(vec, env_ids, self._is_due, self._write)
+
+    @classmethod
+    def of(cls, vec: pufferlib.VecEnv, config: Any, run_folder: Path | None) -> Videos | None:
+        """Return the videos that a trainer's configuration asks for, in the run's folder; None where it wants none."""
+        if run_folder is None or not config.video_envs:
+            return None
+        return cls(vec, run_folder / "videos", config.video_envs, config.video_every)
+
+    def see(self, batch: pufferlib.Batch, num_steps: int) -> None:
+        """Take pictures; num_steps: of training so far. To be called while the batch's environments wait."""
+        self.num_steps = num_steps
+        self._filming.see(batch)
+
+    def _is_due(self, env_id: int) -> bool:
+        if self.num_steps < self._next[env_id]:
+            return False
+        self._begun[env_id], self._next[env_id] = self.num_steps, self.num_steps + self.every
+        return True
+
+    def _write(self, env_id: int, film: Film) -> None:
+        path = self.folder / f"env-{env_id}-step-{self._begun[env_id]}{film.limit}.gif"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        save(path, [film])
+        self.written.append(path)
+
+
+class Reel:
+    """The films of the first episodes of an evaluation: in a file one after another, in a folder a file each."""
+
+    def __init__(self, path: Path, num_videos: int, num_envs: int, num_episodes: int) -> None:
+        """Raises PlanError, or MissingExtra, for a file that could not be written, and for too many films."""
+        if not 1 <= num_videos <= num_episodes:
+            raise PlanError(f"{num_videos} videos of {num_episodes} episodes; use 1 to {num_episodes}")
+        self.path, self.is_file = path, bool(path.suffix) and not path.is_dir()
+        if not self.is_file:
+            checked_format(path / "env.gif")
+            path.mkdir(parents=True, exist_ok=True)
+        elif checked_format(path) and not path.parent.is_dir():
+            raise PlanError(f"there is no folder {path.parent} for {path.name}; make it, or name another")
+        share, rest = divmod(num_videos, num_envs)  # as the episodes themselves are shared out
+        self._left = {env_id: share + (env_id < rest) for env_id in range(min(num_envs, num_videos))}
+        self.films: dict[int, list[Film]] = {env_id: [] for env_id in self._left}
+
+    @property
+    def env_ids(self) -> Collection[int]:
+        """The environments that are filmed."""
+        return self._left.keys()
+
+    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
+        """Return what is to be shown each batch."""
+        self._filming = Filming(
+            vec, self.env_ids, self._is_wanted, lambda env_id, film: self.films[env_id].append(film)
+        )
+        return self._filming.see
+
+    def _is_wanted(self, env_id: int) -> bool:
+        self._left[env_id] -= 1
+        return self._left[env_id] >= 0
+
+    def save(self) -> list[Path]:
+        """Write the films, also that of an episode that was cut in the end; return the files."""
+        self._filming.finish()
+        if self.is_file:
+            in_turn = [film for turn in zip_longest(*self.films.values()) for film in turn if film is not None]
+            save(self.path, in_turn)
+            return [self.path]
+        paths = []
+        for env_id, films in self.films.items():
+            for number, film in enumerate(films, 1):
+                name = f"env-{env_id}-episode-{number}-return-{film.episodic_return:.6g}{film.limit}.gif"
+                save(self.path / name, [film])
+                paths.append(self.path / name)
+        return paths

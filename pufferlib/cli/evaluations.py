@@ -1,0 +1,72 @@
+"""puffer eval: what is asked of an evaluation, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from pufferlib.cli.options import Eval, keywords
+
+__all__ = ["asked", "lines"]
+
+NUM_EPISODES, NUM_WATCHED = 100, 3
+
+
+def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
+    """Return the Evaluation that the options ask for. evaluation: the module, which stands above this package."""
+    subject = evaluation.Subject.of(
+        options.target,
+        options.policy,
+        keywords(options.policy_kwargs, "--policy-kwargs"),
+        options.env,
+        keywords(options.env_kwargs),
+        options.wrap.given(),
+    )
+    usual = NUM_WATCHED if options.watch else NUM_EPISODES
+    return evaluation.play(
+        subject,
+        num_episodes=usual if options.episodes is None else options.episodes,
+        greedy=options.greedy,
+        seed=evaluation.SEED if options.seed is None else options.seed,
+        max_steps=options.max_steps,
+        backend=options.backend,
+        num_envs=options.num_envs,
+        num_workers=options.num_workers,
+        batch_size=options.batch_size,
+        torch_threads=options.torch_threads,
+        video=options.video,
+        num_videos=options.videos,
+        watch=console if options.watch else None,
+        after=after,
+    )
+
+
+def lines(evaluation: Any) -> Iterator[RenderableType]:
+    """Yield what there is to say of an Evaluation: who played, the numbers, what is to be known of them."""
+    num = len(evaluation.episodes)
+    how = "" if evaluation.policy == "random" else ", the likeliest actions" if evaluation.greedy else ", drawn actions"
+    played = f"{num:,} episode{'s' * (num != 1)}, seed {evaluation.seed}{how}"
+    yield escape(f"{evaluation.env}, {evaluation.policy}: {played}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in ("mean", "95 %", "least", "median", "most"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, spread in evaluation.spreads().items():
+        mean, low, high, *rest = (_text(value) for value in spread)
+        table.add_row(name, mean, f"{low} – {high}" if num > 1 else "", *rest)
+    yield table
+    if num > 1:
+        yield "95 %: the interval of the mean, by bootstrap over episodes."
+    if evaluation.num_cut:
+        cut = f"{evaluation.num_cut:,} of them" if evaluation.num_cut < num else "All"
+        yield f"{cut} were cut at {evaluation.max_steps:,} steps; --max-steps allows more."
+    for path in evaluation.videos:
+        yield escape(f"filmed in {path}")
+
+
+def _text(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"

@@ -1,0 +1,313 @@
+"""Evaluation: who plays, complete episodes and cut ones, what is said of their mean, and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from rich.console import Console
+from torch import nn
+
+import pufferlib
+from cleanrl_demo.acting import actor, random_actor
+from cleanrl_demo.evaluation import SEED, Spread, Subject, evaluate, play
+from cleanrl_demo.watch import HalfBlocks, Watch
+from pufferlib.cli import main
+from pufferlib.errors import CheckpointError, PlanError
+from pufferlib.models import Origin, make_policy, save_policy
+
+BACKENDS = [("serial", 4), ("serial", 3), ("multiprocessing", 4), ("pool", 2)]
+
+
+class Clock(gymnasium.Env):
+    """Observes its number and the steps taken; pays 1 a step, and ends after as many as its number says, if ever."""
+
+    observation_space = spaces.Box(0, 1000, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+    metadata = {"render_modes": ["ansi"], "render_fps": 1000}
+
+    def __init__(self, env_index=0, endless=(), render_mode=None):
+        self.index, self.endless, self.render_mode = env_index, env_index in endless, render_mode
+
+    def seen(self):
+        return np.array([self.index, self.time], np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.time += 1
+        over = self.time == 3 + self.index and not self.endless
+        return self.seen(), 1.0, over, False, {"score": float(self.index)} if over else {}
+
+    def render(self):
+        return f"tick {self.time}"
+
+
+# ------------------------------------------------------------------------------------------------------ who plays
+
+
+class Remembering(nn.Module):
+    """Counts an agent's rows in its state, and compares that with the time that it sees; plays the count."""
+
+    def __init__(self, layout, action_space, start=0.0):
+        super().__init__()
+        self.start, self.largest = start, 0
+
+    def initial_state(self, num_rows):
+        return torch.full((num_rows, 1), self.start), torch.zeros(num_rows, 2)
+
+    def forward(self, observations, state, action_mask):
+        counts, numbers = state
+        assert torch.equal(counts[:, 0] - self.start, observations[:, 1])
+        assert not (numbers[:, 0] != observations[:, 0])[observations[:, 1] > 0].any()
+        self.largest = max(self.largest, int(counts.max() - self.start))
+        return torch.zeros(len(counts), 3), torch.zeros(len(counts)), (counts + 1, observations)
+
+
+@pytest.mark.parametrize(("backend", "batch_size"), BACKENDS)
+@pytest.mark.parametrize("start", [0.0, 5.0])
+def test_a_policy_remembers_by_agent_and_begins_anew_with_each_episode(backend, batch_size, start):
+    with pufferlib.make(Clock, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1) as vec:
+        policy = Remembering(None, None, start)
+        act = actor(vec, policy)
+        evaluate(vec, act, 20, seed=1)
+        evaluate(vec, act, 4, seed=2)
+    assert policy.largest == 6
+
+
+class Masked(Clock):
+    """Allows one switch position and one side, and refuses all others; aims are free."""
+
+    observation_space = spaces.Dict(action_mask=spaces.MultiBinary(5), rest=Clock.observation_space)
+    action_space = spaces.Dict(
+        aim=spaces.Box(-3, 3, (1,), np.float32), side=spaces.Discrete(2, start=4), switch=spaces.Discrete(3)
+    )
+
+    def seen(self):
+        self.side, self.switch = self.np_random.integers(2), self.np_random.integers(3)
+        mask = np.zeros(5, np.int8)
+        mask[[self.side, 2 + self.switch]] = 1
+        return {"action_mask": mask, "rest": super().seen()}
+
+    def step(self, action):
+        assert (action["side"] - 4, action["switch"]) == (self.side, self.switch)
+        assert -3 <= action["aim"][0] <= 3
+        return super().step(action)
+
+
+def test_chance_plays_what_is_allowed():
+    with pufferlib.make(Masked, num_envs=3, seed=1) as vec:
+        assert len(evaluate(vec, random_actor(vec, seed=2), 12, seed=1)) == 12
+
+
+def test_chance_plays_the_whole_space_and_its_seed_repeats_it():
+    def actions(seed):
+        with pufferlib.make(Clock, num_envs=50, seed=1) as vec:
+            act = random_actor(vec, seed=seed)
+            vec.async_reset()
+            batch = vec.recv()
+            return np.stack([act(batch) for _ in range(20)])
+
+    drawn = actions(1)
+    np.testing.assert_array_equal(drawn, actions(1))
+    assert not np.array_equal(drawn, actions(2))
+    np.testing.assert_allclose(np.bincount(drawn.ravel()), [333] * 3, atol=60)
+
+
+# ------------------------------------------------------------------------------------------------------ episodes
+
+
+@pytest.mark.parametrize(("backend", "batch_size"), BACKENDS)
+def test_what_never_ends_is_cut(backend, batch_size):
+    kwargs = dict(num_envs=4, num_workers=2, batch_size=batch_size, env_kwargs={"endless": (0, 2)}, seed=1)
+    with pufferlib.make(Clock, backend=backend, **kwargs) as vec:
+        episodes = evaluate(vec, random_actor(vec), 13, seed=1, max_steps=6)
+    told = sorted((episode.env_id, episode.episodic_return, episode.length, episode.cut) for episode in episodes)
+    # Environment 3 ends at step 6 itself, which is no cut.
+    assert told == [(0, 6, 6, True)] * 4 + [(1, 4, 4, False)] * 3 + [(2, 6, 6, True)] * 3 + [(3, 6, 6, False)] * 3
+    assert {episode.score for episode in episodes} == {None, 1.0, 3.0}
+
+
+def test_one_is_told_how_far_it_is():
+    told = []
+    with pufferlib.make(Clock, num_envs=2, seed=1) as vec:
+        evaluate(vec, random_actor(vec), 2, seed=1, after=lambda *counts: told.append(counts))
+    assert told == [(0, 0), (0, 2), (0, 4), (1, 6), (2, 7)]  # the first of them is reset while the other ends
+
+
+# ----------------------------------------------------------------------------------------------- what is said of it
+
+
+@pytest.mark.slow
+def test_the_interval_covers_as_many_means_as_it_says():
+    rng = np.random.default_rng(1)
+    spreads = [Spread.of(rng.exponential(2.0, 40)) for _ in range(100)]
+    covered = np.mean([spread.low <= 2.0 <= spread.high for spread in spreads])
+    assert 0.86 <= covered <= 0.99
+    normal = rng.normal(10, 3, 400)
+    spread = Spread.of(normal)
+    error = 1.96 * normal.std() / 20
+    assert (spread.low, spread.high) == pytest.approx((normal.mean() - error, normal.mean() + error), abs=0.05)
+    assert spread == Spread.of(normal)
+
+
+def test_a_spread_says_how_values_lie():
+    assert Spread.of([4.0]) == (4.0,) * 6
+    spread = Spread.of([1, 2, 9])
+    assert (spread.mean, spread.minimum, spread.median, spread.maximum) == (4.0, 1.0, 2.0, 9.0)
+    assert 1 <= spread.low < 4 < spread.high <= 9
+
+
+def test_the_same_seed_gives_the_same_episodes_whatever_the_backend():
+    def episodes(**kwargs):
+        how = {"num_episodes": 6, "num_envs": 3, "greedy": True, **kwargs}
+        return play(Subject.of("CartPole-v1", "mlp"), **how).episodes
+
+    serial = episodes(backend="serial")
+    assert serial == episodes(backend="multiprocessing", num_workers=2)
+    assert sorted(serial) == sorted(episodes(backend="pool", num_workers=2, batch_size=1))
+    assert sorted(serial) != sorted(episodes(backend="serial", seed=1))
+
+
+def test_torch_is_left_as_it_was():
+    before, num_threads = torch.random.get_rng_state(), torch.get_num_threads()
+    play(Subject.of("CartPole-v1", "lstm"), num_episodes=1, backend="serial")
+    assert torch.equal(torch.random.get_rng_state(), before) and torch.get_num_threads() == num_threads
+
+
+# ----------------------------------------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a policy in it, as a trainer leaves it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "120")
+    torch.manual_seed(1)
+    with pufferlib.make("ocean/squared") as vec:
+        policy = make_policy("lstm", vec.observation_layout, vec.single_action_space, hidden_size=8)
+    origin = Origin("lstm", {"hidden_size": 8}, "ocean/squared", {"num_targets": 2})
+    save_policy(tmp_path / "policy.pt", policy, origin)
+    return tmp_path
+
+
+def test_eval_says_how_good_a_run_is(run_folder, capsys):
+    quick = ["--episodes", "12", "--backend", "serial"]
+    assert main(["eval", str(run_folder), *quick]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"ocean/squared, {run_folder}/policy.pt: 12 episodes, seed {SEED}, drawn actions"
+    assert [line.split()[0] for line in shown[2:5]] == ["return", "score", "length"]
+    assert "the interval of the mean, by bootstrap over episodes" in shown[5]
+    assert main(["eval", str(run_folder / "policy.pt"), *quick, "--json", "--greedy", "--seed", "3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["env"], told["greedy"], told["seed"], told["num_episodes"]) == ("ocean/squared", True, 3, 12)
+    assert told["length"]["mean"] == 6 and len(told["episodes"]) == 12  # two targets, as in training
+    assert told["return"]["low"] <= told["return"]["mean"] <= told["return"]["high"]
+    assert main(["eval", str(run_folder), *quick, "--json", "--env-kwargs", "num_targets=1"]) == 0
+    assert json.loads(capsys.readouterr().out)["length"]["mean"] == 3
+
+
+def test_eval_cuts_and_says_so(capsys):
+    assert main(["eval", "CartPole-v1", "--policy", "random", "--episodes", "5", "--max-steps", "4"]) == 0
+    assert "All were cut at 4 steps; --max-steps allows more." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        ([], 2, "puffer eval needs a policy: `puffer eval runs/…`"),
+        (["CartPole-v1"], 1, "nobody plays CartPole-v1; pass --policy random"),
+        (["CartPol-v1"], 1, 'there is no file or run\'s folder CartPol-v1, and no environment is called "CartPol-v1"'),
+        (["a.pt"], 1, "there is no file a.pt; a trainer's run folder has policy.pt"),
+        (["."], 1, "the folder . has no policy.pt"),
+        (["CartPole-v1", "--policy", "randm"], 1, "policy='randm' is not one of"),
+        (["CartPole-v1", "--policy", "random", "--episodes", "0"], 1, "0 episodes of at most 30000 steps"),
+        (["CartPole-v1", "--policy", "random", "--watch"], 1, "there is no terminal to watch in; --video FILE.gif"),
+        (["CartPole-v1", "--policy", "random", "--video", "a.avi"], 1, "a.avi: films are written as .gif or .mp4"),
+        (["CartPole-v1", "--policy", "random", "--video", "no/a.gif"], 1, "there is no folder no for a.gif"),
+        (["CartPole-v1", "--policy", "random", "--video", "a.gif", "--videos", "101"], 1, "101 videos of 100 episodes"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_at_once(words, status, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["eval", *words]) == status
+    shown = capsys.readouterr()
+    assert says in shown.err and "Traceback" not in shown.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_keeps_to_what_it_was_made_for(run_folder):
+    with pytest.raises(PlanError, match="has a policy of its own; name an environment instead"):
+        Subject.of(run_folder, "random")
+    with pytest.raises(CheckpointError, match="holds a policy for other observations or actions"):
+        play(Subject.of(run_folder, env="CartPole-v1"), num_episodes=1, backend="serial")
+    save_policy(run_folder / "policy.pt", nn.Linear(1, 1), Origin())
+    with pytest.raises(CheckpointError, match="does not name the environment; name it: --env"):
+        Subject.of(run_folder)
+
+
+# ----------------------------------------------------------------------------------------------------- in a terminal
+
+
+def terminal(**how):
+    return Console(file=io.StringIO(), force_terminal=True, width=40, height=12, color_system="truecolor", **how)
+
+
+def test_an_environment_is_shown_step_by_step():
+    console = terminal()
+    play(Subject.of(__name__ + ":Clock", "random"), num_episodes=2, watch=console)
+    shown = console.file.getvalue()
+    places = [shown.index(f"tick {tick}", shown.index("episode 1  step 3")) for tick in range(4)]
+    assert places == sorted(places)
+    for told in ("episode 1  step 0  return 0", "episode 1  step 3  return 3", "episode 2  step 3  return 3"):
+        assert told in shown
+    assert "\x1b[?25h" in shown  # the cursor is back
+
+
+def test_ctrl_c_gives_the_terminal_back():
+    console = terminal()
+    with pufferlib.make(Clock, env_kwargs={"render_mode": "ansi"}) as vec:
+        vec.async_reset()
+        with pytest.raises(KeyboardInterrupt), Watch(vec, console) as watch:
+            watch.see(vec.recv())
+            raise KeyboardInterrupt
+    assert console.file.getvalue().rstrip().endswith("\x1b[?25h")
+
+
+def test_pictures_are_half_blocks():
+    picture = np.arange(3 * 4 * 3, dtype=np.uint8).reshape(3, 4, 3)  # an odd number of lines
+    console = terminal()
+    drawn, line = np.zeros((4, 4, 3), np.uint8), 0
+    column = 0
+    for segment in HalfBlocks(picture).__rich_console__(console, console.options):
+        if segment.text == "\n":
+            line, column = line + 2, 0
+            continue
+        run = slice(column, column + len(segment.text))
+        drawn[line, run], drawn[line + 1, run] = segment.style.color.triplet, segment.style.bgcolor.triplet
+        column = run.stop
+    np.testing.assert_array_equal(drawn[:3], picture)
+    console.print(HalfBlocks(np.zeros((100, 30, 3), np.uint8)[:4]))
+    assert "▀" * 30 in console.file.getvalue()  # one code for what has one colour
+
+
+def test_pictures_are_made_to_fit_the_terminal():
+    console = terminal()
+    play(Subject.of("ocean/squared", "random"), num_episodes=1, watch=console)
+    with pufferlib.make("CartPole-v1", env_kwargs={"render_mode": "rgb_array"}) as vec:
+        vec.async_reset()
+        with Watch(vec, console) as watch:
+            watch.see(vec.recv())
+    lines = [line for line in console.file.getvalue().splitlines() if "▀" in line]
+    assert lines and max(line.count("▀") for line in lines) <= 40
