@@ -2,10 +2,10 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory; ``session.py`` is what is around them, with
-``settings.py`` (where settings come from), ``runs.py`` (a run's folder) and ``results.py`` (what comes of it);
-``outcomes.py`` is what they make of rewards and endings. ``report.py`` is what one sees of a run, with ``recent.py``,
-``dashboard.py`` and ``tracking.py``; ``plot.py`` draws curves. ``evaluation.py`` says how good a policy is
-(``acting.py``: who plays), ``video.py`` films it (``film.py``), ``watch.py`` shows it in a terminal.
-They need the extra ``train``: torch, tensorboard, rich, tyro, matplotlib, SciPy and Pillow.
+``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``dqn.py`` one that learns off policy;
+``session.py`` is what is around them, with ``settings.py`` (where settings come from), ``runs.py`` (a run's folder) and
+``results.py`` (what comes of it); ``outcomes.py`` is what they make of rewards and endings. ``report.py`` is what is
+seen of a run, with ``recent.py``, ``dashboard.py`` and ``tracking.py``; ``plot.py`` draws curves. ``evaluation.py``
+says how good a policy is (``acting.py``: chance at play), ``video.py`` films it (``film.py``), ``watch.py`` shows it in
+a terminal. They need the extra ``train``: torch, tensorboard, rich, tyro, matplotlib, SciPy and Pillow.
 """

@@ -1,50 +1,17 @@
-"""Who plays in an evaluation: a policy, or chance."""
+"""Chance at play: what an evaluation holds policies to. Those play by ``pufferlib.models.BatchPlayer``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
-from torch import nn
 
 import pufferlib
-from pufferlib.distributions import Decisions
-from pufferlib.models import action_mask_reader
+from pufferlib.models import Decisions, action_mask_reader
 
 Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
-
-
-def actor(vec: pufferlib.VecEnv, policy: nn.Module, *, greedy: bool = False, seed: int = 0) -> Act:
-    """Return what plays a policy on a VecEnv: flat actions for a batch.
-
-    greedy: the likeliest actions instead of drawn ones. seed: of what is drawn. A policy with a memory has a state for
-    each agent, wherever its row comes, and begins anew where an episode does.
-    """
-    decisions = Decisions(vec.single_action_space)
-    read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space)
-    generator = torch.Generator().manual_seed(seed)
-    initial_state = getattr(policy, "initial_state", None)
-    states = None if initial_state is None else initial_state(vec.num_envs * vec.agents_per_env)
-
-    @torch.inference_mode()
-    def act(batch: pufferlib.Batch) -> Any:
-        observations, state = torch.as_tensor(batch.observations), None
-        if states is not None:
-            agents, begun = torch.tensor(np.asarray(batch.agent_ids)), ~torch.tensor(np.asarray(batch.masks))
-            for kept, new in zip(states, initial_state(len(agents)), strict=True):
-                kept[agents[begun]] = new[begun]
-            state = tuple(kept[agents] for kept in states)
-        mask = None if read_mask is None else read_mask(observations)
-        outputs, _, state = policy(observations, state, mask)
-        for kept, new in zip(states or (), state or (), strict=True):
-            kept[agents] = new
-        distribution = decisions.distribution(outputs, mask)
-        return decisions.actions(*(distribution.mode() if greedy else distribution.sample(generator)))
-
-    return act
 
 
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.acting import Act, actor, random_actor
+from cleanrl_demo.acting import Act, random_actor
 from cleanrl_demo.results import Episode, Episodes
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
-from pufferlib.models import make_policy, read_policy
+from pufferlib.models import Actor, BatchPlayer, read_policy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,8 @@ class Subject:
             kwargs = {**kept.origin.env_kwargs, **kwargs}
 
         def act(vec: pufferlib.VecEnv, **how: Any) -> Act:
-            return actor(vec, kept.policy(vec.observation_layout, vec.single_action_space), **how)
+            actor = kept.actor(vec.observation_layout, vec.single_action_space)
+            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, **how)
 
         wrapping = {**kept.origin.wrap_kwargs, **wrapping}
         return cls(str(path), act, kept.origin.env if env is None else env, kwargs, wrapping)
@@ -100,8 +101,9 @@ class Subject:
                 return random_actor(vec, seed=seed)
             with torch.random.fork_rng(devices=()):
                 torch.manual_seed(seed)  # a network that has not been trained has weights of torch's generator
-                made = make_policy(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs).eval()
-            return actor(vec, made, greedy=greedy, seed=seed)
+                actor = Actor(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs)
+            actor.policy.eval()
+            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, greedy=greedy, seed=seed)
 
         return cls(policy, act, env, env_kwargs, wrap_kwargs)
 
@@ -199,14 +201,15 @@ def evaluate(
     """
     share, rest = divmod(num_episodes, vec.num_envs)
     wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
-    finished, kept, num_steps = Episodes(vec.num_envs), list[Episode](), 0
+    finished, kept, num_steps = Episodes(), list[Episode](), 0
     returns, lengths = np.zeros(vec.num_envs), np.zeros(vec.num_envs, np.int64)  # of the episodes under way
     vec.async_reset(seed=seed)
     while True:
-        batch = vec.recv()
+        batch, host = vec.recv(), vec.host_batch
+        assert host is not None
         if see is not None:
-            see(batch)
-        env_ids, rewards, masks = (np.asarray(part) for part in (batch.env_ids, batch.rewards, batch.masks))
+            see(host)
+        env_ids, rewards, masks = host.env_ids, host.rewards, host.masks
         real = masks.reshape(len(env_ids), -1)
         # A row of no transition begins an episode.
         returns[env_ids] = np.where(real.any(1), returns[env_ids] + (rewards.reshape(real.shape) * real).sum(1), 0)
@@ -224,15 +227,14 @@ def evaluate(
             after(len(kept), num_steps)
         if len(kept) == num_episodes:
             return kept
-        _send(vec, batch, act(batch), late)
+        _send(vec, env_ids, act(batch), late)
 
 
-def _send(vec: pufferlib.VecEnv, batch: pufferlib.Batch, actions: Any, late: Sequence[int]) -> None:
-    """Send actions for a batch, but reset the environments that are late."""
+def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:
+    """Send actions for these environments, but reset the environments that are late."""
     if not late:
         vec.send(actions)
         return
-    env_ids = np.asarray(batch.env_ids)
     on_time = ~np.isin(env_ids, late)
     rows = on_time.repeat(vec.agents_per_env)
     if on_time.any():

@@ -29,9 +29,9 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo.outcomes import Outcomes
-from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, summary
-from cleanrl_demo.session import RunConfig, Stretches, config_of, run
+from cleanrl_demo.session import RunConfig, Session, config_of, run
+from cleanrl_demo.settings import from_command_line
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Origin, observe
 
@@ -68,12 +68,16 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     return run(config, make_learner, learn, env=env)
 
 
-def resume(folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None) -> Result:
+def resume(
+    folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None
+) -> tuple[Config, Result]:
     """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    total_steps: in place of the run's own. Raises CheckpointError where there is none to go on with.
+    total_steps: in place of the run's own. Returns its settings, too. Raises CheckpointError where there is nothing to
+    go on with.
     """
-    return run(config_of(folder, Config, total_steps), make_learner, learn, env=env, resume=folder)
+    config = config_of(folder, Config, total_steps)
+    return config, run(config, make_learner, learn, env=env, resume=folder)
 
 
 @dataclass
@@ -143,14 +147,14 @@ def as_one(policy: nn.Module) -> torch.Tensor:
     return weights
 
 
-def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Report, stretches: Stretches) -> None:
+def learn(session: Session, learner: Learner, config: Config) -> None:
     """Play and update in turns until ``total_steps`` transitions have been learnt from."""
+    vec, report = session.vec, session.report
     batch_size = vec.agents_per_batch // vec.agents_per_env
     num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
-    for last_step in stretches:
+    for last_step in session.stretches():
         learner.outcomes.forget()
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
-        report.phase("environments")
         while learner.num_steps < last_step:
             rollout.start()
             for rows in rollout.batches[1:]:
@@ -163,6 +167,7 @@ def learn(vec: pufferlib.VecEnv, learner: Learner, config: Config, report: Repor
                     rollout.log_probs[rows] = distribution.log_prob(choices, aims)
                     rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
                 actions = learner.actor.decisions.actions(choices, aims)
+                session.film()
                 report.phase("environments")
                 # Sent before the update, not after it: the environments work while we learn.
                 vec.send(actions)
@@ -316,7 +321,5 @@ def advantages(
 
 
 if __name__ == "__main__":
-    import tyro
-
-    config = tyro.cli(Config)
+    config = from_command_line(Config)
     print(summary(config, train(config)))

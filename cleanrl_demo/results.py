@@ -1,17 +1,15 @@
-"""What comes of a run: episodes as they end, an evaluation on fresh ones, and what to tell at the end."""
+"""What comes of a run: episodes as they end, and what to tell at the end."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
-
-import pufferlib
 
 
 class Episode(NamedTuple):
@@ -93,28 +91,6 @@ def charts(episodes: Iterable[Episode]) -> dict[str, float]:
         "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
         **({} if score is None else {"charts/score": score}),
     }
-
-
-def evaluate(
-    vec: pufferlib.VecEnv, act: Callable[[pufferlib.Batch], Any], num_episodes: int, seed: int
-) -> list[Episode]:
-    """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
-
-    act: returns the flat actions for a batch. How many each environment contributes is fixed beforehand: the first to
-    finish would be the short ones.
-    """
-    share, rest = divmod(num_episodes, vec.num_envs)
-    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
-    finished, kept = Episodes(), list[Episode]()
-    vec.async_reset(seed=seed)
-    while len(kept) < num_episodes:
-        batch = vec.recv()
-        vec.send(act(batch))
-        for episode in finished.in_batch(batch.infos):
-            if wanted[episode.env_id]:
-                wanted[episode.env_id] -= 1
-                kept.append(episode)
-    return kept
 
 
 def summary(config: Any, result: Result) -> str:

@@ -1,7 +1,7 @@
 """A run around any learner: its environments, its folder, its checkpoints, and the evaluation at its end.
 
 ``RunConfig`` is what every trainer is told. ``run`` makes what learning needs, has a trainer's ``learn`` do it, keeps
-the policy and plays it on fresh seeds. ``Stretches`` cuts a run into stretches that end in checkpoints: what
+the policy and plays it on fresh seeds. A ``Session`` cuts a run into stretches that end in checkpoints: what
 environments hold cannot be kept, so all of them begin anew after each, and with seeds that follow from the run's seed
 and the checkpoint's number. An uninterrupted run does the same as one that is resumed there.
 """
@@ -18,10 +18,12 @@ import numpy as np
 import torch
 
 import pufferlib
+from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.report import Report
-from cleanrl_demo.results import Result, evaluate
+from cleanrl_demo.results import Result
 from cleanrl_demo.runs import new_run_folder
 from cleanrl_demo.tracking import Tracker
+from cleanrl_demo.video import Videos, with_pictures
 from pufferlib.errors import CheckpointError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
 from pufferlib.models.files import is_plain, read_checkpoint, save_checkpoint
@@ -83,6 +85,10 @@ class RunConfig:
     track: bool = False
     """send configuration and scalars to Weights & Biases; with WANDB_MODE=offline only into the run's folder"""
     track_project: str = "pufferlib"
+    video_envs: tuple[int, ...] = ()
+    """environments to film while they train, such as 0; the films go to the run's folder, as GIF"""
+    video_every: int = 50_000
+    """steps from the beginning of one film of an environment to that of the next"""
 
 
 class Learner(Protocol):
@@ -95,32 +101,45 @@ class Learner(Protocol):
     def restore(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Stretches:
-    """The pieces of a run between checkpoints.
+class Session:
+    """What a learner works in: environments, a report, and a run cut into stretches.
 
     ::
 
-        for last_step in stretches:         # environments have just begun anew
+        for last_step in session.stretches():        # environments have just begun anew
             while learner.num_steps < last_step:
                 …
     """
 
     def __init__(
-        self, vec: pufferlib.VecEnv, learner: Learner, config: RunConfig, report: Report, folder: Path | None
+        self,
+        vec: pufferlib.VecEnv,
+        learner: Learner,
+        config: RunConfig,
+        report: Report,
+        videos: Videos | None,
+        folder: Path | None,
     ) -> None:
-        self.vec, self.learner, self.config, self.report, self.folder = vec, learner, config, report, folder
+        self.vec, self.learner, self.config, self.report = vec, learner, config, report
+        self.videos, self.folder = videos, folder
         self.num_checkpoints = 0
 
-    def __iter__(self) -> Iterator[int]:
+    def stretches(self) -> Iterator[int]:
         """Yield the step up to which to learn now; and write a checkpoint when that is done."""
         every, total_steps = self.config.checkpoint_every, self.config.total_steps
         while self.learner.num_steps < total_steps:
             self.vec.async_reset(seed=self.seed)
             self.report.reset()
+            self.report.phase("environments")
             yield total_steps if every is None else min(total_steps, (self.learner.num_steps // every + 1) * every)
             self.num_checkpoints += 1
             if self.folder is not None:
                 self.save(self.folder)
+
+    def film(self) -> None:
+        """Take pictures of those that are filmed; to be called while the environments of the batch wait for actions."""
+        if self.videos is not None:
+            self.videos.see(self.vec.host_batch, self.learner.num_steps)
 
     @property
     def seed(self) -> int:
@@ -154,7 +173,7 @@ class Stretches:
 def run(
     config: RunConfig,
     make_learner: Callable[[pufferlib.VecEnv, Origin, Any], Learner],
-    learn: Callable[[pufferlib.VecEnv, Any, Any, Report, Stretches], None],
+    learn: Callable[[Session, Any, Any], None],
     *,
     env: Callable[..., Any] | None = None,
     resume: Path | None = None,
@@ -180,7 +199,7 @@ def run(
             num_envs=config.num_envs,
             num_workers=config.num_workers,
             batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
-            env_kwargs=config.env_kwargs,
+            env_kwargs=with_pictures(config, env),
             wrap_kwargs=config.wrap_kwargs,
             seed=config.seed,
             on_error=config.on_error,
@@ -196,11 +215,11 @@ def run(
                 folder = new_run_folder(config, name, config.algorithm)
             resumed_at = None if kept is None else kept["learner"]["num_steps"]
             with Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at) as report:
-                stretches = Stretches(vec, learner, config, report, folder)
+                session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder)
                 if kept is not None:
-                    stretches.restore(kept)
+                    session.restore(kept)
                 began, start_s = time.time(), time.perf_counter()
-                learn(vec, learner, config, report, stretches)
+                learn(session, learner, config)
                 seconds = time.perf_counter() - start_s
             if folder is not None:
                 save_policy(folder / "policy.pt", learner.actor.policy, origin)
@@ -213,6 +232,12 @@ def run(
     finally:
         torch.set_num_threads(num_threads)
     return Result(learner.actor.policy, learner.num_steps, began, seconds, episodes, folder)
+
+
+def algorithm_of(folder: Path) -> str:
+    """Return the name of the trainer whose run is in a folder. Raises CheckpointError where there is no checkpoint."""
+    algorithm: str = read_checkpoint(folder / FILE, KIND, FILE)["algorithm"]
+    return algorithm
 
 
 def config_of(folder: Path, kind: type[RunConfig], total_steps: int | None = None) -> RunConfig:

@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ class FromFile:
     """begin with what suits the environment's family (cleanrl_demo/defaults.toml)"""
 
 
-def from_command_line(config_type: type[Config], trainer: str, words: Sequence[str] | None = None) -> Config:
+def from_command_line(config_type: type[Config], words: Sequence[str] | None = None) -> Config:
     """Return the settings that the words of a command, by default this program's, say. Prints what came of the family.
 
     Raises PlanError as ``settle``; where tyro does not understand the words, it ends the program.
@@ -55,7 +55,7 @@ def from_command_line(config_type: type[Config], trainer: str, words: Sequence[s
     def parse(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
         return vars(tyro.cli(kind, args=words, default=kind(**defaults)))
 
-    config, note = settle(config_type, trainer, parse, words)
+    config, note = settle(config_type, parse, words)
     if note:
         print(note)
     return config
@@ -63,16 +63,15 @@ def from_command_line(config_type: type[Config], trainer: str, words: Sequence[s
 
 def settle(
     config_type: type[Config],
-    trainer: str,
     parse: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]],
     words: Sequence[str] | None = None,
 ) -> tuple[Config, str]:
     """Return the settings, and a line that says which are the family's ("" where there are none).
 
-    config_type: a frozen dataclass, all of whose fields have defaults. trainer: the table of ``defaults.toml``. parse:
-    turns words, with these defaults, into values of all fields and of those of ``FromFile``. Tables, such as
-    ``env_kwargs``, are merged key by key. Raises PlanError for a file that cannot be read, and for keys and types that
-    ``config_type`` does not have.
+    config_type: a frozen dataclass, all of whose fields have defaults; its ``algorithm`` is the table of
+    ``defaults.toml``. parse: turns words, with these defaults, into values of all fields and of those of ``FromFile``.
+    Tables, such as ``env_kwargs``, are merged key by key. Raises PlanError for a file that cannot be read, and for keys
+    and types that ``config_type`` does not have.
     """
     words = sys.argv[1:] if words is None else words
     # A first look, for the file and the environment. Its help would show defaults that are not going to be those.
@@ -80,7 +79,7 @@ def settle(
     from_file = {} if given["config"] is None else read_settings(given["config"], config_type)
     own = vars(config_type())
     env = given["env"] or from_file.get("env", own["env"])
-    pattern, of_family = family_settings(env, trainer, config_type) if given["defaults"] else ("", {})
+    pattern, of_family = family_settings(env, config_type) if given["defaults"] else ("", {})
     # Tables are left to the end: whether a flag has given one cannot be seen, and their keys are merged.
     plain = {name: value for name, value in {**of_family, **from_file, "env": env}.items() if name not in TABLES}
     values = {name: value for name, value in parse(words, plain).items() if name in own}
@@ -112,13 +111,13 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
     return checked(values, config_type, str(path))
 
 
-def family_settings(env: str, trainer: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
+def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
     """Return what ``defaults.toml`` has for an environment: the first pattern that fits its name, and the settings.
 
     Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
     """
     names = {env, registry.find(env).target}
-    for pattern, values in read_toml(DEFAULTS, "install pufferlib again").get(trainer, {}).items():
+    for pattern, values in read_toml(DEFAULTS, "install pufferlib again").get(config_type.algorithm, {}).items():
         if any(fnmatchcase(name, pattern) for name in names):
             return pattern, checked(values, config_type, f"{DEFAULTS.name}, {pattern}")
     return "", {}
@@ -129,7 +128,8 @@ def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> d
 
     source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
     """
-    hints = typing.get_type_hints(config_type)
+    told = typing.get_type_hints(config_type)
+    hints = {each.name: told[each.name] for each in fields(config_type)}
     known = {}
     for name, value in values.items():
         if name not in hints:

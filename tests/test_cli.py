@@ -104,9 +104,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"]
-)
+@pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out

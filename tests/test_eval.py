@@ -16,12 +16,12 @@ from rich.console import Console
 from torch import nn
 
 import pufferlib
-from cleanrl_demo.acting import actor, random_actor
+from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import SEED, Spread, Subject, evaluate, play
 from cleanrl_demo.watch import HalfBlocks, Watch
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.models import Origin, make_policy, save_policy
+from pufferlib.models import Actor, BatchPlayer, Origin, make_policy, save_policy
 
 BACKENDS = [("serial", 4), ("serial", 3), ("multiprocessing", 4), ("pool", 2)]
 
@@ -79,7 +79,8 @@ class Remembering(nn.Module):
 def test_a_policy_remembers_by_agent_and_begins_anew_with_each_episode(backend, batch_size, start):
     with pufferlib.make(Clock, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1) as vec:
         policy = Remembering(None, None, start)
-        act = actor(vec, policy)
+        actor = Actor(lambda *spaces: policy, vec.observation_layout, vec.single_action_space)
+        act = BatchPlayer(actor, 4 * vec.agents_per_env)
         evaluate(vec, act, 20, seed=1)
         evaluate(vec, act, 4, seed=2)
     assert policy.largest == 6

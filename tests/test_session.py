@@ -63,7 +63,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     (folder,) = (tmp_path / "parts").iterdir()
     assert not (folder / "policy.pt").exists()
     assert read_checkpoint(folder / FILE, KIND, FILE)["num_checkpoints"] == 2
-    resumed = trainer.resume(folder)
+    _, resumed = trainer.resume(folder)
     assert resumed.run_folder == folder
     assert (folder / "policy.pt").exists()
     assert_same(whole, resumed)
@@ -77,10 +77,11 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
 def test_a_finished_run_goes_on_for_longer(tmp_path):
     config = ppo.Config(**SMALL, schedule="constant", runs=str(tmp_path))
     first = ppo.train(config)
-    longer = ppo.resume(first.run_folder, total_steps=2_000)
+    config, longer = ppo.resume(first.run_folder, total_steps=2_000)
+    assert config.total_steps == 2_000
     assert 2_000 <= longer.num_steps < 2_130
     assert any(not torch.equal(value, weights_of(longer)[name]) for name, value in weights_of(first).items())
-    assert ppo.resume(first.run_folder, total_steps=2_000).num_steps == longer.num_steps  # nothing is left to do
+    assert ppo.resume(first.run_folder, total_steps=2_000)[1].num_steps == longer.num_steps  # nothing is left to do
 
 
 class Alone(gymnasium.Env):
@@ -121,7 +122,7 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / "unnamed")), Alone).run_folder
     with pytest.raises(CheckpointError, match="for other observations or actions"):
         ppo.resume(folder)  # the environment that its settings name is another one
-    assert ppo.resume(folder, Alone).run_folder == folder
+    assert ppo.resume(folder, Alone)[1].run_folder == folder
 
 
 def test_statistics_stand_still_when_the_policy_plays(tmp_path):

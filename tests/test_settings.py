@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config(words: str) -> Config:
-    return from_command_line(Config, "ppo", words.split())
+    return from_command_line(Config, words.split())
 
 
 # ---------------------------------------------------------------------------------------------------- who wins
@@ -91,7 +91,7 @@ def test_tables_are_merged_key_by_key(folder):
         flags = {"env": "CartPole-v1", "policy_kwargs": {"depth": 3}, "config": "my.toml", "defaults": True}
         return {**vars(Config(**defaults)), **flags}
 
-    found, _ = settle(Config, "ppo", parsed, [])
+    found, _ = settle(Config, parsed, [])
     assert found.env_kwargs == {"sutton_barto_reward": True, "kick": 1}
     assert found.policy_kwargs == {"hidden_size": 10, "depth": 3}
 
@@ -202,11 +202,11 @@ def test_families_fit_the_trainer_and_the_environments_that_they_are_for(monkeyp
            "Pendulum-v1": "Pendulum-*", "classic/cartpole": "CartPole-*"}  # fmt: skip
     for env, pattern in ids.items():
         assert registry.find(env)
-        assert family_settings(env, "ppo", Config)[0] == pattern
-    assert family_settings("ocean/squared", "ppo", Config) == ("", {})
-    assert family_settings("CartPole-v1", "another", Config) == ("", {})
+        assert family_settings(env, Config)[0] == pattern
+    assert family_settings("ocean/squared", Config) == ("", {})
+    assert family_settings("CartPole-v1", type("Other", (Config,), {"algorithm": "other"})) == ("", {})
     with pytest.raises(RegistryError):
-        family_settings("CartPol-v1", "ppo", Config)
+        family_settings("CartPol-v1", Config)
 
 
 def test_the_command_has_them_too(folder, capsys):

@@ -5,28 +5,25 @@ tyro reads the arguments, rich draws; both come with the extra "train", and are 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import importlib
 import itertools
-import json
 import os
 import re
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import gymnasium
 
 from pufferlib import registry
-from pufferlib.cli.options import Autotune, Bench, Check, Envs, Eval, Plot, Record, Replay, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
+from pufferlib.cli.parsing import parse, require
+from pufferlib.cli.screen import cleared, counting, new_console, passing
+from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
@@ -60,10 +57,6 @@ traceback of an error.
 
 Start with: puffer train ocean/squared
 """
-ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
-TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as these stand above this package
-SETTINGS, EVALUATION = "cleanrl_demo.settings", "cleanrl_demo.evaluation"
-SHOWN_S = 0.2  # between two looks at how far it is
 STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not applicable": "dim"}
 
 
@@ -143,70 +136,13 @@ def _explain(error: Exception) -> None:
     print(f"puffer: {type(error).__name__}: {error} ({where}); --debug shows the traceback", file=sys.stderr)
 
 
-def _require(*packages: str) -> None:
-    """Raise MissingExtra, with the command to type, unless these packages of the extra "train" are there."""
-    for package in packages:
-        if find_spec(package) is None:
-            raise MissingExtra(f'this command needs {package}: pip install "pufferlib[train]"')
-
-
-def _passing(console: Console, text: str) -> None:
-    """Show, on a terminal, what the next output replaces. Without a thread: that would keep workers from forking."""
-    if console.is_terminal:
-        console.file.write(f"\r\x1b[K{text}")
-        console.file.flush()
-
-
-@contextlib.contextmanager
-def _cleared(console: Console) -> Iterator[None]:
-    """Leave nothing behind of what was shown in passing."""
-    try:
-        yield
-    finally:
-        _passing(console, "")
-
-
-def _console() -> Console:
-    _require("rich")
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=False)
-
-
-def _parse(
-    kind: type[Any],
-    command: str,
-    words: Sequence[str],
-    metavar: str = "ENV",
-    text: str = ENV_HELP,
-    name: str = "env",
-    shape: Any = str,
-    defaults: Mapping[str, Any] | None = None,
-) -> Any:
-    """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag.
-
-    shape: that field's type. defaults: in place of those of kind's fields, all of which have some.
-    """
-    _require("tyro", "rich")
-    import tyro
-
-    positional = Annotated[shape, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
-    default = next(each.default for each in dataclasses.fields(kind) if each.name == name)
-    derived = dataclasses.make_dataclass(
-        kind.__name__, [(name, positional, field(default=default))], bases=(kind,), frozen=True
-    )
-    description = (kind.__doc__ or "").strip()
-    instead = {} if defaults is None else {"default": derived(**defaults)}
-    return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description, **instead)
-
-
 def envs(words: list[str]) -> int:
     """puffer envs [FILTER]"""
-    _require("rich")
+    require("rich")
     from rich.table import Table
 
     text = "only those with this in their name; lists families in full"
-    wanted = _parse(Envs, "envs", words, "FILTER", text).env
+    wanted = parse(Envs, "envs", words, "FILTER", text).env
     entries, ids = _entries(wanted.lower()), _gymnasium_ids(wanted.lower())
     if not entries and not ids:
         raise RegistryError(f'no environment has "{wanted}" in its name; `puffer envs` lists all')
@@ -221,7 +157,7 @@ def envs(words: list[str]) -> int:
         table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", what)
     if wanted and ids:
         table.add_row("\n".join(ids), "yes", "ids of Gymnasium")
-    console = _console()
+    console = new_console()
     console.print(table)
     if not wanted:
         console.print(
@@ -233,18 +169,18 @@ def envs(words: list[str]) -> int:
 
 def check(words: list[str]) -> int:
     """puffer check ENV"""
-    _require("rich")
+    require("rich")
     from rich.markup import escape
     from rich.table import Table
 
     from pufferlib.testing import CHECKS, Result, check_env
 
-    options: Check = _parse(Check, "check", words)
-    console = _console()
+    options: Check = parse(Check, "check", words)
+    console = new_console()
     width = max(map(len, CHECKS))
 
     def before(name: str) -> None:
-        _passing(console, f"{name} …")
+        passing(console, f"{name} …")
 
     def show(status: str, name: str, text: str) -> None:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -255,11 +191,11 @@ def check(words: list[str]) -> int:
         console.print(table)
 
     def after(result: Result) -> None:
-        _passing(console, "")
+        passing(console, "")
         if not result.waits_for:
             show(result.status, result.name, result.text)
 
-    with _cleared(console):
+    with cleared(console):
         report = check_env(
             options.env,
             env_kwargs=keywords(options.env_kwargs),
@@ -285,19 +221,19 @@ def check(words: list[str]) -> int:
 
 def bench(words: list[str]) -> int:
     """puffer bench ENV"""
-    _require("rich")
+    require("rich")
     from rich.markup import escape
     from rich.table import Table
 
     from pufferlib.bench import compare_backends, machine, overload, verdict
 
-    options: Bench = _parse(Bench, "bench", words)
-    console = _console()
+    options: Bench = parse(Bench, "bench", words)
+    console = new_console()
     warning = overload()
     turns = itertools.count(1)
     num_turns = options.repeats * len(options.backends)
-    _passing(console, "starting …")
-    with _cleared(console):
+    passing(console, "starting …")
+    with cleared(console):
         speeds = compare_backends(
             options.env,
             backends=options.backends,
@@ -310,7 +246,7 @@ def bench(words: list[str]) -> int:
             env_kwargs=keywords(options.env_kwargs),
             wrap_kwargs=options.wrap.given(),
             profile=options.profile,
-            after=lambda repeat, backend: _passing(console, f"{next(turns)} of {num_turns} turns …"),
+            after=lambda repeat, backend: passing(console, f"{next(turns)} of {num_turns} turns …"),
         )
     base = next((speed for speed in speeds if speed.backend == "serial"), speeds[0])
     num_agents = base.agents_per_env
@@ -345,7 +281,7 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
     for speed in speeds:
         assert speed.stats is not None
         console.print(f"\n{speed.stats}", markup=False, soft_wrap=True)
-        name = _file_name(f"bench-{options.env}-{speed.backend}")
+        name = file_name(f"bench-{options.env}-{speed.backend}")
         try:
             console.print(f"drawn in {speed.stats.plot(f'{name}.png')}", markup=False, soft_wrap=True)
         except MissingExtra as error:
@@ -354,15 +290,15 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
 
 def autotune(words: list[str]) -> int:
     """puffer autotune ENV"""
-    _require("rich")
+    require("rich")
     from rich.live import Live
     from rich.table import Table
 
     from pufferlib.bench import machine, overload
     from pufferlib.tuning import autotune as search
 
-    options: Autotune = _parse(Autotune, "autotune", words)
-    console = _console()
+    options: Autotune = parse(Autotune, "autotune", words)
+    console = new_console()
     warning = overload()
 
     def drawn(rows: Sequence[Row]) -> Table:
@@ -423,48 +359,14 @@ def doctor(words: list[str]) -> int:
     return 0 if healthy else 1
 
 
-def train(words: list[str]) -> int:
-    """puffer train ENV"""
-    _require("torch", "tensorboard", "tyro", "rich")
-    trainer, settings = importlib.import_module(TRAINER), importlib.import_module(SETTINGS)
-    base = trainer.Config
-    kind = dataclasses.make_dataclass(
-        "Train",
-        [("env_kwargs", tuple[str, ...], ()), ("policy_kwargs", tuple[str, ...], ()), ("wrap", Wrap, Wrap())],
-        bases=(settings.FromFile, base),
-        frozen=True,
-    )
-    kind.__doc__ = base.__doc__
-
-    def parsed(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        options = _parse(kind, "train", words, defaults=defaults)
-        return {
-            **vars(options),
-            "env_kwargs": keywords(options.env_kwargs),
-            "policy_kwargs": keywords(options.policy_kwargs, "--policy-kwargs"),
-            "wrap_kwargs": options.wrap.given(),
-        }
-
-    config, note = settings.settle(base, TRAINER.rpartition(".")[2], parsed, words)
-    if note:
-        print(note)
-    print(trainer.summary(config, trainer.train(config)))
-    return 0
-
-
-TRAINER, PLOTTER = "cleanrl_demo.ppo", "cleanrl_demo.plot"  # by name, as these stand above this package
-SETTINGS, EVALUATION = "cleanrl_demo.settings", "cleanrl_demo.evaluation"
-    return 0
-
-
 def record(words: list[str]) -> int:
     """puffer record ENV"""
     from pufferlib.cli.recordings import recorded
 
-    options: Record = _parse(Record, "record", words)
-    console = _console()
-    with _cleared(console):
-        status, lines = recorded(options, f"{_file_name(options.env)}.npz", _counting(console))
+    options: Record = parse(Record, "record", words)
+    console = new_console()
+    with cleared(console):
+        status, lines = recorded(options, f"{file_name(options.env)}.npz", counting(console))
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     return status
@@ -474,31 +376,18 @@ def replay(words: list[str]) -> int:
     """puffer replay FILE"""
     from pufferlib.cli.recordings import replayed
 
-    options: Replay = _parse(Replay, "replay", words, "FILE", "what `puffer record` has saved", "file")
-    console = _console()
-    with _cleared(console):
-        status, lines = replayed(options, _counting(console))
+    options: Replay = parse(Replay, "replay", words, "FILE", "what `puffer record` has saved", "file")
+    console = new_console()
+    with cleared(console):
+        status, lines = replayed(options, counting(console))
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     return status
 
 
-def _file_name(text: str) -> str:
+def file_name(text: str) -> str:
     """Return a text as a file is called, without an ending."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
-
-
-def _counting(console: Console) -> Callable[[int, int], None]:
-    """Return what shows how many steps of how many are done, now and then."""
-    next_s = time.monotonic() + SHOWN_S
-
-    def after(done: int, of: int) -> None:
-        nonlocal next_s
-        if time.monotonic() >= next_s:
-            _passing(console, f"{done:,} of {of:,} steps …")
-            next_s = time.monotonic() + SHOWN_S
-
-    return after
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Autotune", "Bench", "Check", "Envs", "Eval", "Plot", "Record", "Replay", "Wrap", "keywords"]
+__all__ = ["Autotune", "Bench", "Check", "Envs", "Eval", "Plot", "Record", "Replay", "Resume", "Wrap", "keywords"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,17 @@ class Plot:
     """the scalar's name in TensorBoard"""
     x: Literal["steps", "seconds"] = "steps"
     """what it is drawn over: steps, or seconds of training"""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run from its last checkpoint, under its own settings."""
+
+    env: str = ""
+    resume: str = ""
+    """the run's folder"""
+    total_steps: int | None = None
+    """in place of the run's own"""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""What commands show in passing on a terminal, and the console that they print to."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from pufferlib.cli.parsing import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["SHOWN_S", "cleared", "counting", "new_console", "passing"]
+
+SHOWN_S = 0.2  # between two looks at how far it is
+
+
+def new_console() -> Console:
+    """Return a console. Raises MissingExtra without rich."""
+    require("rich")
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def passing(console: Console, text: str) -> None:
+    """Show, on a terminal, what the next output replaces. Without a thread: that would keep workers from forking."""
+    if console.is_terminal:
+        console.file.write(f"\r\x1b[K{text}")
+        console.file.flush()
+
+
+@contextlib.contextmanager
+def cleared(console: Console) -> Iterator[None]:
+    """Leave nothing behind of what was shown in passing."""
+    try:
+        yield
+    finally:
+        passing(console, "")
+
+
+def counting(console: Console) -> Callable[[int, int], None]:
+    """Return what shows how many steps of how many are done, now and then."""
+    next_s = time.monotonic() + SHOWN_S
+
+    def after(done: int, of: int) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            passing(console, f"{done:,} of {of:,} steps …")
+            next_s = time.monotonic() + SHOWN_S
+
+    return after
