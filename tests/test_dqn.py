@@ -135,7 +135,7 @@ class Pair(pufferlib.PufferEnv):
 
 
 def played(vec, num_batches=60):
-    """What a buffer keeps of random play, as (time, choice, reward, termination, time then, episodes passed)."""
+    """What a buffer keeps of random play, as (time, time of the next observation, terminated, episode is odd)."""
     space, rng = vec.single_action_space, np.random.default_rng(1)
     replay = Replay(vec, 10_000)
     vec.async_reset()
@@ -262,7 +262,7 @@ def test_what_comes_after_a_truncation_counts_and_after_a_termination_does_not(o
 
 
 class Costly(gymnasium.Env):
-    """Two steps; in the second only an action that costs 5 is allowed, and the others are refused."""
+    """Two steps. The first pays 5 for action 2; the second costs 5, and refuses action 2, which seems so good."""
 
     observation_space = spaces.Dict(time=spaces.Box(-1, 1, (1,), np.float32), action_mask=spaces.MultiBinary(3))
     action_space = spaces.Discrete(3)
@@ -277,7 +277,7 @@ class Costly(gymnasium.Env):
 
     def step(self, action):
         assert not (self.time and action == 2)
-        reward, over = -5.0 if self.time else 0.0, bool(self.time)
+        reward, over = -5.0 if self.time else 5.0 * (action == 2), bool(self.time)
         self.time = 1
         return self.observed(), reward, over, False, {}
 
@@ -287,7 +287,7 @@ def test_what_a_mask_forbids_counts_for_nothing_in_what_comes_after():
     layout = observation_layout(Costly.observation_space)
     first = {"time": np.zeros(1, np.float32), "action_mask": np.ones(3, np.int8)}
     seen = torch.from_numpy(layout.flatten(first))[None]
-    assert policy.network(seen, None, None)[0][0].tolist() == pytest.approx([-5.0] * 3, abs=0.3)
+    assert policy.network(seen, None, None)[0][0].tolist() == pytest.approx([-5, -5, 0], abs=0.3)
 
 
 # -------------------------------------------------------------------------------------------------------- learning
@@ -360,11 +360,13 @@ def test_solves_what_is_trivial(backend, env):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.timeout(600)  # for machines with much else to do; alone it takes half a minute
+@pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_solves_squared(backend):
-    config = Config("ocean/squared", backend, total_steps=15_000, gamma=0.7, eval_episodes=500, runs=None)
+    """Not all of it: what is asked of 40,000 steps is in docs/training.md."""
+    config = Config("ocean/squared", backend, total_steps=30_000, gamma=0.7, eval_episodes=500, runs=None)
     result = train(config)
-    assert result.score >= 0.95
+    assert result.score >= 0.9
     assert len(result.episodes) == 500
 
 
