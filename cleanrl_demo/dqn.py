@@ -14,11 +14,10 @@ et al., arXiv:1509.06461 (double estimates).
 from __future__ import annotations
 
 import copy
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -28,13 +27,15 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 import pufferlib
-from cleanrl_demo.report import Report
-from cleanrl_demo.results import Episode, Episodes, Result, charts, evaluate, new_run_folder, summary
+from cleanrl_demo.outcomes import Outcomes
+from cleanrl_demo.results import Result, summary
+from cleanrl_demo.session import RunConfig, Session, config_of, run
+from cleanrl_demo.settings import from_command_line
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.memory import memory_at_hand, memory_text
-from pufferlib.models import Origin, action_mask_reader, make_policy, save_policy
-from pufferlib.networks import Features, Frames, convolutions, is_image, num_features
+from pufferlib.models import Actor, FrameStack, Origin, make_policy
+from pufferlib.models.networks import Features, Frames, convolutions, is_image, num_features
 
 STEPS_PER_REPORT = 1000
 NETWORK = "cleanrl_demo.dqn:QNetwork"
@@ -42,26 +43,23 @@ NEVER = torch.finfo(torch.float32).min  # a logit
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunConfig):
     """Train a policy with DQN. One step is one action of one agent. Raises PlanError for settings out of bounds."""
+
+    algorithm: ClassVar[str] = "dqn"
 
     env: str = "CartPole-v1"
     """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
     backend: str = "serial"
     """serial, multiprocessing or pool"""
     num_envs: int = 8
-    num_workers: int | None = None
-    """processes; default: one for each core"""
-    batch_size: int | None = None
-    """environments in a batch; default: half of them on a pool, else all"""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the environment"""
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
-    seed: int = 1
     total_steps: int = 50_000
+    policy: str = "default"
+    """module:Class of your own, a policy as pufferlib.models says, whose outputs are taken for Q-values; or mlp, cnn"""
     buffer_size: int = 100_000
     """transitions; the newest are kept"""
+    keep_buffer: bool = True
+    """in checkpoints, which are as large then; else a run that is resumed fills it anew before it learns on"""
     learning_starts: int = 1_000
     """steps before the first update"""
     steps_per_update: float = 2.0
@@ -78,15 +76,6 @@ class Config:
     exploration_fraction: float = 0.2
     """of the steps: how long epsilon falls"""
     max_grad_norm: float = 10.0
-    network: str = "default"
-    """module:Class of your own, a policy as pufferlib.models says, whose outputs are taken for Q-values; or mlp, cnn"""
-    network_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """arguments of the network, such as hidden_size"""
-    torch_threads: int = 1
-    """more only help large networks"""
-    eval_episodes: int = 1000
-    runs: str | None = "runs"
-    """folder for the folder of this run; None writes nothing"""
 
     def __post_init__(self) -> None:
         for names, wanted, fits in (
@@ -101,45 +90,66 @@ class Config:
         if self.learning_starts >= self.total_steps:
             raise PlanError(f"learning_starts={self.learning_starts} is not less than total_steps={self.total_steps}")
 
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name, and its arguments."""
+        network = NETWORK if self.policy == "default" else self.policy
+        return "cleanrl_demo.dqn:Greedy", {"network": network, **self.policy_kwargs}
+
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train a policy, evaluate it greedily on fresh seeds, and return both.
 
     env: a creator, in place of the name in config. Raises SpaceError where actions are not Discrete.
     """
-    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs)
-    arguments = {"network": NETWORK if config.network == "default" else config.network, **config.network_kwargs}
-    origin = Origin("cleanrl_demo.dqn:Greedy", arguments, *made_for)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(config.torch_threads)
-    try:
-        with pufferlib.make(
-            config.env if env is None else env,
-            backend=config.backend,
-            num_envs=config.num_envs,
-            num_workers=config.num_workers,
-            batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
-            env_kwargs=config.env_kwargs,
-            wrap_kwargs=config.wrap_kwargs,
-            seed=config.seed,
-        ) as vec:
-            with torch.random.fork_rng(devices=()):
-                torch.manual_seed(config.seed)  # initial weights come from torch's global generator
-                policy = Greedy(vec.observation_layout, vec.single_action_space, **arguments)
-            name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
-            replay = Replay(vec, config.buffer_size)
-            run_folder = None if config.runs is None else new_run_folder(config, name, "dqn")
-            with Report(name, config.total_steps, run_folder) as report:
-                began, start_s = time.time(), time.perf_counter()
-                num_steps = learn(vec, policy, replay, config, report)
-                seconds = time.perf_counter() - start_s
-            if run_folder is not None:
-                save_policy(run_folder / "policy.pt", policy, origin)
-            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-            episodes = evaluate(vec, policy.at_play(), config.eval_episodes, config.seed + 1_000_000)
-    finally:
-        torch.set_num_threads(num_threads)
-    return Result(policy, num_steps, began, seconds, episodes, run_folder)
+    return run(config, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None
+) -> tuple[Config, Result]:
+    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
+
+    total_steps: in place of the run's own. Returns its settings, too. Raises CheckpointError where there is nothing to
+    go on with.
+    """
+    config = config_of(folder, Config, total_steps)
+    return config, run(config, Learner, learn, env=env, resume=folder)
+
+
+class Learner:
+    """What learning changes, which is what a checkpoint holds. Raises SpaceError and PlanError as ``Greedy``."""
+
+    def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
+        self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
+        self.actor.policy.to(config.device)
+        self.target = copy.deepcopy(self.actor.policy.network).requires_grad_(False)
+        self.optimizer = Adam(self.actor.policy.network.parameters(), config.learning_rate, fused=True)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
+        self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "replay": self.replay.state() if self.keeps_buffer else None,
+            "num_steps": self.num_steps,
+            "num_updates": self.num_updates,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.target.load_state_dict(state["target"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        if state["replay"] is not None:
+            self.replay.restore(state["replay"])
+        self.num_steps, self.num_updates = state["num_steps"], state["num_updates"]
 
 
 class QNetwork(nn.Module):
@@ -178,8 +188,6 @@ class Greedy(nn.Module):
         if hasattr(self.network, "initial_state"):
             raise PlanError(f"network={network!r} has a memory, which this trainer does not keep")
         self.space = action_space
-        # Flat observations to the action mask, bool (rows, num_actions); to None where there is none.
-        self.mask = action_mask_reader(observation_layout, action_space) or (lambda observations: None)
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:
         """Return (logits, values, state)."""
@@ -188,21 +196,22 @@ class Greedy(nn.Module):
         return torch.full_like(q_values, NEVER).scatter(1, best, 0.0), values.squeeze(1), state
 
     @torch.inference_mode()
-    def choose(self, observations: Tensor, epsilon: float, generator: torch.Generator) -> np.ndarray:
-        """Return the best action of each row, zero-based int64, or with probability epsilon any that is allowed."""
-        mask = self.mask(observations)
-        best = allowed(self.network(observations, None, mask)[0], mask)
-        any_of_them = allowed(torch.rand(best.shape, generator=generator), mask)
-        at_random = torch.rand(len(best), generator=generator) < epsilon
-        return torch.where(at_random, any_of_them.argmax(1), best.argmax(1)).numpy()
+    def choose(
+        self, observations: Tensor, mask: Tensor | None, epsilon: float, generator: torch.Generator
+    ) -> np.ndarray:
+        """Return the best action of each row, zero-based int64, or with probability epsilon any that is allowed.
+
+        generator: on the CPU, where the choice is made.
+        """
+        q_values = self.network(observations, None, mask)[0].cpu()
+        mask = None if mask is None else mask.cpu()
+        any_of_them = allowed(torch.rand(q_values.shape, generator=generator), mask)
+        at_random = torch.rand(len(q_values), generator=generator) < epsilon
+        return torch.where(at_random, any_of_them.argmax(1), allowed(q_values, mask).argmax(1)).numpy()
 
     def actions(self, choices: np.ndarray) -> np.ndarray:
         """Return zero-based choices as the actions that ``VecEnv.send`` takes."""
         return (choices + self.space.start).astype(self.space.dtype)
-
-    def at_play(self) -> Callable[[pufferlib.Batch], np.ndarray]:
-        """Return what plays: the best actions for a batch."""
-        return lambda batch: self.actions(self.choose(torch.from_numpy(batch.observations), 0.0, torch.Generator()))
 
 
 def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -213,53 +222,63 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
 
 
-def learn(vec: pufferlib.VecEnv, policy: Greedy, replay: Replay, config: Config, report: Report) -> int:
-    """Play, and learn from what was played, for ``total_steps`` transitions; return how many they were."""
-    generator = torch.Generator().manual_seed(config.seed)
-    target = copy.deepcopy(policy.network).requires_grad_(False)
-    optimizer = Adam(policy.network.parameters(), config.learning_rate, fused=True)
-    finished, recent = Episodes(vec.num_envs), deque[Episode](maxlen=100)
-    num_steps, num_updates, next_report, told = 0, 0, STEPS_PER_REPORT, list[Tensor]()
-    vec.async_reset()
-    while num_steps < config.total_steps:
-        batch = vec.recv()
-        falling = num_steps / (config.exploration_fraction * config.total_steps)
-        epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
-        choices = policy.choose(torch.from_numpy(batch.observations), epsilon, generator)
-        # Sent before the updates, not after them: the environments work while we learn.
-        vec.send(policy.actions(choices))
-        num_steps += replay.add(batch, choices)
-        recent.extend(finished.in_batch(batch.infos))
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Play, and learn from what was played, until there have been ``total_steps`` transitions."""
+    vec, report, policy, replay = session.vec, session.report, learner.actor.policy, learner.replay
+    generator = learner.generator
+    for last_step in session.stretches():
+        learner.outcomes.forget()
+        told, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
+        frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
+        while learner.num_steps < last_step:
+            batch, host = vec.recv(), vec.host_batch
+            report.phase("inference")
+            falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
+            epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
+            seen = frames(batch.observations, batch.agent_ids, batch.masks)
+            choices = policy.choose(seen, learner.actor.mask(seen), epsilon, generator)
+            session.film()
+            report.phase("environments")
+            # Sent before the updates, not after them: the environments work while we learn.
+            vec.send(policy.actions(choices))
+            learner.num_steps += replay.add(host, seen.cpu().numpy(), choices, *learner.outcomes(host))
+            report.infos(batch.infos)
 
-        optimizer.param_groups[0]["lr"] = config.learning_rate * max(0.0, 1 - num_steps / config.total_steps)
-        while num_updates * config.steps_per_update < num_steps - config.learning_starts:
-            if num_updates % config.target_period == 0:
-                target.load_state_dict(policy.network.state_dict())
-            told.append(update(policy, target, optimizer, replay.sample(config.minibatch_size, generator), config))
-            num_updates += 1
-        if num_steps >= min(next_report, config.total_steps):
-            next_report = num_steps + STEPS_PER_REPORT
-            scalars = {"charts/epsilon": epsilon, "charts/learning_rate": optimizer.param_groups[0]["lr"]}
-            if told:
-                scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(told).mean(0).tolist()
-            report.update(num_steps, {**scalars, **charts(recent)})
-            told.clear()
-    return num_steps
+            report.phase("learning")
+            rate = config.learning_rate * max(0.0, 1 - learner.num_steps / config.total_steps)
+            learner.optimizer.param_groups[0]["lr"] = rate
+            begun = len(replay) >= min(config.learning_starts, replay.capacity)
+            while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
+                told.append(update(learner, config))
+                learner.num_updates += 1
+            if learner.num_steps // STEPS_PER_REPORT > reported or learner.num_steps >= last_step:
+                reported = learner.num_steps // STEPS_PER_REPORT
+                scalars = {"charts/epsilon": epsilon, "charts/learning_rate": rate}
+                if told:
+                    scalars["losses/td_loss"], scalars["losses/q_values"] = torch.stack(told).mean(0).tolist()
+                report.update(learner.num_steps, scalars)
+                told.clear()
+            report.phase("environments")
 
 
-def update(policy: Greedy, target: nn.Module, optimizer: Adam, sampled: Transitions, config: Config) -> Tensor:
-    """Take one step towards the targets of these transitions; return the mean (loss, Q-value), float32 (2,)."""
-    mask = policy.mask(sampled.observations)
+def update(learner: Learner, config: Config) -> Tensor:
+    """Take one step towards the targets of drawn transitions; return the mean (loss, Q-value), float32 (2,)."""
+    policy, target = learner.actor.policy, learner.target
+    if learner.num_updates % config.target_period == 0:
+        target.load_state_dict(policy.network.state_dict())
+    drawn = learner.replay.sample(config.minibatch_size, learner.generator)
+    sampled = Transitions(*(column.to(config.device) for column in drawn))
+    mask = learner.actor.mask(sampled.observations)
     with torch.no_grad():
-        next_mask = policy.mask(sampled.next_observations)
+        next_mask = learner.actor.mask(sampled.next_observations)
         following = [network(sampled.next_observations, None, next_mask)[0] for network in (policy.network, target)]
         aims = targets(sampled.rewards, sampled.terminations, *following, next_mask, config.gamma)
     q_values = policy.network(sampled.observations, None, mask)[0].gather(1, sampled.choices[:, None]).squeeze(1)
     loss = nn.functional.mse_loss(q_values, aims)
-    optimizer.zero_grad()
+    learner.optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(policy.network.parameters(), config.max_grad_norm)
-    optimizer.step()
+    learner.optimizer.step()
     return torch.stack([loss.detach(), q_values.detach().mean()])
 
 
@@ -290,14 +309,14 @@ class Transitions(NamedTuple):
 class Replay:
     """The newest ``capacity`` transitions, in memory that does not grow.
 
-    An action's outcome comes with the same agent's next row, so each agent's newest row waits for it apart.
-    Raises PlanError where a batch, or the memory at hand, is too large for it.
+    An action's outcome comes with the same agent's next row, so each agent's newest row waits for it apart. layout: of
+    what is kept. Raises PlanError where a batch, or the memory at hand, is too large for it.
     """
 
-    def __init__(self, vec: pufferlib.VecEnv, capacity: int) -> None:
+    def __init__(self, vec: pufferlib.VecEnv, layout: Layout, capacity: int) -> None:
         if capacity < vec.agents_per_batch:
             raise PlanError(f"buffer_size={capacity} is less than the {vec.agents_per_batch} rows of a batch")
-        layout, num_agents = vec.observation_layout, vec.num_envs * vec.agents_per_env
+        num_agents = vec.num_envs * vec.agents_per_env
         nbytes, at_hand = capacity * (2 * layout.nbytes + 13), memory_at_hand()  # 13: choice, reward, termination
         if nbytes > at_hand:
             needs = f"needs {memory_text(nbytes)}, and {memory_text(at_hand)} are at hand"
@@ -316,24 +335,27 @@ class Replay:
     def __len__(self) -> int:
         return min(self.num_added, self.capacity)
 
-    def add(self, batch: pufferlib.Batch, choices: np.ndarray) -> int:
+    def add(
+        self,
+        batch: pufferlib.Batch,
+        observations: np.ndarray,
+        choices: np.ndarray,
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+    ) -> int:
         """Take a batch, the outcome of what was chosen before; return how many transitions that makes.
 
-        choices: what was chosen for its rows, zero-based int64 (rows,).
+        batch: of arrays. observations, choices: what was seen of its rows, (rows, *layout.shape), and chosen for them,
+        zero-based int64 (rows,). rewards, terminations: of the actions before, (rows,).
         """
         rows = batch.masks.nonzero()[0]
         agents = batch.agent_ids[rows]
-        columns = (self.seen[agents], self.done[agents], batch.rewards[rows], batch.terminations[rows])
-        following = batch.observations[rows]
-        # Where an environment resets in the step that ends an episode, the row shows the next episode's beginning.
-        for info in batch.infos:
-            if "final_obs" in info:
-                following[agents == info.get("agent_id", info["env_id"])] = info["final_obs"]
+        columns = (self.seen[agents], self.done[agents], rewards[rows], terminations[rows], observations[rows])
         places = (self.num_added + np.arange(len(rows))) % self.capacity
-        for column, values in zip(self.columns, (*columns, following), strict=True):
+        for column, values in zip(self.columns, columns, strict=True):
             column.numpy()[places] = values
         self.num_added += len(rows)
-        self.seen[batch.agent_ids], self.done[batch.agent_ids] = batch.observations, choices
+        self.seen[batch.agent_ids], self.done[batch.agent_ids] = observations, choices
         return len(rows)
 
     def sample(self, num_rows: int, generator: torch.Generator) -> Transitions:
@@ -341,9 +363,17 @@ class Replay:
         rows = torch.randint(len(self), (num_rows,), generator=generator)
         return Transitions(*(column[rows] for column in self.columns))
 
+    def state(self) -> dict[str, Any]:
+        """Return all transitions, and how many there ever were."""
+        return {"columns": [column[: len(self)] for column in self.columns], "num_added": self.num_added}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Hold what ``state`` returned, of a buffer of the same capacity."""
+        self.num_added = state["num_added"]
+        for column, values in zip(self.columns, state["columns"], strict=True):
+            column[: len(values)] = values
+
 
 if __name__ == "__main__":
-    import tyro
-
-    config = tyro.cli(Config)
+    config = from_command_line(Config)
     print(summary(config, train(config)))

@@ -42,6 +42,10 @@ class Config(RunConfig):
 
     algorithm: ClassVar[str] = "ppo"
 
+    normalize_observations: bool = False
+    """numbers at mean 0 and deviation 1, by what was seen so far; kept with the policy, and frozen when it plays"""
+    normalize_rewards: bool = False
+    """rewards divided by the deviation of discounted returns so far, and bounded by 10 if nothing else is said"""
     rollout_length: int = 32
     """steps of each environment between updates"""
     learning_rate: float = 1e-3
@@ -61,6 +65,11 @@ class Config(RunConfig):
     entropy_coefficient: float = 0.01
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
+
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name, and its arguments."""
+        normalize = {"normalize": True} if self.normalize_observations else {}
+        return self.policy, {**normalize, **self.policy_kwargs}
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:

@@ -24,7 +24,7 @@ from cleanrl_demo.results import Result
 from cleanrl_demo.runs import new_run_folder
 from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
-from pufferlib.errors import CheckpointError
+from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
 from pufferlib.models.files import is_plain, read_checkpoint, save_checkpoint
 
@@ -63,10 +63,6 @@ class RunConfig:
     """arguments of the policy, such as hidden_size"""
     frame_stack: int = 1
     """how many of the last observations the policy sees"""
-    normalize_observations: bool = False
-    """numbers at mean 0 and deviation 1, by what was seen so far; kept with the policy, and frozen when it plays"""
-    normalize_rewards: bool = False
-    """rewards divided by the deviation of discounted returns so far, and bounded by 10 if nothing else is said"""
     reward_clip: float | None = None
     """the largest reward that is learnt from, and the smallest; returns that are shown stay as they are"""
     episodic_life: bool = False
@@ -89,6 +85,10 @@ class RunConfig:
     """environments to film while they train, such as 0; the films go to the run's folder, as GIF"""
     video_every: int = 50_000
     """steps from the beginning of one film of an environment to that of the next"""
+
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name, and its arguments."""
+        return self.policy, self.policy_kwargs
 
 
 class Learner(Protocol):
@@ -185,9 +185,8 @@ def run(
     """
     kept = None if resume is None else read_checkpoint(resume / FILE, KIND, FILE)
     name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
-    policy_kwargs = {**config.policy_kwargs, **({"normalize": True} if config.normalize_observations else {})}
     made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
-    origin = Origin(config.policy, policy_kwargs, *made_for)
+    origin = Origin(*config.made_as(), *made_for)
     tracker = Tracker.asked_for(config)
     on_cpu = torch.device(config.device).type == "cpu"
     num_threads = torch.get_num_threads()
@@ -207,6 +206,11 @@ def run(
             as_torch=True,
             device=config.device,
         ) as vec:
+            if vec.autoreset_mode != "next_step":
+                raise PlanError(
+                    f"{name} resets its copies by itself, and shows no final observation (autoreset_mode="
+                    f'"{vec.autoreset_mode}"); make it so that it does, in Gymnasium by AutoresetMode.NEXT_STEP'
+                )
             with torch.random.fork_rng(devices=() if on_cpu else None):
                 torch.manual_seed(config.seed)  # initial weights come from torch's global generator
                 learner = make_learner(vec, origin, config)

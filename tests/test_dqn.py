@@ -15,9 +15,7 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo import dqn
-from cleanrl_demo.dqn import Config, Greedy, Replay, allowed, learn, targets, train
-from cleanrl_demo.report import Report
-from cleanrl_demo.results import evaluate
+from cleanrl_demo.dqn import Config, Greedy, Replay, allowed, targets, train
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
 from pufferlib.models import load_policy, make_policy
@@ -57,7 +55,7 @@ def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_
     vec = SimpleNamespace(
         num_envs=num_envs, agents_per_env=agents_per_env, agents_per_batch=num_rows, observation_layout=PLAIN
     )
-    replay, expected = Replay(vec, capacity), []
+    replay, expected = Replay(vec, PLAIN, capacity), []
     lives = [[] for _ in range(num_envs * agents_per_env)]  # the choices of each agent
     for _ in range(40):
         env_ids = rng.permutation(num_envs)[:batch_size]
@@ -81,7 +79,7 @@ def test_keeps_each_agents_real_transitions_whatever_the_order(num_envs, agents_
                 before, outcome = [agent_id, len(life) - 1.0], (float(batch.rewards[row]), batch.terminations[row])
                 due.append((before, life[-1], *outcome, [agent_id, float(len(life))]))
             life.append(choices[row])
-        assert replay.add(batch, choices) == len(due)
+        assert replay.add(batch, seen, choices, batch.rewards, batch.terminations) == len(due)
         expected += due
         seen[:], choices[:] = math.nan, -1  # a batch's memory is lent
     kept = sorted(expected[-capacity:])
@@ -137,13 +135,13 @@ class Pair(pufferlib.PufferEnv):
 def played(vec, num_batches=60):
     """What a buffer keeps of random play, as (time, time of the next observation, terminated, episode is odd)."""
     space, rng = vec.single_action_space, np.random.default_rng(1)
-    replay = Replay(vec, 10_000)
+    replay = Replay(vec, vec.observation_layout, 10_000)
     vec.async_reset()
     for _ in range(num_batches):
         batch = vec.recv()
         choices = rng.integers(0, space.n, vec.agents_per_batch)
         vec.send(choices + space.start)
-        replay.add(batch, choices)
+        replay.add(batch, batch.observations, choices, batch.rewards, batch.terminations)
     for (episode, before), choice, reward, terminated, (following, after) in stored(replay):
         assert following == episode and reward == choice + 2
         yield int(before), int(after), terminated, episode % 2 == 1
@@ -156,9 +154,8 @@ TRUE_ONES = {
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-def test_the_next_observation_is_the_true_one_at_every_ending(backend, autoreset_mode):
-    plan = dict(backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1, autoreset_mode=autoreset_mode)
+def test_the_next_observation_is_the_true_one_at_every_ending(backend):
+    plan = dict(backend=backend, num_envs=3, num_workers=2, batch_size=2, seed=1)
     with pufferlib.make(Countdown, **plan) as vec:
         assert set(played(vec)) == TRUE_ONES
     with pufferlib.make(Pair, **plan) as vec:
@@ -166,13 +163,14 @@ def test_the_next_observation_is_the_true_one_at_every_ending(backend, autoreset
 
 
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="Gymnasium 1.1 brought the modes")
-@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
-def test_the_next_observation_is_the_true_one_where_an_environment_resets_its_copies(mode):
-    def copies():
-        return gymnasium.vector.SyncVectorEnv([Countdown] * 3, autoreset_mode=gymnasium.vector.AutoresetMode[mode])
+def test_environments_that_reset_their_copies_must_show_the_final_observation():
+    def copies(mode):
+        return lambda: gymnasium.vector.SyncVectorEnv([Countdown] * 3, autoreset_mode=mode)
 
-    with pufferlib.make(copies, backend="serial", num_envs=2, batch_size=1) as vec:
+    with pufferlib.make(copies(gymnasium.vector.AutoresetMode.NEXT_STEP), num_envs=2, batch_size=1) as vec:
         assert set(played(vec)) == TRUE_ONES
+    with pytest.raises(PlanError, match="resets its copies by itself, and shows no final observation"):
+        train(Config(**QUICK, total_steps=200), copies(gymnasium.vector.AutoresetMode.SAME_STEP))
 
 
 class Fragile(Countdown):
@@ -196,9 +194,9 @@ def test_crash_rows_are_never_kept(backend):
 def test_a_buffer_that_is_too_small_or_too_large_is_refused():
     with pufferlib.make(Countdown, num_envs=3) as vec:
         with pytest.raises(PlanError, match="buffer_size=2 is less than the 3 rows of a batch"):
-            Replay(vec, 2)
+            Replay(vec, vec.observation_layout, 2)
         with pytest.raises(PlanError, match=r"buffer_size=10{15} needs .* are at hand; use \d+ or less"):
-            Replay(vec, 10**15)
+            Replay(vec, vec.observation_layout, 10**15)
 
 
 # --------------------------------------------------------------------------------------------------------- targets
@@ -249,7 +247,7 @@ class Endless(gymnasium.Env):
 
 QUICK = dict(
     env="ocean/squared", backend="serial", num_envs=4, learning_starts=100, steps_per_update=4, target_period=25,
-    learning_rate=5e-3, exploration_fraction=0.5, network_kwargs={"hidden_size": 32}, runs=None,
+    learning_rate=5e-3, exploration_fraction=0.5, policy_kwargs={"hidden_size": 32}, runs=None,
 )  # fmt: skip
 
 
@@ -364,7 +362,8 @@ def test_solves_what_is_trivial(backend, env):
 @pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_solves_squared(backend):
     """Not all of it: what is asked of 40,000 steps is in docs/training.md."""
-    config = Config("ocean/squared", backend, total_steps=30_000, gamma=0.7, eval_episodes=500, runs=None)
+    plan = dict(env="ocean/squared", backend=backend)
+    config = Config(**plan, total_steps=30_000, gamma=0.7, eval_episodes=500, runs=None)
     result = train(config)
     assert result.score >= 0.9
     assert len(result.episodes) == 500
@@ -389,22 +388,23 @@ def test_updates_follow_steps_whatever_the_batches(monkeypatch, num_envs, batch_
 def test_the_target_is_copied_every_so_many_updates(monkeypatch):
     apart, update = [], dqn.update
 
-    def watched(policy, target, *args):
-        weights = zip(policy.network.parameters(), target.parameters(), strict=True)
-        apart.append(not all(torch.equal(one, other) for one, other in weights))
-        return update(policy, target, *args)
+    def watched(learner, config):
+        before = copy.deepcopy(learner.target.state_dict())
+        told = update(learner, config)
+        apart.append(all(torch.equal(value, before[name]) for name, value in learner.target.state_dict().items()))
+        return told
 
     monkeypatch.setattr(dqn, "update", watched)
     train(Config(**{**QUICK, "target_period": 3}, total_steps=200, eval_episodes=1), Answer)
-    assert apart[:7] == [False, True, True, False, True, True, False]
+    assert apart[1:7] == [True, True, False, True, True, False]  # at first it is the same network
 
 
 def test_epsilon_is_the_share_of_random_actions():
     policy = Greedy(PLAIN, spaces.Discrete(4))
     rows, generator = torch.zeros((20_000, 2), dtype=torch.float64), torch.Generator().manual_seed(1)
-    best = int(policy.choose(rows[:1], 0.0, generator)[0])
+    best = int(policy.choose(rows[:1], None, 0.0, generator)[0])
     for epsilon in (0.0, 0.2, 1.0):
-        shares = np.bincount(policy.choose(rows, epsilon, generator), minlength=4) / len(rows)
+        shares = np.bincount(policy.choose(rows, None, epsilon, generator), minlength=4) / len(rows)
         expected = np.full(4, epsilon / 4)
         expected[best] += 1 - epsilon
         assert shares == pytest.approx(expected, abs=0.015)
@@ -412,11 +412,9 @@ def test_epsilon_is_the_share_of_random_actions():
 
 def test_epsilon_falls_in_a_line(monkeypatch):
     asked, choose = [], Greedy.choose
-    monkeypatch.setattr(Greedy, "choose", lambda self, rows, *how: asked.append(how[0]) or choose(self, rows, *how))
-    config = Config(**{**QUICK, "num_envs": 1}, total_steps=1_000, start_epsilon=0.9, end_epsilon=0.1)
-    with pufferlib.make(Endless, env_args=(True,), seed=1) as vec, Report("a run", 1_000, None) as report:
-        policy = Greedy(vec.observation_layout, vec.single_action_space)
-        learn(vec, policy, Replay(vec, 1_000), config, report)
+    monkeypatch.setattr(Greedy, "choose", lambda self, rows, *how: asked.append(how[1]) or choose(self, rows, *how))
+    config = Config(**{**QUICK, "num_envs": 1}, total_steps=1_000, start_epsilon=0.9, end_epsilon=0.1, eval_episodes=1)
+    train(config, lambda: Endless(True))
     steps = sorted(set(asked), reverse=True)  # a reset row is no step
     assert asked == sorted(asked, reverse=True)
     assert steps == pytest.approx(np.linspace(0.9, 0.1, 501))
@@ -459,8 +457,8 @@ class Table(nn.Module):
 def test_what_was_trained_plays_its_best_actions_drawn_or_not(tmp_path, network, greedy):
     kwargs = {"fill": 0.5} if "Table" in network else {"hidden_size": 32}
     config = Config(
-        **{**QUICK, "runs": str(tmp_path), "learning_rate": 1e-2, "network_kwargs": kwargs}, total_steps=2_000,
-        eval_episodes=20, network=network,
+        **{**QUICK, "runs": str(tmp_path), "learning_rate": 1e-2, "policy_kwargs": kwargs}, total_steps=2_000,
+        eval_episodes=20, policy=network,
     )  # fmt: skip
     result = train(config, Answer)
     assert result.score == 1
@@ -499,13 +497,6 @@ def test_a_network_that_is_copied_for_targets_stays_apart():
     assert not torch.equal(network(rows)[0], other(rows)[0])
 
 
-def test_evaluation_is_greedy():
-    with pufferlib.make(Answer, num_envs=2) as vec:
-        policy = Greedy(vec.observation_layout, vec.single_action_space)
-        episodes = [evaluate(vec, policy.at_play(), 20, seed=3) for _ in range(2)]
-    assert episodes[0] == episodes[1]
-
-
 # --------------------------------------------------------------------------------------------------------- mistakes
 
 
@@ -539,7 +530,7 @@ def test_settings_out_of_bounds_are_refused(wrong, message):
 
 def test_a_network_with_a_memory_is_refused():
     with pytest.raises(PlanError, match="network='lstm' has a memory"):
-        train(Config(**QUICK, network="lstm", total_steps=200), Answer)
+        train(Config(**QUICK, policy="lstm", total_steps=200), Answer)
 
 
 # -------------------------------------------------------------------------------------------------- what one sees
@@ -553,7 +544,8 @@ def test_a_run_is_written_down(tmp_path, capsys):
     assert result.run_folder.name.startswith("ocean-squared__dqn__1__")
     events = EventAccumulator(str(result.run_folder))
     events.Reload()
-    charts = ("episodic_return", "episodic_length", "score", "SPS", "learning_rate", "epsilon")
+    charts = ("episodic_return", "episodic_length", "score", "SPS", "seconds", "learning_rate", "epsilon")
+    charts += ("share_environments", "share_inference", "share_learning")
     names = {f"charts/{name}" for name in charts} | {"losses/td_loss", "losses/q_values"}
     assert set(events.Tags()["scalars"]) == names
     assert "100%" in capsys.readouterr().out

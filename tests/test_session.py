@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 import pufferlib
-from cleanrl_demo import ppo, ppo_lstm
+from cleanrl_demo import dqn, ppo, ppo_lstm
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import FILE, KIND
@@ -51,11 +51,21 @@ def stop_at(monkeypatch, num_steps):
     monkeypatch.setattr(Report, "update", updated)
 
 
-@pytest.mark.parametrize("trainer", [ppo, ppo_lstm], ids=lambda module: module.Config.algorithm)
+OF = {
+    ppo: EVERYTHING,
+    ppo_lstm: EVERYTHING,
+    dqn: dict(
+        env="ocean/squared", num_envs=4, total_steps=1_500, eval_episodes=8, frame_stack=2, checkpoint_every=500,
+        learning_starts=100, steps_per_update=8, target_period=7, exploration_fraction=1.0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, monkeypatch):
-    """What was kept is all that matters: weights, statistics, optimiser, generators, schedule, seeds."""
-    settings = dict(EVERYTHING, backend=backend, num_workers=2)
+    """What was kept is all that matters: weights, statistics, optimiser, generators, schedule, seeds, replay buffer."""
+    settings = dict(OF[trainer], backend=backend, num_workers=2)
     whole = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
     with monkeypatch.context() as patched, pytest.raises(Stop):
         stop_at(patched, 1_150)
@@ -67,7 +77,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert resumed.run_folder == folder
     assert (folder / "policy.pt").exists()
     assert_same(whole, resumed)
-    for tag in ("charts/episodic_return", "charts/score", "losses/value_loss"):
+    for tag in ("charts/episodic_return", "charts/score", "losses/td_loss" if trainer is dqn else "losses/value_loss"):
         told, told_whole = read(folder, tag), read(whole.run_folder, tag)
         assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
@@ -185,3 +195,14 @@ def test_training_goes_on_when_environments_fail():
         ppo.train(ppo.Config(**SMALL, runs=None), Fragile)
     config = ppo.Config(**SMALL, on_error="restart", max_restarts=None, runs=None)
     assert len(ppo.train(config, Fragile).episodes) == 8
+
+
+def test_a_run_without_its_buffer_fills_it_anew_before_it_learns_on(tmp_path, monkeypatch):
+    settings = {**OF[dqn], "keep_buffer": False, "backend": "serial", "runs": str(tmp_path)}
+    folder = dqn.train(dqn.Config(**settings)).run_folder
+    sizes, update = [], dqn.update
+    monkeypatch.setattr(
+        dqn, "update", lambda learner, *args: sizes.append(len(learner.replay)) or update(learner, *args)
+    )
+    dqn.resume(folder, total_steps=2_000)
+    assert min(sizes) >= 100

@@ -55,14 +55,18 @@ class Actor:
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
         return None if first is None else first(num_rows)
 
+    def mask(self, observations: Tensor) -> Tensor | None:
+        """Return the options that are allowed, bool (rows, num_options); None where the environment masks none."""
+        if self._read_mask is None:
+            return None
+        return self._read_mask(newest(self.layout, self.frame_stack, observations))
+
     def __call__(self, observations: Tensor, state: State | None = None) -> tuple[Distribution, Tensor, State | None]:
         """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
 
         observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows.
         """
-        mask = None
-        if self._read_mask is not None:
-            mask = self._read_mask(newest(self.layout, self.frame_stack, observations))
+        mask = self.mask(observations)
         outputs, values, state = self.policy(observations, state, mask)
         return self.decisions.distribution(outputs, mask), values, state
 
@@ -72,9 +76,7 @@ class Actor:
         observations: (steps, rows, *seen_layout.shape). state: before the first step. starts: bool (steps, rows), where
         an episode begins, and with it the state anew.
         """
-        mask = None
-        if self._read_mask is not None:
-            mask = self._read_mask(newest(self.layout, self.frame_stack, observations.flatten(0, 1)))
+        mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
         if at_once is not None:
             shaped = None if mask is None else mask.reshape(*starts.shape, -1)
