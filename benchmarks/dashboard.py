@@ -1,4 +1,4 @@
-"""Take the picture of the dashboard in docs/training.md: what a terminal shows in the middle of a training.
+"""Take the picture of the dashboard in docs/watching.md: what a terminal shows in the middle of a training.
 
     python benchmarks/dashboard.py
 

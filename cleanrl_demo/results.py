@@ -101,7 +101,10 @@ def summary(config: Any, result: Result) -> str:
         f"after {result.num_steps:,} steps in {result.seconds:.1f} s of training",
     ]
     if result.run_folder is not None:
-        lines.append(f"Curves: tensorboard --logdir {result.run_folder}")
+        lines += [
+            f"Curves: tensorboard --logdir {result.run_folder}",
+            f"See it play: puffer eval {result.run_folder} --watch",
+        ]
     return "\n".join([*lines, NEXT])
 
 

@@ -104,6 +104,25 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"puffer {pufferlib.__version__}\n"
 
 
+def test_each_trainer_can_be_named_and_its_run_be_resumed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["--num-envs", "2", "--backend", "serial", "--total-steps", "200", "--eval-episodes", "2"]
+    for words in (["--algorithm", "ppo_lstm"], ["--algorithm=dqn", "--learning-starts", "50"], []):
+        assert main(["train", "ocean/squared", *words, *small]) == 0
+    capsys.readouterr()
+    folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [name.split("__")[1] for name in folders] == ["dqn", "ppo", "ppo_lstm"]
+    for name in folders:
+        assert main(["train", "--resume", f"runs/{name}", "--total-steps", "400"]) == 0
+        told = capsys.readouterr().out
+        assert "ocean/squared: score" in told and "after 4" in told
+    assert main(["train", "ocean/squared", "--algorithm", "sac"]) == 2
+    assert main(["train", "--resume", "runs/none"]) == 1
+    assert "there is no file runs/none/checkpoint.pt" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["envs", "check", "bench", "autotune", "train", "eval", "plot", "record", "replay"])
 def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0

@@ -382,13 +382,13 @@ def test_a_policy_acts_for_all_agents_and_remembers_each(tmp_path: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.extras
 def test_a_users_policy_is_trained_saved_and_played(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a nested environment of several agents: the example of docs/training.md."""
+    """On a nested environment of several agents: the example of docs/policies.md."""
     from cleanrl_demo import ppo
 
     examples = Path(__file__).parents[1] / "examples"
     monkeypatch.syspath_prepend(str(examples))
     source = (examples / "own_policy.py").read_text()
-    page = (examples.parent / "docs" / "training.md").read_text()
+    page = (examples.parent / "docs" / "policies.md").read_text()
     policy = source[source.index("class OfferPolicy") : source.index("\n\nif __name__")].strip()
     assert policy in page and len(policy.splitlines()) <= 30
     config = ppo.Config(

@@ -456,6 +456,32 @@ def played(plan: dict[str, Any], arguments: dict[str, Any], see: Any = None) -> 
     return batches
 
 
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("where", ["arrays", "tensors", "debug", "device"])
+def test_the_host_batch_is_there_without_waiting(
+    plan: dict[str, Any], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that has not copied anything yet, too."""
+    cuda = FakeCuda()
+    if where == "device":
+        monkeypatch.setattr("pufferlib.vectorization.vecenv.Tensors", lambda device, *, copy: on_fake(cuda, copy=copy))
+    arguments = {"arrays": {}, "tensors": {"as_torch": True}, "debug": {"debug": True}, "device": {"device": "cuda"}}
+    expected, seen = played(plan, {}), []
+    with pufferlib.make(
+        functools.partial(HashEnv, mean_length=5), num_envs=4, seed=1, **plan, **arguments[where]
+    ) as vec:
+        assert vec.host_batch is None
+        vec.async_reset()
+        for turn in range(40):
+            vec.recv()
+            host = vec.host_batch
+            assert host is not None and host.infos is vec.batch.infos
+            seen.append([part.tolist() for part in host if isinstance(part, np.ndarray)])
+            vec.send(np.full(vec.agents_per_batch, turn % 3))
+        cuda.run(len(cuda.queue))
+    assert seen == [[part.tolist() for part in batch] for batch in expected]
+
+
 def test_only_cuda_pins() -> None:
     assert not Tensors().pin(np.zeros(4))
     assert Tensors().leases() == []
