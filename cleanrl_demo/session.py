@@ -119,9 +119,10 @@ class Session:
         report: Report,
         videos: Videos | None,
         folder: Path | None,
+        origin: Origin,
     ) -> None:
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
-        self.videos, self.folder = videos, folder
+        self.videos, self.folder, self.origin = videos, folder, origin
         self.num_checkpoints = 0
 
     def stretches(self) -> Iterator[int]:
@@ -149,7 +150,7 @@ class Session:
         return int(np.random.SeedSequence([self.config.seed, self.num_checkpoints]).generate_state(1)[0])
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint over the one before."""
+        """Write a checkpoint, and the policy for those who want to see it play, over the ones before."""
         settings = asdict(self.config)
         content = {
             "algorithm": self.config.algorithm,
@@ -159,6 +160,7 @@ class Session:
             "report": self.report.state(),
         }
         save_checkpoint(folder / FILE, KIND, content)
+        save_policy(folder / "policy.pt", self.learner.actor.policy, self.origin)
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was written. Raises CheckpointError for one of another environment's."""
@@ -218,15 +220,19 @@ def run(
             if folder is None and config.runs is not None:
                 folder = new_run_folder(config, name, config.algorithm)
             resumed_at = None if kept is None else kept["learner"]["num_steps"]
-            with Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at) as report:
-                session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder)
-                if kept is not None:
-                    session.restore(kept)
-                began, start_s = time.time(), time.perf_counter()
-                learn(session, learner, config)
-                seconds = time.perf_counter() - start_s
-            if folder is not None:
-                save_policy(folder / "policy.pt", learner.actor.policy, origin)
+            report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
+            try:
+                with report:
+                    session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
+                    if kept is not None:
+                        session.restore(kept)
+                    began, start_s = time.time(), time.perf_counter()
+                    learn(session, learner, config)
+                    seconds = report.earlier_s + time.perf_counter() - start_s
+            except KeyboardInterrupt:
+                if folder is not None and (folder / FILE).exists():
+                    report.console.print(f"To go on: puffer train --resume {folder}", soft_wrap=True, markup=False)
+                raise
             report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
             learner.actor.policy.eval()
             seed = config.seed + 1_000_000

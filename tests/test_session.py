@@ -71,17 +71,38 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
         stop_at(patched, 1_150)
         trainer.train(trainer.Config(**settings, runs=str(tmp_path / "parts")))
     (folder,) = (tmp_path / "parts").iterdir()
-    assert not (folder / "policy.pt").exists()
     assert read_checkpoint(folder / FILE, KIND, FILE)["num_checkpoints"] == 2
     _, resumed = trainer.resume(folder)
     assert resumed.run_folder == folder
-    assert (folder / "policy.pt").exists()
     assert_same(whole, resumed)
+    for name, value in torch.load(folder / "policy.pt", weights_only=True)["weights"].items():
+        assert torch.equal(value, weights_of(whole)[name])
     for tag in ("charts/episodic_return", "charts/score", "losses/td_loss" if trainer is dqn else "losses/value_loss"):
         told, told_whole = read(folder, tag), read(whole.run_folder, tag)
         assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_a_policy(tmp_path, monkeypatch, capsys):
+    update = Report.update
+
+    def updated(self, done, scalars):
+        update(self, done, scalars)
+        if done >= 700:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Report, "update", updated)
+    settings = {**SMALL, "checkpoint_every": 1_000, "runs": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        ppo.train(ppo.Config(**settings))
+    assert "--resume" not in capsys.readouterr().out  # there is no checkpoint yet
+    with pytest.raises(KeyboardInterrupt):
+        ppo.train(ppo.Config(**{**settings, "checkpoint_every": 200}))
+    folder = max(tmp_path.iterdir())
+    assert f"To go on: puffer train --resume {folder}" in capsys.readouterr().out
+    with load_policy(folder / "policy.pt") as player:
+        assert player.act(np.zeros((7, 7), np.float32)) in range(8)
 
 
 def test_a_finished_run_goes_on_for_longer(tmp_path):
