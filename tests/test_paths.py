@@ -216,6 +216,8 @@ class Alone(pufferlib.PufferEnv):
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
+        # As new: how far a pool had come when everything began anew is up to chance, and so is what it has replaced.
+        self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
         return None
