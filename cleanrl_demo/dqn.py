@@ -28,9 +28,8 @@ from torch.optim import Adam
 
 import pufferlib
 from cleanrl_demo.outcomes import Outcomes
-from cleanrl_demo.results import Result, summary
-from cleanrl_demo.session import RunConfig, Session, config_of, run
-from cleanrl_demo.settings import from_command_line
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import RunConfig, Session, config_of, main, run
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.memory import memory_at_hand, memory_text
@@ -78,15 +77,11 @@ class Config(RunConfig):
     max_grad_norm: float = 10.0
 
     def __post_init__(self) -> None:
-        for names, wanted, fits in (
-            (("gamma", "start_epsilon", "end_epsilon"), "0 to 1", lambda value: 0 <= value <= 1),
-            (("exploration_fraction",), "more than 0, to 1", lambda value: 0 < value <= 1),
-            (("minibatch_size", "target_period"), "1 or more", lambda value: value >= 1),
-            (("steps_per_update",), "more than 0", lambda value: value > 0),
-        ):
-            for name in names:
-                if not fits(getattr(self, name)):
-                    raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {wanted}")
+        super().__post_init__()
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "start_epsilon", "end_epsilon")
+        self.require("more than 0, to 1", lambda value: 0 < value <= 1, "exploration_fraction")
+        self.require("1 or more", lambda value: value >= 1, "minibatch_size", "target_period")
+        self.require("more than 0", lambda value: value > 0, "steps_per_update")
         if self.learning_starts >= self.total_steps:
             raise PlanError(f"learning_starts={self.learning_starts} is not less than total_steps={self.total_steps}")
 
@@ -105,14 +100,14 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 
 
 def resume(
-    folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    total_steps: in place of the run's own. Returns its settings, too. Raises CheckpointError where there is nothing to
-    go on with.
+    env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as ``pufferlib.models.read_policy``.
+    Returns its settings, too. Raises CheckpointError where there is nothing to go on with.
     """
-    config = config_of(folder, Config, total_steps)
+    config, env = config_of(folder, Config, env, total_steps, trust)
     return config, run(config, Learner, learn, env=env, resume=folder)
 
 
@@ -184,6 +179,8 @@ class Greedy(nn.Module):
         super().__init__()
         if not isinstance(action_space, Discrete):
             raise SpaceError(f"DQN plays Discrete actions, and not {action_space}; cleanrl_demo.ppo plays others too")
+        if kwargs.get("normalize"):
+            raise PlanError("normalize=True: DQN learns from observations of long ago, which statistics would not fit")
         self.network = make_policy(network, observation_layout, action_space, **kwargs)
         if hasattr(self.network, "initial_state"):
             raise PlanError(f"network={network!r} has a memory, which this trainer does not keep")
@@ -248,6 +245,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
             rate = config.learning_rate * max(0.0, 1 - learner.num_steps / config.total_steps)
             learner.optimizer.param_groups[0]["lr"] = rate
             begun = len(replay) >= min(config.learning_starts, replay.capacity)
+            if not begun and learner.num_steps > config.learning_starts:  # it was resumed without the buffer
+                learner.num_updates = int((learner.num_steps - config.learning_starts) / config.steps_per_update)
             while begun and learner.num_updates * config.steps_per_update < learner.num_steps - config.learning_starts:
                 told.append(update(learner, config))
                 learner.num_updates += 1
@@ -365,7 +364,7 @@ class Replay:
 
     def state(self) -> dict[str, Any]:
         """Return all transitions, and how many there ever were."""
-        return {"columns": [column[: len(self)] for column in self.columns], "num_added": self.num_added}
+        return {"columns": [column[: len(self)].clone() for column in self.columns], "num_added": self.num_added}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Hold what ``state`` returned, of a buffer of the same capacity."""
@@ -375,5 +374,4 @@ class Replay:
 
 
 if __name__ == "__main__":
-    config = from_command_line(Config)
-    print(summary(config, train(config)))
+    main(Config, train)

@@ -52,11 +52,12 @@ class Subject:
         env: Any = None,
         env_kwargs: Mapping[str, Any] | None = None,
         wrap_kwargs: Mapping[str, Any] | None = None,
+        trust: bool = False,
     ) -> Subject:
         """Return the policy of a file or of a run's folder, or a policy by name in an environment by name.
 
-        env, env_kwargs, wrap_kwargs: in place of the file's, or of single arguments of those. Raises CheckpointError
-        and PlanError.
+        env, env_kwargs, wrap_kwargs: in place of the file's, or of single arguments of those. trust: as
+        ``read_policy``. Raises CheckpointError and PlanError.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
@@ -67,7 +68,7 @@ class Subject:
             return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
         if policy is not None or policy_kwargs:
             raise PlanError(f"policy={policy!r}, but {path} has a policy of its own; name an environment instead")
-        kept = read_policy(path)
+        kept = read_policy(path, env=env, trust=trust)
         if env is None:
             if kept.origin.env is None:
                 raise CheckpointError(f"{path} does not name the environment; name it: --env module:function")
@@ -89,6 +90,8 @@ class Subject:
         env_kwargs: Mapping[str, Any],
         wrap_kwargs: Mapping[str, Any],
     ) -> Subject:
+        if policy == "random" and policy_kwargs:
+            raise PlanError(f"policy='random' takes no arguments, and there are {', '.join(policy_kwargs)}")
         if policy is None:
             try:
                 registry.find(str(env))

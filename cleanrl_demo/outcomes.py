@@ -37,8 +37,11 @@ class Outcomes:
             rewards = rewards / np.float32(np.sqrt(self.variance + EPSILON))
         if self.bound is not None:
             rewards = np.clip(rewards, -self.bound, self.bound)
-        if self.episodic_life and batch.infos:
-            terminations = terminations | self._lost_lives(batch)
+        if self.episodic_life:
+            for agent_id in batch.agent_ids[~batch.masks].tolist():  # another game
+                self.lives.pop(agent_id, None)
+            if batch.infos:
+                terminations = terminations | self._lost_lives(batch)
         return rewards, terminations
 
     def forget(self) -> None:

@@ -57,6 +57,8 @@ def plot(run_folders: Iterable[Path], out: Path, tag: str = TAG, x: str = "steps
     Raises PlanError for a folder that is no run, and for a scalar that a run does not have; MissingExtra without
     matplotlib.
     """
+    if out.is_dir():
+        raise pufferlib.PlanError(f"out={out} is a folder; name a PNG in it, such as {out / 'curves.png'}")
     bands = [band_of(label, curves) for label, curves in grouped(run_folders, tag, x).items()]
     if not bands:
         raise pufferlib.PlanError("there are no runs to plot; name some of those that trainers make in runs/")

@@ -29,9 +29,8 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo.outcomes import Outcomes
-from cleanrl_demo.results import Result, summary
-from cleanrl_demo.session import RunConfig, Session, config_of, run
-from cleanrl_demo.settings import from_command_line
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import RunConfig, Session, config_of, main, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Origin, observe
 
@@ -66,6 +65,12 @@ class Config(RunConfig):
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "rollout_length", "num_epochs", "num_minibatches")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
+
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
@@ -78,14 +83,14 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 
 
 def resume(
-    folder: Path, env: Callable[..., Any] | None = None, total_steps: int | None = None
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    total_steps: in place of the run's own. Returns its settings, too. Raises CheckpointError where there is nothing to
-    go on with.
+    env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as ``pufferlib.models.read_policy``.
+    Returns its settings, too. Raises CheckpointError where there is nothing to go on with.
     """
-    config = config_of(folder, Config, total_steps)
+    config, env = config_of(folder, Config, env, total_steps, trust)
     return config, run(config, make_learner, learn, env=env, resume=folder)
 
 
@@ -119,9 +124,7 @@ class Learner:
 
 
 def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
-    """Return a learner that has learnt nothing. Raises PlanError for settings that contradict one another."""
-    if config.schedule not in SCHEDULES:
-        raise PlanError(f"schedule={config.schedule!r} is not one of {', '.join(SCHEDULES)}")
+    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if actor.recurrent:
         raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
@@ -330,5 +333,4 @@ def advantages(
 
 
 if __name__ == "__main__":
-    config = from_command_line(Config)
-    print(summary(config, train(config)))
+    main(Config, train)

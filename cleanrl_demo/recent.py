@@ -6,13 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
-from cleanrl_demo.results import Episode, Episodes, charts
+from cleanrl_demo.results import NUMBERS, Episode, Episodes, charts
 
 NUM_RECENT = 100  # episodes, and values of each scalar, that a mean is taken of
 NUM_KEYS = 100  # an environment that makes up a new name each step must not fill the memory
-NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 OURS = {"env_id", "agent_id", "env", "episode", "score", "restarted", "final_obs"}
 
 
@@ -36,7 +33,7 @@ class Recent:
             self.num_restarts += "restarted" in info
             for key, value in info.items():
                 if key not in OURS:
-                    self._note(key, value)
+                    self._note(str(key), value)
 
     def _note(self, key: str, value: Any) -> None:
         if isinstance(value, NUMBERS):

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
+NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
+
 
 class Episode(NamedTuple):
     """A finished episode: the return is summed over agents; the score is their mean, None where there is none."""
@@ -58,11 +60,11 @@ class Episodes:
         for info in infos:
             if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
                 self.scores[info["env_id"]] = []
-            if "score" in info:
+            if isinstance(info.get("score"), NUMBERS):
                 self.scores[info["env_id"]].append(float(info["score"]))
         ended = []
         for info in infos:
-            if info.get("env"):
+            if info.get("env") is True and "episode" in info:  # ours: users may have an "env" of their own
                 env_id, scores = info["env_id"], self.scores[info["env_id"]]
                 score = float(np.mean(scores)) if scores else None
                 ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,23 @@ def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            continue
-        _write(folder / CONFIG, asdict(config))
+            if Path(config.runs).is_dir():
+                continue
+            raise pufferlib.PlanError(f"runs={config.runs} is a file; name a folder for the folders of runs") from None
+        except NotADirectoryError as error:
+            raise pufferlib.PlanError(f"runs={config.runs} lies in a file; name a folder for those of runs") from error
+        _write(folder / CONFIG, vars(config))
         _write(folder / RUN, {"env": env_name, "algorithm": algorithm, **provenance()})
         return folder
     raise AssertionError("unreachable")
+
+
+def note_resumed(folder: Path, config: Any, num_steps: int) -> None:
+    """Write down that the run in a folder goes on from a step, with these settings, and by which command."""
+    run = read_run(folder)
+    again = {"num_steps": num_steps, **provenance()}
+    _write(folder / RUN, {**run, "resumed": [*run.get("resumed", []), again]})
+    _write(folder / CONFIG, vars(config))
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -8,9 +8,11 @@ and the checkpoint's number. An uninterrupted run does the same as one that is r
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -20,13 +22,14 @@ import torch
 import pufferlib
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.report import Report
-from cleanrl_demo.results import Result
-from cleanrl_demo.runs import new_run_folder
+from cleanrl_demo.results import Result, summary
+from cleanrl_demo.runs import new_run_folder, note_resumed
+from cleanrl_demo.settings import from_command_line
 from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
-from pufferlib.errors import CheckpointError, PlanError
+from pufferlib.errors import CheckpointError, PlanError, PufferError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
-from pufferlib.models.files import is_plain, read_checkpoint, save_checkpoint
+from pufferlib.models.files import is_plain, read_checkpoint, require_trust, save_checkpoint
 
 KIND = "pufferlib checkpoint"
 FILE = "checkpoint.pt"
@@ -85,6 +88,22 @@ class RunConfig:
     """environments to film while they train, such as 0; the films go to the run's folder, as GIF"""
     video_every: int = 50_000
     """steps from the beginning of one film of an environment to that of the next"""
+
+    def __post_init__(self) -> None:
+        self.require("1 or more", lambda value: value >= 1, "num_envs", "total_steps", "frame_stack")
+        self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
+        self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every")
+        self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
+        try:
+            torch.device(self.device)
+        except RuntimeError as error:
+            raise PlanError(f"device={self.device!r} is none that torch knows; use cpu or cuda") from error
+
+    def require(self, wanted: str, fits: Callable[[Any], bool], *names: str) -> None:
+        """Raise PlanError unless these settings fit. wanted: what to use, in words."""
+        for name in names:
+            if not fits(getattr(self, name)):
+                raise PlanError(f"{name}={getattr(self, name)!r} is out of bounds; use {wanted}")
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
@@ -151,12 +170,13 @@ class Session:
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint, and the policy for those who want to see it play, over the ones before."""
-        settings = asdict(self.config)
+        settings = vars(self.config)
         content = {
             "algorithm": self.config.algorithm,
             "config": settings if is_plain(settings) else None,
             "num_checkpoints": self.num_checkpoints,
             "learner": self.learner.state(),
+            "torch": torch.get_rng_state(),
             "report": self.report.state(),
         }
         save_checkpoint(folder / FILE, KIND, content)
@@ -168,6 +188,7 @@ class Session:
             self.learner.restore(kept["learner"])
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"{self.folder} holds a run for other observations or actions: {error}") from error
+        torch.set_rng_state(kept["torch"])
         self.num_checkpoints = kept["num_checkpoints"]
         self.report.restore(kept["report"])
 
@@ -190,58 +211,65 @@ def run(
     made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
     origin = Origin(*config.made_as(), *made_for)
     tracker = Tracker.asked_for(config)
-    on_cpu = torch.device(config.device).type == "cpu"
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(config.torch_threads)
-    try:
-        with pufferlib.make(
-            config.env if env is None else env,
-            backend=config.backend,
-            num_envs=config.num_envs,
-            num_workers=config.num_workers,
-            batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
-            env_kwargs=with_pictures(config, env),
-            wrap_kwargs=config.wrap_kwargs,
-            seed=config.seed,
-            on_error=config.on_error,
-            max_restarts=config.max_restarts,
-            as_torch=True,
-            device=config.device,
-        ) as vec:
-            if vec.autoreset_mode != "next_step":
-                raise PlanError(
-                    f"{name} resets its copies by itself, and shows no final observation (autoreset_mode="
-                    f'"{vec.autoreset_mode}"); make it so that it does, in Gymnasium by AutoresetMode.NEXT_STEP'
-                )
-            with torch.random.fork_rng(devices=() if on_cpu else None):
-                torch.manual_seed(config.seed)  # initial weights come from torch's global generator
-                learner = make_learner(vec, origin, config)
-            folder = resume
-            if folder is None and config.runs is not None:
-                folder = new_run_folder(config, name, config.algorithm)
-            resumed_at = None if kept is None else kept["learner"]["num_steps"]
-            report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
-            try:
-                with report:
-                    session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
-                    if kept is not None:
-                        session.restore(kept)
-                    began, start_s = time.time(), time.perf_counter()
-                    learn(session, learner, config)
-                    seconds = report.earlier_s + time.perf_counter() - start_s
-            except KeyboardInterrupt:
-                if folder is not None and (folder / FILE).exists():
-                    report.console.print(f"To go on: puffer train --resume {folder}", soft_wrap=True, markup=False)
-                raise
-            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-            learner.actor.policy.eval()
-            seed = config.seed + 1_000_000
-            num_agents = vec.num_envs * vec.agents_per_env
-            player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
-            episodes = evaluate(vec, player, config.eval_episodes, seed)
-    finally:
-        torch.set_num_threads(num_threads)
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(config.torch_threads)
+        vec = stack.enter_context(_environments(config, env, name))
+        # Initial weights come from torch's global generator, and whatever a policy of the user's draws while it learns.
+        stack.enter_context(torch.random.fork_rng(devices=() if torch.device(config.device).type == "cpu" else None))
+        torch.manual_seed(config.seed)
+        learner = make_learner(vec, origin, config)
+        folder, resumed_at = resume, None
+        if kept is not None:
+            resumed_at = kept["learner"]["num_steps"]
+            note_resumed(resume, config, resumed_at)
+        elif config.runs is not None:
+            folder = new_run_folder(config, name, config.algorithm)
+        report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
+        try:
+            with report:
+                session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
+                if kept is not None:
+                    session.restore(kept)
+                    kept = None  # which may be as large as a replay buffer
+                began, start_s = time.time(), time.perf_counter()
+                learn(session, learner, config)
+                seconds = report.earlier_s + time.perf_counter() - start_s
+        except KeyboardInterrupt:
+            if folder is not None and (folder / FILE).exists():
+                report.console.print(f"To go on: puffer train --resume {folder}", soft_wrap=True, markup=False)
+            raise
+        report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
+        learner.actor.policy.eval()
+        seed = config.seed + 1_000_000
+        num_agents = vec.num_envs * vec.agents_per_env
+        player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
+        episodes = evaluate(vec, player, config.eval_episodes, seed)
     return Result(learner.actor.policy, learner.num_steps, began, seconds, episodes, folder)
+
+
+def _environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -> pufferlib.VecEnv:
+    vec = pufferlib.make(
+        config.env if env is None else env,
+        backend=config.backend,
+        num_envs=config.num_envs,
+        num_workers=config.num_workers,
+        batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
+        env_kwargs=with_pictures(config, env),
+        wrap_kwargs=config.wrap_kwargs,
+        seed=config.seed,
+        on_error=config.on_error,
+        max_restarts=config.max_restarts,
+        as_torch=True,
+        device=config.device,
+    )
+    if vec.autoreset_mode != "next_step":
+        vec.close()
+        raise PlanError(
+            f"{name} resets its copies by itself, and shows no final observation (autoreset_mode="
+            f'"{vec.autoreset_mode}"); make it so that it does, in Gymnasium by AutoresetMode.NEXT_STEP'
+        )
+    return vec
 
 
 def algorithm_of(folder: Path) -> str:
@@ -250,10 +278,13 @@ def algorithm_of(folder: Path) -> str:
     return algorithm
 
 
-def config_of(folder: Path, kind: type[RunConfig], total_steps: int | None = None) -> RunConfig:
-    """Return the settings of the run in a folder, to go on with it. total_steps: in place of the run's own.
+def config_of(
+    folder: Path, kind: type[Any], env: Any = None, total_steps: int | None = None, trust: bool = False
+) -> tuple[Any, Any]:
+    """Return the settings of the run in a folder, to go on with it, and a creator of its environment or None.
 
-    Raises CheckpointError where there is no checkpoint, or one of another trainer's, or one that could not keep them.
+    env, total_steps: in place of the run's own. trust: as ``require_trust``. Raises CheckpointError where there is no
+    checkpoint, or one of another trainer's, or one that could not keep them.
     """
     kept = read_checkpoint(folder / FILE, KIND, FILE)
     if kept["algorithm"] != kind.algorithm:
@@ -264,4 +295,17 @@ def config_of(folder: Path, kind: type[RunConfig], total_steps: int | None = Non
         raise CheckpointError(f"{folder} has settings that no file can keep; pass the config that the run had")
     known = {each.name for each in fields(kind)}
     config = kind(**{name: value for name, value in kept["config"].items() if name in known})
-    return config if total_steps is None else replace(config, total_steps=total_steps)
+    named = [config.policy, config.policy_kwargs, config.env if env is None else None, config.env_kwargs]
+    require_trust(folder / FILE, named, trust)
+    if isinstance(env, str):
+        config, env = replace(config, env=env), None
+    return (config if total_steps is None else replace(config, total_steps=total_steps)), env
+
+
+def main(config_type: type[Any], train: Callable[[Any], Result]) -> None:
+    """Be a trainer's script: train as the command line says, and say what came of it."""
+    try:
+        config = from_command_line(config_type)
+        print(summary(config, train(config)))
+    except PufferError as error:
+        sys.exit(str(error))

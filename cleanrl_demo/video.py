@@ -109,7 +109,7 @@ class Filming:
         filmed = [(place, env_id, film) for place, env_id in mine if (film := self.films[env_id]) is not None]
         shown = [env_id for _, env_id, film in filmed if not film.full]
         pictures = dict(zip(shown, self.vec.render(env_ids=shown), strict=True)) if shown else {}
-        ended = {info["env_id"] for info in batch.infos if info.get("env")}
+        ended = {info["env_id"] for info in batch.infos if info.get("env") is True}
         for place, env_id, film in filmed:
             film.episodic_return += float(rewards[place][masks[place]].sum())
             if env_id in pictures:

@@ -82,8 +82,9 @@ if __name__ == "__main__":
     import tyro
 
     from cleanrl_demo import ppo
+    from cleanrl_demo.results import summary
 
     sys.path.insert(0, str(Path(__file__).parent))  # where workers find the environment by name
     mine = {"env": "own_policy:Market", "policy": "own_policy:OfferPolicy", "gamma": 0.0, "learning_rate": 5e-3}
     config = tyro.cli(ppo.Config, default=ppo.Config(**mine, total_steps=100_000, eval_episodes=100))
-    print(ppo.summary(config, ppo.train(config)))
+    print(summary(config, ppo.train(config)))

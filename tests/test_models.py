@@ -31,8 +31,10 @@ from pufferlib.models import (
     load_policy,
     make_policy,
     observe,
+    read_policy,
     save_policy,
 )
+from pufferlib.models.files import require_trust
 from pufferlib.models.networks import Features
 
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
@@ -562,3 +564,55 @@ def test_a_policy_without_statistics_has_nothing_to_observe() -> None:
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     observe(policy, torch.randn(4, 5))
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+# ------------------------------------------------------------------------------------------------------------ trust
+
+
+@pytest.mark.parametrize("where", ["env", "policy", "policy_kwargs"])
+def test_a_file_that_names_code_elsewhere_is_trusted_on_request_only(where: str, tmp_path: Any) -> None:
+    names = {"env": "ocean/squared", "policy": "mlp", "policy_kwargs": {}}
+    names[where] = {"network": ["subprocess:run"]} if where == "policy_kwargs" else "subprocess:check_output"
+    origin = Origin(**names)  # type: ignore[arg-type]
+    save_policy(tmp_path / "policy.pt", MLP(FLAT, spaces.Discrete(2)), origin)
+    with pytest.raises(CheckpointError, match="names code that is not in the current folder, subprocess:"):
+        load_policy(tmp_path / "policy.pt")
+    assert read_policy(tmp_path / "policy.pt", trust=True).origin == origin
+    if where == "env":
+        assert read_policy(tmp_path / "policy.pt", env="ocean/squared").origin == origin
+
+
+def test_code_in_the_current_folder_is_ones_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("mine", "mine/.venv/lib/site-packages", "theirs"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"code_in_{folder[-6:].replace('/', '_')}.py").write_text("def make(): ...")
+        monkeypatch.syspath_prepend(str(tmp_path / folder))
+    monkeypatch.chdir(tmp_path / "mine")
+    require_trust(
+        "a file", ["code_in_mine:make", "cleanrl_demo.dqn:Greedy", "__main__:make", "no_such_module:x"], False
+    )
+    for module in ("code_in_ckages", "code_in_theirs", "torch"):
+        with pytest.raises(CheckpointError, match=f"not in the current folder, {module}:make"):
+            require_trust("a file", [f"{module}:make"], False)
+
+
+@pytest.mark.parametrize("missing", ["policy", "weights", "env_kwargs"])
+def test_a_file_with_a_part_missing_or_of_a_wrong_type_is_refused(missing: str, tmp_path: Any) -> None:
+    path = tmp_path / "policy.pt"
+    save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp"))
+    kept = torch.load(path, weights_only=True)
+    for wrong in ({name: value for name, value in kept.items() if name != missing}, {**kept, missing: 3}):
+        if wrong.get(missing) == 3 and missing == "policy":
+            continue  # a policy's name that is none is refused where it is made
+        torch.save(wrong, path)
+        with pytest.raises(CheckpointError, match="holds no whole pufferlib policy"):
+            load_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"), [(5, np.inf, [5, 6, 7]), (-np.inf, -2, [-4, -3, -2]), (-np.inf, np.inf, [-1, 0, 1])]
+)
+def test_aims_of_a_box_with_a_bound_missing_span_two_units(low: float, high: float, expected: list[float]) -> None:
+    decisions = Decisions(spaces.Box(low, high, (1,), np.float32))
+    aims = torch.tensor([[-1.0], [0.0], [1.0]])
+    assert decisions.actions(torch.zeros((3, 0), dtype=torch.int64), aims)[:, 0].tolist() == expected

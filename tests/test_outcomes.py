@@ -78,6 +78,8 @@ def test_a_life_lost_is_an_end_and_a_new_game_is_not():
     assert ends([2, 0], [True, True]) == [True, True]
     assert ends([2, 3], [True, False]) == [False, False]
     assert ends([0, 2], [False, True]) == [False, True]  # fewer, but another game
+    assert ends([None, 5], [False, True]) == [False, False]
+    assert ends([1, 4], [True, True]) == [False, True]  # another game, which did not say how many there were
     outcomes.forget()
     assert ends([0, 0], [True, True]) == [False, False]
 

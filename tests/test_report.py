@@ -438,7 +438,7 @@ def test_a_folder_tells_what_is_needed_to_repeat_the_run(tmp_path: Path, monkeyp
     again = new_run_folder(config, "my/game", "ppo")
     assert folder.parent == Path("runs") and folder.name.startswith("my-game__ppo__7__")
     assert again != folder
-    assert read_config(folder) == dataclasses.asdict(config)
+    assert read_config(folder) == json.loads(json.dumps(dataclasses.asdict(config)))
     run = read_run(folder)
     assert (run["env"], run["algorithm"]) == ("my/game", "ppo")
     assert run["command"] == "python -m cleanrl_demo.ppo --env 'my game'"

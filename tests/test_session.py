@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import enum
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import nn
 
 import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_lstm
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
+from cleanrl_demo.runs import read_config, read_run
 from cleanrl_demo.session import FILE, KIND
 from pufferlib.errors import CheckpointError
-from pufferlib.models import load_policy
-from pufferlib.models.files import read_checkpoint
+from pufferlib.models import LSTM, MLP, load_policy
+from pufferlib.models.files import read_checkpoint, save_checkpoint
 
 SMALL = dict(
     backend="serial", num_envs=4, rollout_length=32, num_epochs=1, num_minibatches=2, total_steps=1_500, eval_episodes=8
@@ -187,7 +192,7 @@ def test_the_learning_rate_follows_its_schedule(schedule, monkeypatch):
     done = np.linspace(0, 1, len(rates), endpoint=False)
     expected = {"linear": 1 - done, "cosine": (1 + np.cos(np.pi * done)) / 2, "constant": np.ones(len(rates))}
     np.testing.assert_allclose(rates, 0.01 * expected[schedule], atol=1e-3)
-    with pytest.raises(pufferlib.PlanError, match="schedule='stairs' is not one of linear, cosine, constant"):
+    with pytest.raises(pufferlib.PlanError, match="schedule='stairs' is out of bounds; use linear, cosine, constant"):
         ppo.train(ppo.Config(**SMALL, schedule="stairs", runs=None))
 
 
@@ -227,3 +232,107 @@ def test_a_run_without_its_buffer_fills_it_anew_before_it_learns_on(tmp_path, mo
     )
     dqn.resume(folder, total_steps=2_000)
     assert min(sizes) >= 100
+
+
+class Telling(Alone):
+    """Has info keys that pufferlib uses, too, and some of kinds that no file should hold."""
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        return *result, {"env": "maze", "score": "3-2", Key.KILLS: 2, np.str_("deaths"): np.float32(1), "list": [1]}
+
+
+class Key(str, enum.Enum):
+    KILLS = "kills"
+
+
+def test_users_infos_neither_break_a_run_nor_its_checkpoint(tmp_path):
+    folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path)), Telling).run_folder
+    assert len(ppo.resume(folder, Telling, total_steps=2_000)[1].episodes) == 8
+    assert read(folder, "infos/deaths").values[-1] == 1
+
+
+def test_a_resumed_run_keeps_its_name_and_says_what_it_was_told(tmp_path):
+    folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path))).run_folder
+    config, _ = ppo.resume(folder, "ocean/squared", total_steps=2_000)
+    assert config.env == "ocean/squared"
+    with load_policy(folder / "policy.pt") as player:  # which makes the environment by its name
+        assert player.act(np.zeros((7, 7), np.float32)) in range(8)
+    assert read_config(folder)["total_steps"] == 2_000
+    (again,) = read_run(folder)["resumed"]
+    assert again["num_steps"] >= 1_500 and "command" in again
+
+
+class Forgetful(MLP):
+    """Leaves out a part of what it sees, at random."""
+
+    def forward(self, observations, state=None, action_mask=None):
+        return super().forward(nn.functional.dropout(observations, 0.2), state, action_mask)
+
+
+def test_what_a_policy_draws_itself_repeats_with_the_seed_and_goes_on_with_the_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    settings = SMALL | dict(policy=f"{__name__}:Forgetful", checkpoint_every=500)
+    whole = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
+    assert_same(whole, ppo.train(ppo.Config(**settings, runs=None)))
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        stop_at(patched, 1_150)
+        ppo.train(ppo.Config(**settings, runs=str(tmp_path / "parts")))
+    (folder,) = (tmp_path / "parts").iterdir()
+    assert_same(whole, ppo.resume(folder, trust=True)[1])
+
+
+def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
+    settings = {**OF[dqn], "total_steps": 300, "frame_stack": 1, "backend": "serial"}
+    small = dqn.train(dqn.Config(**settings, buffer_size=400, runs=str(tmp_path / "a"))).run_folder
+    large = dqn.train(dqn.Config(**settings, buffer_size=40_000, runs=str(tmp_path / "b"))).run_folder
+    assert (large / FILE).stat().st_size < 1.1 * (small / FILE).stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"checkpoint_every": 0}, "checkpoint_every=0 is out of bounds; use 1 or more, or None"),
+        ({"num_epochs": 0}, "num_epochs=0 is out of bounds; use 1 or more"),
+        ({"total_steps": 0}, "total_steps=0 is out of bounds"),
+        ({"eval_episodes": 0}, "eval_episodes=0 is out of bounds"),
+        ({"gamma": 2.0}, "gamma=2.0 is out of bounds; use 0 to 1"),
+        ({"reward_clip": -1.0}, "reward_clip=-1.0 is out of bounds; use more than 0, or None"),
+        ({"device": "nope"}, "device='nope' is none that torch knows; use cpu or cuda"),
+    ],
+)
+def test_settings_out_of_bounds_are_refused_before_anything_is_made(wrong, says):
+    with pytest.raises(pufferlib.PlanError, match=says):
+        ppo.Config(**wrong)
+
+
+def test_a_folder_for_runs_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for runs in ("file", "file/below"):
+        with pytest.raises(pufferlib.PlanError, match="a file"):
+            ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / runs)))
+
+
+def test_a_checkpoint_that_names_code_elsewhere_is_trusted_on_request_only(tmp_path):
+    folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path))).run_folder
+    kept = read_checkpoint(folder / FILE, KIND, FILE)
+    evil = {**kept["config"], "env": "subprocess:check_output"}
+    save_checkpoint(folder / FILE, KIND, {**kept, "config": evil})
+    with pytest.raises(CheckpointError, match="names code that is not in the current folder, subprocess:check_output"):
+        ppo.resume(folder)
+    assert ppo.resume(folder, "ocean/squared")[1].num_steps >= 1_500
+
+
+def test_a_memory_that_learns_its_beginning_is_refused():
+    class Learning(LSTM):
+        def __init__(self, *spaces):
+            super().__init__(*spaces, hidden_size=4)
+            self.first = nn.Parameter(torch.zeros(4))
+
+        def initial_state(self, num_rows):
+            return self.first.expand(num_rows, -1), torch.zeros(num_rows, 4)
+
+    config = ppo_lstm.Config(**SMALL, runs=None)
+    object.__setattr__(config, "policy", Learning)
+    with pytest.raises(pufferlib.PlanError, match="learns its initial state"):
+        ppo_lstm.train(config)

@@ -1,4 +1,4 @@
-"""The network of pufferlib/models.py, written down once more without it, for libraries that bring their own trainer.
+"""The network of pufferlib.models, written down once more without it, for libraries that bring their own trainer.
 
 tests/test_limits.py holds the two side by side.
 """

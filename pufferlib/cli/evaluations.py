@@ -25,6 +25,7 @@ def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int
         options.env,
         keywords(options.env_kwargs),
         options.wrap.given(),
+        trust=options.trust,
     )
     usual = NUM_WATCHED if options.watch else NUM_EPISODES
     return evaluation.play(

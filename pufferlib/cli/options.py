@@ -187,6 +187,8 @@ class Resume:
     env: str = ""
     resume: str = ""
     """the run's folder"""
+    trust: bool = False
+    """also where the run names code that is not in the current folder"""
     total_steps: int | None = None
     """in place of the run's own"""
 
@@ -229,6 +231,8 @@ class Eval:
     """show one environment in the terminal, at its own pace"""
     json: bool = False
     """print one object of JSON, and nothing else"""
+    trust: bool = False
+    """also where the file names code that is not in the current folder"""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def train(words: list[str]) -> int:
     config, note = settings.settle(base, parsed, words)
     if note:
         print(note)
-    print(trainer.summary(config, trainer.train(config)))
+    print(_demo("results").summary(config, trainer.train(config)))
     return 0
 
 
@@ -70,8 +70,8 @@ def _resumed(words: list[str]) -> int:
     options: Resume = parse(Resume, "train", words, "ENV", "of the run; where it has no name, module:function")
     folder = Path(options.resume)
     trainer = _demo(_demo("session").algorithm_of(folder))
-    config, result = trainer.resume(folder, options.env or None, options.total_steps)
-    print(trainer.summary(config, result))
+    config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
+    print(_demo("results").summary(config, result))
     return 0
 
 

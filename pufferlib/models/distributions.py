@@ -150,8 +150,11 @@ def _flat_actions(space: gymnasium.Space[Any], choices: Tensor, aims: Tensor) ->
     if not isinstance(space, Box):
         flat: np.ndarray[Any, Any] = (choices.numpy().reshape(shape) + getattr(space, "start", 0)).astype(space.dtype)
         return flat
-    bounded = np.isfinite(space.low) & np.isfinite(space.high)
-    low, high = np.where(bounded, space.low, -1) / 2, np.where(bounded, space.high, 1) / 2
+    low, high = np.isfinite(space.low), np.isfinite(space.high)
+    # Where one bound is missing, or both, the aims -1 to 1 span two units: from the other bound, or around 0.
+    least = np.where(low, space.low, np.where(high, space.high - 2.0, -1.0))
+    most = np.where(high, space.high, np.where(low, space.low + 2.0, 1.0))
+    low, high = least / 2, most / 2
     values: np.ndarray[Any, Any] = np.clip(
         (high + low) + (high - low) * aims.numpy().reshape(shape), space.low, space.high
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ __all__ = [
 
 VERSION = 1
 POLICY = "pufferlib policy"
+OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # modules that a file may name wherever they lie
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Origin:
         return Actor(self.policy, layout, action_space, self.frame_stack, **self.policy_kwargs)
 
     def __post_init__(self) -> None:
+        for name in ("policy_kwargs", "env_kwargs", "wrap_kwargs"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
         if not is_plain(self.policy_kwargs):
             raise PlanError(f"policy_kwargs={self.policy_kwargs!r} can't be kept; use numbers, texts, lists and dicts")
         if not is_plain([self.env_kwargs, self.wrap_kwargs]):
@@ -65,9 +69,9 @@ class Origin:
 
 def is_plain(value: Any) -> bool:
     """Whether a value is made of numbers, texts, lists and dicts alone, which files can hold without code."""
-    if isinstance(value, Mapping):
+    if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return all(map(is_plain, value))
     return value is None or type(value) in (bool, int, float, str)
 
@@ -99,26 +103,80 @@ def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin)
 
     A file that is there already is replaced, and whole at any time.
     """
-    save_checkpoint(path, POLICY, {**asdict(origin), "weights": policy.state_dict()})
+    save_checkpoint(path, POLICY, {**vars(origin), "weights": policy.state_dict()})
 
 
-def read_policy(path: str | os.PathLike[str]) -> SavedPolicy:
-    """Return what a policy's file holds. Raises CheckpointError for what is no such file. No code comes out of it."""
+def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
+    """Return what a policy's file holds. Raises CheckpointError for what is no such file.
+
+    A file has no code, but names some: the environment and the policy may be module:name of one's own. Where these do
+    not lie in the current folder, as one's own do, it takes ``trust``, for they are going to be imported and called.
+    env: of the caller's, in place of the file's.
+    """
     kept = read_checkpoint(path, POLICY, "policy.pt")
-    origin = Origin(**{name: kept[name] for name in Origin.__dataclass_fields__})
-    return SavedPolicy(os.fspath(path), origin, kept["weights"])
+    try:
+        origin = Origin(**{name: kept[name] for name in Origin.__dataclass_fields__})
+        saved = SavedPolicy(os.fspath(path), origin, dict(kept["weights"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path} holds no whole {POLICY} ({error!r}); train it again") from error
+    named = [origin.policy, origin.policy_kwargs, origin.env if env is None else None, origin.env_kwargs]
+    require_trust(path, named, trust)
+    return saved
+
+
+def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None:
+    """Raise CheckpointError where a file's values name code elsewhere than in the current folder. trust: never do."""
+    for name in () if trust else _names(named):
+        module = name.partition(":")[0]
+        if ":" in name and not _lies_here(module):
+            raise CheckpointError(
+                f"{path} names code that is not in the current folder, {name}; if you know where the file comes from, "
+                "pass trust=True (--trust), or the environment itself where it is that"
+            )
+
+
+def _names(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _names(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _names(part)
+
+
+def _lies_here(module: str) -> bool:
+    top = module.partition(".")[0]
+    if top in OURS:
+        return True
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return True  # nothing can come of it but an error
+    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else ())]
+    here = Path.cwd().resolve()
+    found = [Path(place).resolve() for place in places]
+    return bool(found) and all(here in place.parents and "site-packages" not in place.parts for place in found)
 
 
 def load_policy(
-    path: str | os.PathLike[str], env: Any = None, *, greedy: bool = False, seed: int | None = None
+    path: str | os.PathLike[str],
+    env: Any = None,
+    *,
+    greedy: bool = False,
+    seed: int | None = None,
+    trust: bool = False,
 ) -> Player:
     """Return the policy of a file, at play.
 
     env: a raw environment such as the policy was trained on, which stays yours; or what makes one. By default the one
-    that the file names is made. greedy, seed: as ``BatchPlayer`` has them. Raises CheckpointError for what is no such
-    file, or does not fit env, and what making the environment raises. A policy class of yours is imported by name.
+    that the file names is made. greedy, seed: as ``BatchPlayer`` has them; trust: as ``read_policy``. Raises
+    CheckpointError for what is no such file, or does not fit env, and what making the environment raises.
     """
-    saved = read_policy(path)
+    saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
     if env is None and origin.env is None:
         raise CheckpointError(f"{path} does not name the environment; pass one: load_policy(path, env)")
@@ -141,7 +199,7 @@ def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[st
 
 
 def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[str, Any]:
-    """Return what ``save_checkpoint`` wrote, tensors on the CPU; nothing in the file is run.
+    """Return what ``save_checkpoint`` wrote, tensors on the CPU, read as they are used; nothing in the file is run.
 
     name: of such files in a run's folder, for the errors. Raises CheckpointError for a file that is not there, not
     whole, of another kind, or of another version.
@@ -149,7 +207,7 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
+        kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # damaged files make torch raise whatever comes
         reason = str(error).partition("\n")[0]
         if "weights only" in reason.lower():  # torch goes on to tell how to run such code all the same

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import gymnasium
 import torch
-from gymnasium.spaces import Dict, Discrete
+from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
 from pufferlib.errors import SpaceError
@@ -131,6 +131,8 @@ def _types(layout: Layout) -> Discrete:
 
 def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[Any]:
     space = layout.space
+    if isinstance(space, Tuple) and isinstance(space[0], Dict) and name in space[0].spaces:
+        raise SpaceError(f'policy="{policy}" sees one observation, and frame_stack={len(space)} stacks them; use 1')
     if not isinstance(space, Dict) or name not in space.spaces:
         raise SpaceError(
             f'policy="{policy}" needs the leaf "{name}" at the top of the observation, and {space} has none; for '
