@@ -197,22 +197,25 @@ def evaluate(
 ) -> list[Episode]:
     """Return ``num_episodes`` complete episodes, from environments newly seeded with ``seed``.
 
-    act: returns the flat actions for a batch. How many each environment contributes is fixed beforehand: the first to
-    finish would be the short ones. max_steps: an episode that lasts longer is cut there, so that one that never ends
-    ends too; ``Episode.cut`` says so. see: is shown each batch while its environments wait. after: is told, after each
-    batch, how many episodes are done and how many steps of environments.
+    act: returns the flat actions for a batch. How many each environment (of those that are vectorized already, each
+    copy in them) contributes is fixed beforehand: the first to finish would be the short ones. max_steps: an episode
+    that lasts longer is cut there, so that one that never ends ends too; ``Episode.cut`` says so. see: is shown each
+    batch while its environments wait. after: is told, after each batch, how many episodes are done and how many steps
+    of environments.
     """
-    share, rest = divmod(num_episodes, vec.num_envs)
-    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs)]
-    finished, kept, num_steps = Episodes(), list[Episode](), 0
-    returns, lengths = np.zeros(vec.num_envs), np.zeros(vec.num_envs, np.int64)  # of the episodes under way
+    copies = vec.copies_per_env
+    share, rest = divmod(num_episodes, vec.num_envs * copies)
+    wanted = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
+    finished, kept, num_steps = Episodes(by_copy=copies > 1), list[Episode](), 0
+    returns, lengths = np.zeros(len(wanted)), np.zeros(len(wanted), np.int64)  # of the episodes under way
+    given_up: set[int] = set()  # copies that play on after their episode was cut
     vec.async_reset(seed=seed)
     while True:
         batch, host = vec.recv(), vec.host_batch
         assert host is not None
         if see is not None:
             see(host)
-        env_ids, rewards, masks = host.env_ids, host.rewards, host.masks
+        env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
         real = masks.reshape(len(env_ids), -1)
         # A row of no transition begins an episode.
         returns[env_ids] = np.where(real.any(1), returns[env_ids] + (rewards.reshape(real.shape) * real).sum(1), 0)
@@ -220,6 +223,8 @@ def evaluate(
         num_steps += int(real.any(1).sum())
         ended = finished.in_batch(batch.infos)
         over = [*(episode.env_id for episode in ended)]
+        ended = [episode for episode in ended if episode.env_id not in given_up]
+        given_up -= set(over)
         late = [env_id for env_id in env_ids.tolist() if lengths[env_id] >= max_steps and env_id not in over]
         ended += [finished.cut(env_id, float(returns[env_id]), int(lengths[env_id])) for env_id in late]
         for episode in ended:
@@ -230,7 +235,11 @@ def evaluate(
             after(len(kept), num_steps)
         if len(kept) == num_episodes:
             return kept
-        _send(vec, env_ids, act(batch), late)
+        if copies > 1:  # one of several copies cannot be reset: it plays on, and what it comes to is not counted
+            given_up |= set(late)
+            returns[late], lengths[late] = 0, 0
+            late = []
+        _send(vec, host.env_ids, act(batch), late)
 
 
 def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:

@@ -15,7 +15,10 @@ NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
 class Episode(NamedTuple):
-    """A finished episode: the return is summed over agents; the score is their mean, None where there is none."""
+    """A finished episode: the return is summed over agents; the score is their mean, None where there is none.
+
+    env_id: of the environment; where environments are vectorized already, the agent id of the copy.
+    """
 
     env_id: int
     episodic_return: float
@@ -52,20 +55,23 @@ class Result:
 class Episodes:
     """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_copy: bool = False) -> None:
+        """by_copy: environments are vectorized already, and the copies in them are told apart."""
+        self.key = "agent_id" if by_copy else "env_id"
         self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the episode under way
 
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
         for info in infos:
             if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
-                self.scores[info["env_id"]] = []
+                for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
+                    self.scores[env_id] = []
             if isinstance(info.get("score"), NUMBERS):
-                self.scores[info["env_id"]].append(float(info["score"]))
+                self.scores[info[self.key]].append(float(info["score"]))
         ended = []
         for info in infos:
             if info.get("env") is True and "episode" in info:  # ours: users may have an "env" of their own
-                env_id, scores = info["env_id"], self.scores[info["env_id"]]
+                env_id, scores = info[self.key], self.scores[info[self.key]]
                 score = float(np.mean(scores)) if scores else None
                 ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
                 self.scores[env_id] = []

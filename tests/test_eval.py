@@ -312,3 +312,36 @@ def test_pictures_are_made_to_fit_the_terminal():
             watch.see(vec.recv())
     lines = [line for line in console.file.getvalue().splitlines() if "▀" in line]
     assert lines and max(line.count("▀") for line in lines) <= 40
+
+
+class Coin(gymnasium.Env):
+    """Two steps or forty, by a coin; each pays 1."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.length, self.time = (2, 40)[int(self.np_random.integers(2))], 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), 1.0, self.time == self.length, False, {}
+
+
+def test_copies_of_an_environment_that_is_vectorized_already_are_told_apart():
+    """Each contributes as many episodes, long ones too, and is cut by its own length."""
+    modes = getattr(gymnasium.vector, "AutoresetMode", None)
+    kwargs = {} if modes is None else {"autoreset_mode": modes.NEXT_STEP}
+    with pufferlib.make(lambda: gymnasium.vector.SyncVectorEnv([Coin] * 8, **kwargs), num_envs=2) as vec:
+        assert vec.copies_per_env == 8
+        act = random_actor(vec, seed=1)
+        episodes = [episode for seed in range(20) for episode in evaluate(vec, act, 16, seed=seed)]
+        assert {episode.length for episode in episodes} == {2, 40} and not any(episode.cut for episode in episodes)
+        assert 16 < np.mean([episode.length for episode in episodes]) < 26  # 21; of the first to finish, far less
+        assert all(episode.episodic_return == episode.length for episode in episodes)
+        for first in range(0, len(episodes), 16):
+            assert sorted(episode.env_id for episode in episodes[first : first + 16]) == list(range(16))
+        cut = evaluate(vec, act, 32, seed=3, max_steps=30)
+        assert {(episode.length, episode.cut) for episode in cut} == {(2, False), (30, True)}

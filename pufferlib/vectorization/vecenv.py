@@ -98,6 +98,7 @@ class VecEnv:
     single_action_space: gymnasium.Space[Any]
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
+    copies_per_env: int  # environments in each environment: more than 1 where that is vectorized already, a row each
     autoreset_mode: str
     metadata: dict[str, Any]
 
@@ -186,6 +187,7 @@ class VecEnv:
 
         self.num_envs = plan.num_envs
         self.agents_per_env = face.num_agents
+        self.copies_per_env = 1 if face.autoreset_mode is None else face.num_agents
         self.agents_per_batch = plan.batch_size * face.num_agents
         self.multi_agent = face.multi_agent
         self.single_observation_space = face.observation_space
