@@ -1,0 +1,80 @@
+"""Bandit: one pull of one of several arms, of which one pays. Whether learning goes in the right direction at all.
+
+Observation  Box(0, 1, (1,), float32), always 1.
+Actions      Discrete(``num_actions``): the arm.
+Reward       (1 if the arm is the best one, else 0, + noise) · ``reward_scale``. The noise is normal, of deviation
+             ``reward_noise``, and drawn anew for each episode.
+Ending       The episode terminates after one step.
+Score        1 for the best arm, else 0. Uniform play: 1/num_actions; the best policy: 1.
+Catches      an advantage or a reward of the wrong sign, rewards that reach the wrong row. With noise and scale, rewards
+             that are normalised wrongly.
+Source       After "Bandit" of PufferLib's Ocean (MIT), written anew; this one draws the best arm from ``arm_seed``, so
+             that it is the same in every copy, and draws noise from its own generator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+
+class Bandit(PufferEnv):
+    """The environment; ``num_actions`` >= 2 arms, ``arm_seed`` >= 0 says which of them is the best."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    chance = 1 / 4  # 1 / num_actions
+    best = 1.0
+
+    def __init__(
+        self,
+        num_actions: int = 4,
+        reward_scale: float = 1.0,
+        reward_noise: float = 0.0,
+        arm_seed: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_actions < 2:
+            raise ValueError(f"num_actions={num_actions} leaves nothing to choose; use 2 or more")
+        if not 0 < reward_scale < math.inf:
+            raise ValueError(f"reward_scale={reward_scale} would hide which arm is the best; use a number above 0")
+        if not 0 <= reward_noise < math.inf:
+            raise ValueError(f"reward_noise={reward_noise} is no standard deviation; use 0 or more")
+        if arm_seed < 0:
+            raise ValueError(f"arm_seed={arm_seed} cannot seed a generator; use 0 or more")
+        self.num_actions, self.reward_scale, self.reward_noise = num_actions, reward_scale, reward_noise
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(num_actions)
+        self.best_arm = int(np.random.default_rng(arm_seed).integers(num_actions))
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.observations[0] = 1
+        self.noise = self.np_random.normal(0, self.reward_noise)
+        self.arm: int | None = None  # the one that was pulled
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float]:
+        self.arm = int(actions[0])
+        score = float(self.arm == self.best_arm)
+        self.rewards[0] = (score + self.noise) * self.reward_scale
+        self.terminations[0] = True
+        return {"score": score}
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the best arm, int64 (1,)."""
+        return np.array([self.best_arm])
+
+    def render(self) -> Any:
+        """Draw the arms: the best one blue in the upper row, the one that was pulled red in the lower row."""
+        grid = np.zeros((2, self.num_actions), np.int8)
+        grid[0, self.best_arm] = 1
+        if self.arm is not None:
+            grid[1, self.arm] = -1
+        return draw(grid, self.render_mode)
