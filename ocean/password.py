@@ -1,0 +1,68 @@
+"""Password: guess some bits that never change; only all of them together pay. Whether a rare reward is held on to.
+
+Observation  Box(-1, 1, (``length``,), float32): the guesses so far, 0 or 1, and -1 where none was made yet.
+Actions      Discrete(2): the next bit.
+Reward       1 with the last bit if all are right, else 0.
+Ending       The episode terminates after ``length`` steps.
+Score        The reward. Uniform play: 1/2^length; the best policy: 1.
+Catches      a learner that does not latch onto a rare reward. Too little exploration only sometimes: a policy that
+             begins with almost one action was caught in about half of the seeds, so let no check rest on it here.
+Source       After "Password" of PufferLib's Ocean (MIT), written anew; this one draws the password from
+             ``password_seed``, so that it is the same in every copy, and leaves the global generators alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+
+class Password(PufferEnv):
+    """The environment; a password of ``length`` >= 1 bits, drawn from ``password_seed`` >= 0."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    chance = 1 / 2**5  # 1 / 2^length
+    best = 1.0
+
+    def __init__(self, length: int = 5, password_seed: int = 0, render_mode: str | None = None) -> None:
+        if length < 1:
+            raise ValueError(f"length={length} leaves nothing to guess; use 1 or more")
+        if password_seed < 0:
+            raise ValueError(f"password_seed={password_seed} cannot seed a generator; use 0 or more")
+        self.length = length
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(-1, 1, (length,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.password = np.random.default_rng(password_seed).integers(2, size=length).tolist()
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.observations[0] = -1
+        self.guesses: list[int] = []
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
+        self.observations[0, len(self.guesses)] = actions[0]
+        self.guesses.append(int(actions[0]))
+        if len(self.guesses) < self.length:
+            return None
+        score = float(self.guesses == self.password)
+        self.rewards[0] = score
+        self.terminations[0] = True
+        return {"score": score}
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the next bit of the password, int64 (1,)."""
+        return np.array([self.password[len(self.guesses) % self.length]])  # % : also when the episode is over
+
+    def render(self) -> Any:
+        """Draw the password in the upper row, the guesses in the lower: 1 blue, 0 red, none yet grey."""
+        grid = np.zeros((2, self.length), np.int8)
+        grid[0] = 2 * np.array(self.password) - 1
+        grid[1, : len(self.guesses)] = 2 * np.array(self.guesses) - 1
+        return draw(grid, self.render_mode)
