@@ -1,0 +1,76 @@
+"""Stochastic: play one of two actions a given share of the time, without counting. Whether actions are drawn by lot.
+
+Observation  Box(0, 1, (1,), float32), always 1.
+Actions      Discrete(2).
+Reward       With f, the share of action 0 in the steps so far and this one, proximity = 1 - (p - f)². It is paid for
+             action 0 where f < p, and for action 1 where f >= p; else the reward is 0.
+Ending       The episode terminates after ``horizon`` steps. It is a termination: the share is of that many steps.
+Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.91. A policy without a memory sees
+             neither f nor the step, so all it can do is play action 0 with some probability q, which scores
+             1 - (p - q)² - q(1 - q)/horizon in the mean. The best policy: 0.9979, of q = p; ``solve`` draws lots so.
+             (The q that scores most is 0.702, by 0.000004 more; who counts steps can reach 1.) What is paid most is
+             a lower q, about 0.61, and that scores 0.9895: learners that are right end between the two.
+Catches      the likeliest action played instead of a drawn one, log-probabilities of another action than was played.
+Source       After "Stochastic" of PufferLib's Ocean (MIT), written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+BAR_CELLS = 20
+
+
+class Stochastic(PufferEnv):
+    """The environment; 0 < ``p`` < 1 is the share of action 0 that is asked for, in ``horizon`` >= 1 steps."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 20}
+    chance = 1 - (0.7 - 0.5) ** 2 - 0.5 * 0.5 / 100  # f is binomial: its mean is q, its variance q(1 - q)/horizon
+    best = 1 - 0.7 * 0.3 / 100
+
+    def __init__(self, p: float = 0.7, horizon: int = 100, render_mode: str | None = None) -> None:
+        if not 0 < p < 1:
+            raise ValueError(f"p={p} asks for one action only; use a number between 0 and 1")
+        if horizon < 1:
+            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+        self.p, self.horizon = p, horizon
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.observations[0] = 1
+        self.num_steps = self.num_zeros = 0
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
+        zero = actions[0] == 0
+        self.num_steps += 1
+        self.num_zeros += int(zero)
+        share = self.num_zeros / self.num_steps
+        proximity = 1 - (self.p - share) ** 2
+        if zero == (share < self.p):
+            self.rewards[0] = proximity
+        if self.num_steps < self.horizon:
+            return None
+        self.terminations[0] = True
+        return {"score": proximity}
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return an action, int64 (1,), drawn by lot: 0 with probability ``p``."""
+        return np.array([int(self.np_random.random() >= self.p)])
+
+    def render(self) -> Any:
+        """Draw two bars: ``p`` in blue, and below it the share of action 0 so far in red."""
+        share = self.num_zeros / max(1, self.num_steps)
+        grid = np.zeros((2, BAR_CELLS), np.int8)
+        grid[0, : round(self.p * BAR_CELLS)] = 1
+        grid[1, : round(share * BAR_CELLS)] = -1
+        return draw(grid, self.render_mode)
