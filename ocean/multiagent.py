@@ -1,0 +1,60 @@
+"""Multiagent: two agents, asked for opposite answers. Whether each agent's rows stay its own.
+
+Observation  Box(-1, 1, (2,), float32): [b, 0] for the first agent, [0, b] for the second, with b = -1 or 1 drawn for
+             each of them anew.
+Actions      Discrete(2). Right is, where b = 1, action 1 for the first agent and 0 for the second; where b = -1, 0 for
+             the first and 1 for the second.
+Reward       1 for the right action, else 0; to each agent its own.
+Ending       Both agents terminate after one step.
+Score        The reward, of each agent. Uniform play: 0.5; the best policy: 1.
+Catches      agents whose rows are scrambled: observations in another order than actions and rewards, actions one row
+             off.
+Source       After "Multiagent" of PufferLib's Ocean (MIT), written anew; there each agent always sees the same, so that
+             a learner gets used to swapped rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+
+class Multiagent(PufferEnv):
+    """The environment, of two agents. Wrapped, it is a PettingZoo environment."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    chance = 0.5  # of two actions one is right
+    best = 1.0
+    num_agents = 2
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(-1, 1, (2,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.asked = self.np_random.choice((-1, 1), 2)  # the b of each agent
+        self.observations[:] = np.diag(self.asked)
+        self.played = np.zeros(2, np.int64)  # by each agent: -1 for action 0, 1 for action 1, 0 for none yet
+
+    def step(self, actions: np.ndarray[Any, Any]) -> list[dict[str, float]]:
+        self.played = 2 * actions - 1
+        self.rewards[:] = actions == self.solve()
+        self.terminations[:] = True
+        return [{"score": float(reward)} for reward in self.rewards]
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the right action of each agent, int64 (2,)."""
+        first, second = self.asked
+        return np.array([int(first > 0), int(second < 0)])
+
+    def render(self) -> Any:
+        """Draw a row for each agent: what it sees, and what it played. 1 and action 1 blue, -1 and action 0 red."""
+        return draw(np.column_stack([self.observations, self.played]), self.render_mode)
