@@ -1,0 +1,60 @@
+"""Spaces: an image and a few numbers, and a question about each. Whether nested spaces are packed and unpacked right.
+
+Observation  Dict: ``image``, Box(-1, 1, (5, 5), float32), each pixel uniform; ``flat``, Box(-1, 1, (5,), int8), each of
+             -1, 0 and 1, all of them drawn again while their sum is 0.
+Actions      Dict: ``image`` and ``flat``, each Discrete(2).
+Reward       0.5 for each answer that says whether the sum of its part is greater than 0 (1) or not (0). Both are
+             equally likely.
+Ending       The episode terminates after one step.
+Score        The reward. Uniform play: 0.5; the best policy: 1.
+Catches      heads swapped in the update. When ``solve`` is played through wrapper and backend: wrong packing, wrong
+             padding, keys or answers in another order. (A learner gets used to what is always swapped.)
+Source       After "Spaces" of PufferLib's Ocean (MIT), written anew; this one has no ties and its own generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+
+
+class Spaces(gymnasium.Env[Any, Any]):
+    """The environment, of nested spaces and therefore Gymnasium's."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    chance = 0.5  # each answer is right half of the time
+    best = 1.0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = check_render_mode(render_mode)
+        self.observation_space = Dict(image=Box(-1, 1, (5, 5), np.float32), flat=Box(-1, 1, (5,), np.int8))
+        self.action_space = Dict(image=Discrete(2), flat=Discrete(2))
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.image = self.np_random.uniform(-1, 1, (5, 5)).astype(np.float32)
+        self.flat = self.np_random.integers(-1, 2, 5, np.int8)
+        while self.flat.sum() == 0:
+            self.flat = self.np_random.integers(-1, 2, 5, np.int8)
+        return {"image": self.image, "flat": self.flat}, {}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, float]]:
+        score = sum(0.5 for part, answer in self.solve().items() if action[part] == answer)
+        return {"image": self.image, "flat": self.flat}, score, True, False, {"score": score}
+
+    def solve(self) -> dict[str, np.int64]:
+        """Return the right answers, an action of the environment's own space."""
+        parts = {"image": self.image, "flat": self.flat}
+        return {name: np.int64(part.sum(dtype=np.float64) > 0) for name, part in parts.items()}
+
+    def render(self) -> Any:
+        """Draw the image and, as a sixth row, the numbers: above 0 blue, below 0 red, 0 grey."""
+        return draw(np.sign(np.vstack([self.image, self.flat])), self.render_mode)
