@@ -1,11 +1,13 @@
 """Ocean: small environments, each of which shows at once whether one part of a learner is broken.
 
 One file is one environment: ``ocean/squared.py`` holds the class ``Squared``, which the registry offers as
-``ocean/squared`` because the file is there. The class is a ``PufferEnv`` and adds three things:
+``ocean/squared`` because the file is there. The class is a ``PufferEnv``, or where its spaces are nested a Gymnasium
+environment, and adds three things:
 
     chance    float, the mean score of a uniform policy under the default parameters
     best      float, the mean score of the best policy
-    solve()   (num_agents,) actions of a scripted policy that reaches ``best``
+    solve()   (num_agents,) actions of a scripted policy that reaches ``best``; of a Gymnasium environment one action,
+              of its own space
 
 and reports ``info["score"]``, in [0, 1], on the last step of every episode. Files whose name starts with an underscore
 are no environments.
