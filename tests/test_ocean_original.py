@@ -188,7 +188,7 @@ def test_rules_of_bandit(params):
     assert len({round(noise, 9) for noise in noises}) == (len(noises) if deviation else 1)  # each its own
 
 
-def test_the_best_arm_comes_from_its_seed_alone():
+def test_the_best_arm_of_bandit_comes_from_its_seed_alone():
     best = [[creator("bandit")(num_actions=9, arm_seed=seed).best_arm for seed in range(40)] for _ in range(2)]
     assert best[0] == best[1]
     assert set(best[0]) == set(range(9))
