@@ -45,7 +45,8 @@ def wrap(
     Rewards that are a list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: sizes of what the spaces leave open (Text, Sequence, Graph); bounds: the same for
     single leaves, {"path.to.leaf": {"max_length": 5}}.
-    max_agents: the most agents that are alive at once; rows need it where an environment has no possible_agents.
+    max_agents: the most agents that are alive at once; rows need it where an environment has no possible_agents and
+        does not say it itself, as PettingZoo's max_num_agents.
     observation_space, action_space: as large as any agent's, for rows of environments whose agents' spaces cannot all
     be asked for at the start.
     action_mask: whether info["action_mask"] becomes a leaf of the observations, beside "observation"; int8, one element

@@ -62,6 +62,14 @@ def probe(
     return action_mask, known or list(parallel.agents)
 
 
+def _most_agents(parallel: Any) -> int | None:
+    """Return the ``max_num_agents`` of an environment without ``possible_agents`` that says it; else None."""
+    try:
+        return parallel.max_num_agents or None
+    except (AttributeError, TypeError):  # PettingZoo's own counts possible_agents, which are not there or None
+        return None
+
+
 def _equal(space: Any, other: Any) -> bool:
     return space is other or bool(space == other)
 
@@ -76,7 +84,8 @@ def split_reset(result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
 class PettingZooRows(HeldRows):
     """A parallel or AEC environment as one row for each place of its ``Places``.
 
-    max_agents: the most agents alive at once, for environments without ``possible_agents``.
+    max_agents: the most agents alive at once, for environments without ``possible_agents``; by default what they say
+    themselves as PettingZoo's ``max_num_agents``.
     observation_space, action_space: spaces as large as any agent's, where those of agents that appear later are not
     known at the start; they set the space of the rows. action_mask: whether info["action_mask"] becomes a leaf of the
     observation; None looks into the infos of one reset. state, agent_type: as ``wrap`` has them. Agents whose spaces
@@ -104,6 +113,8 @@ class PettingZooRows(HeldRows):
         self.name = type(getattr(env, "unwrapped", env)).__name__
         self._parallel = parallel = as_parallel(env)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
+        if possible is None and max_agents is None:
+            max_agents = _most_agents(parallel)
         self._places = Places(self.name, possible, max_agents)
         masked, known = probe(parallel, possible, action_mask, observation_space is not None)
         self._mask_in_info = masked
