@@ -1,0 +1,100 @@
+"""Continuous: push a point to a target. Shows whether actions of several real numbers are learnt as one.
+
+Observation  Box(-1, 1, (6,), float32): position, velocity and target, each (right, up).
+Actions      Box(-1, 1, (2,), float32), of which a tenth is added to the velocity (numbers beyond ±1 count as ±1); with
+             ``discrete`` Discrete(4): such a push to the left, to the right, down, up.
+Reward       +5 for coming within 0.1 of the target, -1 for leaving the square [-1, 1]², else 0.02·(1 - distance). The
+             position is looked at after each step only, and what is outside of the square hits nothing.
+Ending       The two rewards above terminate the episode; after 100 steps it is truncated. Each begins at rest, at a
+             place as random as the target's. The position that is reported outside of the square is clipped to it.
+Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best policy: 1. With ``discrete`` positions are
+             the start plus multiples of 0.1, and 0.04 % of the targets, in corners, have none of those near them.
+Catches      the log-probability of one of two dimensions dropped. Not: clipped actions stored, bootstrapping through
+             terminations, truncations taken for terminations.
+Source       After "Continuous" of PufferLib's Ocean (MIT), written anew; its start and target are drawn anew in each
+             episode, and its time limit is a truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+PUSH = 0.1  # the largest change of velocity in one step, and how near is near enough
+NUM_STEPS = 100
+PUSHES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)  # right, up; of the discrete actions
+SIDE = 21  # cells of the picture
+
+
+class Continuous(PufferEnv):
+    """The environment; ``discrete``: four pushes to choose from in place of two real numbers."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 10}
+    chance = 0.0417  # of 6 million simulated episodes, 49 million steps; standard error 0.0001 (discrete: 0.0382)
+    best = 1.0
+
+    def __init__(self, discrete: bool = False, render_mode: str | None = None) -> None:
+        if not isinstance(discrete, (bool, np.bool_)):
+            raise ValueError(f"discrete={discrete!r} is neither True nor False; use True for Discrete(4) actions")
+        self.discrete = bool(discrete)
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(-1, 1, (6,), np.float32)
+        self.single_action_space = spaces.Discrete(4) if discrete else spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.position, self.target = self.np_random.uniform(-1, 1, (2, 2))
+        self.velocity = np.zeros(2)
+        self.steps_left = NUM_STEPS
+        self._observe()
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
+        push = PUSHES[actions[0]] if self.discrete else np.clip(actions[0], -1, 1)
+        self.velocity = np.clip(self.velocity + PUSH * push, -1, 1)
+        self.position = self.position + self.velocity
+        self.steps_left -= 1
+        self._observe()
+        outside = bool(np.abs(self.position).max() > 1)
+        distance = float(np.hypot(*(self.position - self.target)))
+        hit = not outside and distance < PUSH
+        self.rewards[0] = -1 if outside else 5 if hit else 0.02 * (1 - distance)
+        self.terminations[0] = outside or hit
+        self.truncations[0] = not (outside or hit) and not self.steps_left
+        return {"score": float(hit)} if outside or hit or not self.steps_left else None
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the action, float32 (1, 2) or int64 (1,), of a policy that hits whatever can be hit."""
+        if self.discrete:
+            return np.array([self._chosen_push()])
+        # Three tenths of the way in each step: never too fast to stop, so never out of the square.
+        wanted = 0.3 * (self.target - self.position)
+        return np.clip((wanted - self.velocity) / PUSH, -1, 1).astype(np.float32)[None]
+
+    def render(self) -> Any:
+        grid = np.zeros((SIDE, SIDE), np.int8)
+        for value, place in ((1, self.target), (-1, self.position)):
+            right, up = np.rint((np.clip(place, -1, 1) + 1) / 2 * (SIDE - 1)).astype(int)
+            grid[SIDE - 1 - up, right] = value
+        return draw(grid, self.render_mode)
+
+    def _observe(self) -> None:
+        np.concatenate((np.clip(self.position, -1, 1), self.velocity, self.target), out=self.observations[0])
+
+    def _chosen_push(self) -> int:
+        """Go one tenth in two steps: push, and stop. Where nothing is left to go, towards the centre and back."""
+        moving = np.flatnonzero(np.abs(self.velocity) > PUSH / 2)
+        if len(moving):
+            axis = int(moving[0])
+            return 2 * axis + int(self.velocity[axis] < 0)
+        tenths = np.rint((self.target - self.position) / PUSH)
+        beyond = np.abs(self.position + PUSH * tenths) > 1  # the last one before the wall, then
+        tenths -= np.where(beyond, np.sign(tenths), 0)
+        axis = int(np.abs(tenths).argmax())
+        way = tenths[axis] or -self.position[axis]
+        return 2 * axis + int(way > 0)

@@ -1,0 +1,104 @@
+"""Identity: repeat the code that is shown, in environments of very different speeds. Shows rows of a pool mixed up.
+
+Observation  Box(0, 1, (num_codes,), float32): a code, one-hot, drawn afresh for each step, after the last one too.
+Actions      Discrete(num_codes): the answer.
+Reward       1 for repeating the code, else 0.
+Ending       After ``horizon`` steps, terminated: it is an examination of so many questions.
+Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
+Catches      rows and actions matched by their place in a batch where environments finish in another order than they
+             were sent to: memories and timelines kept by place, actions sent in the order of sorted ids, the actions of
+             the batch before. Give it a pool of more environments than a batch holds.
+Source       New.
+
+A step takes ``step_s`` seconds of sleep, ``slow`` times as many in every fourth environment (3, 7, 11 … by
+``env_index``), each up to 30 % more or less. The codes do not depend on it: the lengths of sleep have a generator of
+their own, which the environment's seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+JITTER = 0.3
+
+
+class Identity(PufferEnv):
+    """The environment; ``num_codes`` >= 2, ``horizon`` >= 1, ``slow`` >= 1; ``step_s`` >= 0, where 0 sleeps never."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    chance = 1 / 4  # 1/num_codes
+    best = 1.0
+
+    def __init__(
+        self,
+        num_codes: int = 4,
+        horizon: int = 8,
+        slow: float = 5.0,
+        step_s: float = 0.0002,
+        env_index: int = 0,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_codes < 2:
+            raise ValueError(f"num_codes={num_codes} leaves nothing to choose; use 2 or more")
+        if horizon < 1:
+            raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+        if not 1 <= slow < math.inf:
+            raise ValueError(f"slow={slow} would not be slower; use a number from 1 up")
+        if not 0 <= step_s < math.inf:
+            raise ValueError(f"step_s={step_s} is no time to sleep; use a number of seconds from 0 up")
+        if env_index < 0:
+            raise ValueError(f"env_index={env_index} is no environment's number; use 0 or more")
+        self.horizon = horizon
+        self.step_s = step_s * (slow if env_index % 4 == 3 else 1)
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(0, 1, (num_codes,), np.float32)
+        self.single_action_space = spaces.Discrete(num_codes)
+        self.clock = np.random.default_rng(0)
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.clock = np.random.default_rng([seed, 1])
+        self.steps_left, self.num_right = self.horizon, 0
+        self.answer: int | None = None
+        self._ask()
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
+        if self.step_s:
+            time.sleep(self.step_s * self.clock.uniform(1 - JITTER, 1 + JITTER))
+        self.answer = int(actions[0])
+        right = self.answer == self.code
+        self.rewards[0] = right
+        self.num_right += right
+        self.steps_left -= 1
+        self._ask()
+        if self.steps_left:
+            return None
+        self.terminations[0] = True
+        return {"score": self.num_right / self.horizon}
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the action, int64 (1,): the code."""
+        return np.array([self.code])
+
+    def render(self) -> Any:
+        """Draw the code, in blue, and below it the answer to the one before, in red."""
+        grid = np.zeros((2, self.observations.shape[1]), np.int8)
+        grid[0, self.code] = 1
+        if self.answer is not None:
+            grid[1, self.answer] = -1
+        return draw(grid, self.render_mode)
+
+    def _ask(self) -> None:
+        self.code = int(self.np_random.integers(self.observations.shape[1]))
+        self.observations[0] = 0
+        self.observations[0, self.code] = 1

@@ -1,0 +1,84 @@
+"""Truncation: a room that is worth staying in unless being sent out counts as its end. Needs the final observation.
+
+Observation  Box(0, 1, (1,), float32): 0 on the first step, at the entrance; 1 in the room, and as the last one.
+Actions      Discrete(2): 0 stays, 1 leaves. At the entrance either leads into the room.
+Reward       -``entry`` for the step at the entrance; in the room +1 for staying, +``leave`` for leaving.
+Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
+             with mean 1/``hazard``; to stay in the last of them is truncated. That it is the last cannot be seen.
+Score        The share of the steps in the room that stay. Uniform play: 0.3846; the best policy: 1. Staying pays more
+             than ``leave`` at every discount above 0.8, but only for learners that bootstrap from the final
+             observation: if truncations end it, it is worth 1/(1 - discount·(1 - hazard)) < 3.4. It is worth less still
+             to those who see the next episode's first observation there, or zeros, for which entry > 1/hazard.
+Catches      truncations taken for terminations, bootstrapping from the observation after the reset or from none, the
+             reset's row trained on, bootstrapping through terminations, endings of episodes ignored.
+Source       New.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from ocean._render import RENDER_MODES, check_render_mode, draw
+from pufferlib.environment import PufferEnv
+
+
+class Truncation(PufferEnv):
+    """The environment; 0 < ``hazard`` <= 1 a step, ``leave`` >= 0 for going, ``entry`` >= 0 for coming."""
+
+    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    # The sum over n of P(a uniform policy is in the room for n steps and the n-th is the last) · share of staying, with
+    # c = 0.7/2 the probability of another step: (1/2)·sum c^(n-1)·(n-1)/n for leaving, (0.3/2)·sum c^(n-1) for the rest
+    chance = (1 / 0.65 + math.log(0.65) / 0.35) / 2 + 0.15 / 0.65
+    best = 1.0
+
+    def __init__(
+        self, hazard: float = 0.3, leave: float = 5.0, entry: float = 8.0, render_mode: str | None = None
+    ) -> None:
+        if not 0 < hazard <= 1:
+            raise ValueError(f"hazard={hazard} is no probability that an episode could end by; use 0 < hazard <= 1")
+        for name, value in (("leave", leave), ("entry", entry)):
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name}={value} must be a number from 0 up")
+        self.hazard, self.leave, self.entry = hazard, leave, entry
+        self.render_mode = check_render_mode(render_mode)
+        self.single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        super().reset(seed=seed)
+        self.limit = int(self.np_random.geometric(self.hazard))  # steps in the room
+        self.stayed = 0
+        self.cell = 0  # of the picture: entrance, room, outside
+        self.observations[0] = 0
+
+    def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
+        self.observations[0] = 1
+        if self.cell == 0:
+            self.cell = 1
+            self.rewards[0] = -self.entry
+            return None
+        if actions[0] == 1:
+            self.cell = 2
+            self.rewards[0] = self.leave
+            self.terminations[0] = True
+            return {"score": self.stayed / (self.stayed + 1)}
+        self.stayed += 1
+        self.rewards[0] = 1
+        if self.stayed < self.limit:
+            return None
+        self.truncations[0] = True
+        return {"score": 1.0}
+
+    def solve(self) -> np.ndarray[Any, Any]:
+        """Return the action, int64 (1,): stay."""
+        return np.zeros(1, np.int64)
+
+    def render(self) -> Any:
+        grid = np.array([[0, 1, 0]])  # entrance, room, outside
+        grid[0, self.cell] = -1
+        return draw(grid, self.render_mode)
