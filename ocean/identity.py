@@ -43,7 +43,7 @@ class Identity(PufferEnv):
         num_codes: int = 4,
         horizon: int = 8,
         slow: float = 5.0,
-        step_s: float = 0.0002,
+        step_s: float = 0.0001,
         env_index: int = 0,
         render_mode: str | None = None,
     ) -> None:

@@ -184,6 +184,14 @@ def test_rules_of_continuous(discrete):
     assert endings == {"out", "hit", "limit"}
 
 
+@pytest.mark.parametrize(("far", "outcome"), [(0.0, (5, True, False)), (1.8, (-1, True, False))])
+def test_what_the_last_step_brings_comes_before_the_time_limit(far, outcome):
+    env = wrapped("continuous")
+    env.reset(seed=1)
+    env.raw.position, env.raw.velocity, env.raw.steps_left = env.raw.target.copy(), np.full(2, far), 1
+    assert env.step(np.zeros(2, np.float32))[1:4] == outcome
+
+
 @pytest.mark.parametrize("params", [{}, {"hazard": 0.05, "leave": 2.5, "entry": 1}, {"hazard": 1}])
 def test_rules_of_truncation(params):
     env = wrapped("truncation", **params)
