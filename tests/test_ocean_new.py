@@ -251,10 +251,11 @@ def test_rules_of_identity(params):
 
 
 def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
-    shown = []
+    shown, naps = [], []
     for env_index in range(8):
         env = pufferlib.wrap(Identity(env_index=env_index, slow=5, step_s=0.01))
         slept = []
+        naps.append(slept)
         monkeypatch.setattr(time, "sleep", slept.append)
         codes = []
         observation, _ = env.reset(seed=8)
@@ -266,10 +267,11 @@ def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
         assert len(slept) == len(set(slept)) == 8
         assert 0.7 * usual <= min(slept) < max(slept) <= 1.3 * usual
     assert shown == [shown[0]] * 8
+    assert naps[0] == naps[1]  # with the same seed
     env = pufferlib.wrap(Identity(step_s=0))
     monkeypatch.setattr(time, "sleep", None)
-    env.reset(seed=8)
-    env.step(0)
+    codes = [int(env.reset(seed=8)[0].argmax()), *(int(env.step(0)[0].argmax()) for _ in range(7))]
+    assert codes == shown[0]
 
 
 def test_make_tells_environments_their_numbers():
