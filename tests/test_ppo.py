@@ -12,8 +12,9 @@ import torch
 from gymnasium import spaces
 
 import pufferlib
+from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.ppo import Config, Rollout, as_one, train
-from cleanrl_demo.results import Episode, Episodes, evaluate
+from cleanrl_demo.results import Episode, Episodes
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 
