@@ -173,7 +173,7 @@ VENVS = {
     "ours": Venv(((*GAMES, *AGENTS), OURS), _install_ours),
     "ours-old": Venv(((*OLD_NUMPY, *OLD_GAMES), OLD_MINIGRID, OURS), _install_ours),
     "gymnasium": Venv((GAMES,)),
-    "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", "gymnasium[box2d]==1.4.0", *GAMES))),
+    "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", "box2d==2.3.10", *GAMES))),
     "tianshou": Venv((TORCH, ("tianshou==2.0.1", *GAMES))),
     "torchrl": Venv((TORCH, ("torchrl==0.14.1", *GAMES))),
     "pufferlib-0.7": Venv(
