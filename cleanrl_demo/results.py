@@ -113,7 +113,7 @@ def summary(config: Any, result: Result) -> str:
             f"Curves: tensorboard --logdir {result.run_folder}",
             f"See it play: puffer eval {result.run_folder} --watch",
         ]
-    return "\n".join([*lines, NEXT])
+    return "\n".join([*lines, *([NEXT] if config.env == "ocean/squared" else [])])
 
 
 NEXT = """\

@@ -174,6 +174,7 @@ class Session:
         content = {
             "algorithm": self.config.algorithm,
             "config": settings if is_plain(settings) else None,
+            "named": self.origin.env is not None,
             "num_checkpoints": self.num_checkpoints,
             "learner": self.learner.state(),
             "torch": torch.get_rng_state(),
@@ -291,12 +292,20 @@ def config_of(
         raise CheckpointError(
             f"{folder} is a run of {kept['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
         )
+    if not kept["named"] and env is None:
+        raise CheckpointError(
+            f"{folder} is a run on an environment that was passed, not named; pass it again: resume(folder, env), or "
+            "puffer train my_module:make_env --resume …"
+        )
     if kept["config"] is None:
         raise CheckpointError(f"{folder} has settings that no file can keep; pass the config that the run had")
     known = {each.name for each in fields(kind)}
     config = kind(**{name: value for name, value in kept["config"].items() if name in known})
     named = [config.policy, config.policy_kwargs, config.env if env is None else None, config.env_kwargs]
     require_trust(folder / FILE, named, trust)
+    done = kept["learner"]["num_steps"]
+    if total_steps is not None and total_steps < min(done, config.total_steps):
+        raise CheckpointError(f"total_steps={total_steps} is less than the {done} that {folder} has; use more")
     if isinstance(env, str):
         config, env = replace(config, env=env), None
     return (config if total_steps is None else replace(config, total_steps=total_steps)), env

@@ -19,11 +19,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cleanrl_demo.runs import RUN, read_run
 from pufferlib import registry
 from pufferlib.errors import PlanError
 from pufferlib.toml import read_toml
 
 DEFAULTS = Path(__file__).with_name("defaults.toml")
+ALGORITHM = "algorithm"  # what a file may say of the trainer, which is no setting of it
 HINT = "its keys are those of --help, with _ for -; a run's config.json does as well"
 # The tables, by what they are arguments of.
 OF_THEIR_OWN = {"env": ("env_kwargs", "wrap_kwargs"), "policy": ("policy_kwargs",)}
@@ -99,7 +101,8 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
     if path.is_dir():
         path = path / "config.json"
     if path.suffix != ".json":
-        return checked(read_toml(path, HINT), config_type, str(path))
+        values = {name: value for name, value in read_toml(path, HINT).items() if name != ALGORITHM}
+        return checked(values, config_type, str(path))
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -109,6 +112,17 @@ def read_settings(path: str | Path, config_type: type[Any]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise PlanError(f"{path} holds no settings but a {type(values).__name__}; {HINT}")
     return checked(values, config_type, str(path))
+
+
+def algorithm_in(path: str | Path) -> str | None:
+    """Return the trainer that a TOML file names, or whose run a folder or its ``config.json`` is of, else None."""
+    path = Path(path)
+    if path.suffix == ".json" or path.is_dir():
+        run = (path if path.is_dir() else path.parent) / RUN
+        named = read_run(run.parent).get(ALGORITHM) if run.is_file() else None
+    else:
+        named = read_toml(path, HINT).get(ALGORITHM)
+    return named if isinstance(named, str) else None
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:

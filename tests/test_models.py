@@ -23,6 +23,7 @@ from pufferlib.models import (
     CNN,
     LSTM,
     MLP,
+    Actor,
     Decisions,
     Distribution,
     FrameStack,
@@ -616,3 +617,40 @@ def test_aims_of_a_box_with_a_bound_missing_span_two_units(low: float, high: flo
     decisions = Decisions(spaces.Box(low, high, (1,), np.float32))
     aims = torch.tensor([[-1.0], [0.0], [1.0]])
     assert decisions.actions(torch.zeros((3, 0), dtype=torch.int64), aims)[:, 0].tolist() == expected
+
+
+class Wrong(nn.Module):
+    """Returns what it is told to."""
+
+    def __init__(self, told: Any) -> None:
+        super().__init__()
+        self.told = told
+
+    def forward(self, observations: Any, state: Any, action_mask: Any) -> Any:
+        return self.told
+
+
+@pytest.mark.parametrize(
+    ("space", "told", "says"),
+    [
+        (
+            spaces.Discrete(4),
+            (torch.zeros(2, 3), torch.zeros(2), None),
+            r"outputs \(2, 3\); Discrete.* needs logits",
+        ),
+        (spaces.Discrete(4), (torch.zeros(2, 5), torch.zeros(2), None), r"outputs \(2, 5\); .* needs logits: \(2, 4\)"),
+        (spaces.Discrete(4), (torch.zeros(2, 4), torch.zeros(2, 1), None), r"values \(2, 1\); .*values.squeeze\(1\)"),
+        (spaces.Discrete(4), (torch.zeros(2, 4), torch.zeros(2)), r"tuple; .* \(outputs, values, state\)"),
+        (spaces.Discrete(4), torch.zeros(2, 4), r"\(2, 4\); it has to return \(outputs, values"),
+        (
+            spaces.Box(-1, 1, (2,)),
+            (torch.zeros(2, 2), torch.zeros(2), None),
+            r"needs \(mean, std\): \(2, 2\)",
+        ),
+        (MIXED, ((torch.zeros(2, 5), torch.zeros(2, 2)), torch.zeros(2), None), r"needs \(logits, mean, std\)"),
+    ],
+)
+def test_what_a_policy_returns_is_looked_at_once(space: Any, told: Any, says: str) -> None:
+    actor = Actor(lambda *spaces: Wrong(told), FLAT, space)
+    with pytest.raises(pufferlib.SpaceError, match=f"Wrong.forward returned .*?{says}"):
+        actor(torch.zeros(2, 5))

@@ -156,8 +156,12 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     with pytest.raises(CheckpointError, match="has settings that no file can keep"):
         ppo.resume(folder, Alone)
     folder = ppo.train(ppo.Config(**SMALL, runs=str(tmp_path / "unnamed")), Alone).run_folder
-    with pytest.raises(CheckpointError, match="for other observations or actions"):
+    with pytest.raises(CheckpointError, match="is a run on an environment that was passed, not named; pass it again"):
         ppo.resume(folder)  # the environment that its settings name is another one
+    with pytest.raises(CheckpointError, match="for other observations or actions"):
+        ppo.resume(folder, "ocean/squared")
+    with pytest.raises(CheckpointError, match="total_steps=10 is less than the"):
+        ppo.resume(folder, Alone, total_steps=10)
     assert ppo.resume(folder, Alone)[1].run_folder == folder
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from cleanrl_demo import settings
 from cleanrl_demo.ppo import Config
-from cleanrl_demo.settings import checked, family_settings, from_command_line, read_settings, settle
+from cleanrl_demo.settings import algorithm_in, checked, family_settings, from_command_line, read_settings, settle
 from pufferlib import registry
 from pufferlib.cli import main
 from pufferlib.errors import PlanError, RegistryError
@@ -240,3 +240,17 @@ def test_the_example_of_a_sweep_prints_settings_that_can_be_read(folder):
     assert 1e-4 <= found.learning_rate <= 1e-2
     assert (folder / "best.toml").read_text() in done.stdout
     assert to_toml({"learning_rate": found.learning_rate}) in done.stdout
+
+
+def test_a_file_may_name_the_trainer(folder):
+    (folder / "my.toml").write_text('algorithm = "ppo_lstm"\ngamma = 0.5\n')
+    assert algorithm_in("my.toml") == "ppo_lstm"
+    assert read_settings("my.toml", Config) == {"gamma": 0.5}
+    (folder / "other.toml").write_text("gamma = 0.5\n")
+    assert algorithm_in("other.toml") is None
+    small = ["--num-envs", "2", "--backend", "serial", "--total-steps", "100", "--eval-episodes", "1"]
+    assert main(["train", "ocean/squared", "--config", "my.toml", *small]) == 0
+    (run,) = (folder / "runs").iterdir()
+    assert "__ppo_lstm__" in run.name and algorithm_in(run) == algorithm_in(run / "config.json") == "ppo_lstm"
+    assert main(["train", "--config", str(run), "--seed", "4"]) == 0
+    assert sum("__ppo_lstm__4__" in path.name for path in (folder / "runs").iterdir()) == 1

@@ -58,17 +58,21 @@ def train(words: list[str]) -> int:
 
 def _algorithm(words: Sequence[str]) -> str:
     """Return which trainer the words name; its settings are to be known before the other words can be understood."""
+    given: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
-        if name == "--algorithm" and (value if equals else following) in ALGORITHMS:
-            return value if equals else following
-    return ALGORITHMS[0]
+        given.setdefault(name, value if equals else following)
+    named = given.get("--algorithm")
+    if named is None and "--config" in given:
+        named = _demo("settings").algorithm_in(given["--config"])
+    return named if named in ALGORITHMS else ALGORITHMS[0]
 
 
 def _resumed(words: list[str]) -> int:
     """Go on with a run."""
     options: Resume = parse(Resume, "train", words, "ENV", "of the run; where it has no name, module:function")
     folder = Path(options.resume)
+    folder = folder.parent if folder.is_file() else folder
     trainer = _demo(_demo("session").algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
     print(_demo("results").summary(config, result))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pufferlib import Batch
 from pufferlib.emulation import RowEnv
-from pufferlib.errors import CallError
+from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.making import action_mask_reader, make_policy
@@ -44,6 +44,7 @@ class Actor:
         self.policy = make_policy(policy, self.seen_layout, action_space, **kwargs)
         self.decisions = Decisions(action_space)
         self._read_mask = action_mask_reader(layout, action_space)
+        self._checked = False  # what the policy returns, once
 
     @property
     def recurrent(self) -> bool:
@@ -67,8 +68,32 @@ class Actor:
         observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows.
         """
         mask = self.mask(observations)
-        outputs, values, state = self.policy(observations, state, mask)
+        told = self.policy(observations, state, mask)
+        if not self._checked:
+            self._check(told, len(observations))
+            self._checked = True
+        outputs, values, state = told
         return self.decisions.distribution(outputs, mask), values, state
+
+    def _check(self, told: Any, num_rows: int) -> None:
+        """Raise SpaceError unless this is what ``forward`` has to return; a wrong number of logits plays on unseen."""
+        name = f"{type(self.policy).__name__}.forward"
+        if not isinstance(told, tuple) or len(told) != 3:
+            raise SpaceError(f"{name} returned {_shape(told)}; it has to return (outputs, values, state)")
+        outputs, values, _ = told
+        aims = (num_rows, self.decisions.num_aims)
+        wanted = [(num_rows, self.decisions.num_options)] if self.decisions.nvec else []
+        wanted += [aims, aims] if aims[1] else []
+        came = outputs if isinstance(outputs, tuple) else (outputs,)
+        if [_shape(part) for part in came] != wanted:
+            meant = {1: "logits", 2: "(mean, std)", 3: "(logits, mean, std)"}[len(wanted)]
+            shapes = ", ".join(str(_shape(part)) for part in came)
+            raise SpaceError(
+                f"{name} returned outputs {shapes}; {self.decisions.space} needs {meant}: {', '.join(map(str, wanted))}"
+            )
+        if _shape(values) != (num_rows,):
+            wrong = _shape(values)
+            raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
         """Return the distributions and values of many steps, as calls one after another would, (steps * rows, …).
@@ -97,6 +122,10 @@ class Actor:
             told.append((*outputs, values) if isinstance(outputs, tuple) else (outputs, values))
         *joined, values = (torch.cat(parts) for parts in zip(*told, strict=True))
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
+
+
+def _shape(value: Any) -> Any:
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 class BatchPlayer:
