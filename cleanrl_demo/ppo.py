@@ -224,7 +224,9 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
                 losses = losses - config.entropy_coefficient * distribution.entropy()
             weights.grad.zero_()
             losses.mean().backward()
-            weights.grad.mul_((config.max_grad_norm / weights.grad.norm()).clamp(max=1))
+            norm = weights.grad.norm()
+            if norm.is_cuda or norm > config.max_grad_norm:  # a GPU would wait for the comparison
+                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
             optimizer.step()
             if config.target_kl is not None or epoch == config.num_epochs - 1:
                 with torch.no_grad():

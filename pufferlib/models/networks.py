@@ -195,14 +195,16 @@ class Features(nn.Module):
         row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
         pieces = self._pieces(row)
         self.size = sum(piece.shape[1] for piece in pieces)
-        self.norm: nn.Module = nn.Identity()
+        self.norm: nn.Module | None = None
         if normalize:
             which = [torch.full(piece.shape[1:], number) for piece, number in zip(pieces, numbers, strict=True)]
             self.norm = RunningNorm(torch.cat(which))
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return numbers, (rows, size)."""
-        return cast(Tensor, self.norm(torch.cat(self._pieces(observations), 1)))
+        pieces = self._pieces(observations)
+        numbers = torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0]
+        return numbers if self.norm is None else cast(Tensor, self.norm(numbers))
 
     def _pieces(self, observations: Tensor) -> list[Tensor]:
         nested = self.layout.unflatten(observations)

@@ -73,6 +73,8 @@ class Batches:
         self.lent = self.blocks
         if tensors is not None and self.plain:
             self.lent = [tensors.of(block, arrays) for block, arrays in enumerate(self.blocks)]
+        # Of the observations that are lent of a block: its arrays. They are the same objects each time.
+        self.arrays_of = {id(lent[0]): arrays for lent, arrays in zip(self.lent, self.blocks, strict=True)}
         num_rows = plan.batch_size * shape.agents_per_env
         self._turn = 0
         self._own: deque[Arrays] = deque()  # what gathers fill in turn, one more than the learner holds

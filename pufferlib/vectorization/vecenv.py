@@ -265,6 +265,9 @@ class VecEnv:
             return cast(Batch | None, batch)
         if self._tensors.device.type != "cpu":
             return Batch.of(self._batches.host, batch.infos)
+        arrays = self._batches.arrays_of.get(id(batch.observations))
+        if arrays is not None:
+            return Batch.of(arrays, batch.infos)
         return Batch._make(part if isinstance(part, list) else part.numpy() for part in batch)
 
     @property
