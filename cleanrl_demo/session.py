@@ -223,7 +223,6 @@ def run(
         folder, resumed_at = resume, None
         if kept is not None:
             resumed_at = kept["learner"]["num_steps"]
-            note_resumed(resume, config, resumed_at)
         elif config.runs is not None:
             folder = new_run_folder(config, name, config.algorithm)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
@@ -232,6 +231,7 @@ def run(
                 session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
                 if kept is not None:
                     session.restore(kept)
+                    note_resumed(folder, config, resumed_at)
                     kept = None  # which may be as large as a replay buffer
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
@@ -292,13 +292,13 @@ def config_of(
         raise CheckpointError(
             f"{folder} is a run of {kept['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
         )
+    if kept["config"] is None:
+        raise CheckpointError(f"{folder} has settings that no file can keep, and begins anew only; use plain values")
     if not kept["named"] and env is None:
         raise CheckpointError(
             f"{folder} is a run on an environment that was passed, not named; pass it again: resume(folder, env), or "
             "puffer train my_module:make_env --resume …"
         )
-    if kept["config"] is None:
-        raise CheckpointError(f"{folder} has settings that no file can keep; pass the config that the run had")
     known = {each.name for each in fields(kind)}
     config = kind(**{name: value for name, value in kept["config"].items() if name in known})
     named = [config.policy, config.policy_kwargs, config.env if env is None else None, config.env_kwargs]

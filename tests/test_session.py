@@ -160,6 +160,7 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
         ppo.resume(folder)  # the environment that its settings name is another one
     with pytest.raises(CheckpointError, match="for other observations or actions"):
         ppo.resume(folder, "ocean/squared")
+    assert "resumed" not in read_run(folder)  # what failed has left the folder as it was
     with pytest.raises(CheckpointError, match="total_steps=10 is less than the"):
         ppo.resume(folder, Alone, total_steps=10)
     assert ppo.resume(folder, Alone)[1].run_folder == folder
