@@ -559,8 +559,11 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
                     armed = False
             except (KeyboardInterrupt, TimeoutError, SystemExit):
                 interrupted += 1
-            except pufferlib.WorkerError as error:  # it has come within an environment, or while infos were unpickled
-                assert "TimeoutError" in str(error) or "SystemExit" in str(error)
+            except pufferlib.WorkerError as error:
+                # It has come within an environment, or while infos were unpickled; or, on the portable path, between
+                # an environment's row and its infos: Ctrl-C itself was raised then, and this is what it has cost.
+                lost = ("TimeoutError", "SystemExit", "step, interrupted: KeyboardInterrupt")
+                assert any(what in str(error) for what in lost), error
                 interrupted += 1
                 vec.async_reset()
             except pufferlib.CallError as error:
