@@ -61,7 +61,7 @@ class RunConfig:
     seed: int = 1
     total_steps: int = 120_000
     policy: str = "default"
-    """mlp, cnn, lstm, central, separate, or module:Class of your own; default: a CNN for images, else an MLP"""
+    """mlp, cnn, nature, lstm, central, separate, or module:Class of your own; default: a CNN for images, else an MLP"""
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """arguments of the policy, such as hidden_size"""
     frame_stack: int = 1

@@ -185,10 +185,10 @@ def test_a_mask_is_found_in_the_observation() -> None:
 # -------------------------------------------------------------------------------------------------------- policies
 
 
-@pytest.mark.parametrize("name", ["default", "mlp", "cnn", "lstm"])
+@pytest.mark.parametrize("name", ["default", "mlp", "cnn", "nature", "lstm"])
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32), MIXED], ids=str)
 def test_every_policy_keeps_the_contract(name: str, space: Any) -> None:
-    layout = IMAGES if name == "cnn" else FLAT
+    layout = IMAGES if name in ("cnn", "nature") else FLAT
     policy, decisions = make_policy(name, layout, space, hidden_size=8), Decisions(space)
     observations = torch.from_numpy(np.stack([layout.space.sample() for _ in range(4)]))
     state = policy.initial_state(4) if name == "lstm" else None  # type: ignore[operator]

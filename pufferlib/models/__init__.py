@@ -30,7 +30,7 @@ from pufferlib.models.acting import Actor, BatchPlayer, Player
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.files import Origin, SavedPolicy, load_policy, read_policy, save_policy
 from pufferlib.models.making import action_mask_reader, make_policy
-from pufferlib.models.networks import CNN, LSTM, MLP, State
+from pufferlib.models.networks import CNN, LSTM, MLP, Nature, State
 from pufferlib.models.per_agent import FrameStack, Memory
 from pufferlib.models.running_norm import RunningNorm, observe
 
@@ -44,6 +44,7 @@ __all__ = [
     "Distribution",
     "FrameStack",
     "Memory",
+    "Nature",
     "Origin",
     "Player",
     "RunningNorm",

@@ -16,7 +16,7 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Central, Separate, num_types, separate
-from pufferlib.models.networks import CNN, LSTM, MLP, is_image
+from pufferlib.models.networks import CNN, LSTM, MLP, Nature, is_image
 
 __all__ = ["action_mask_reader", "make_policy"]
 
@@ -44,6 +44,7 @@ def _separate(
 OWN: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
+    "nature": Nature,
     "lstm": LSTM,
     "central": Central,
     "separate": _separate,
@@ -59,10 +60,11 @@ def make_policy(
 ) -> nn.Module:
     """Return a policy for these observations and actions.
 
-    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "lstm", "central" (whose critic sees the leaf
-    "state"), "separate" (a policy for each type of agents, by the leaf "agent_type"; it takes ``policy``, a name or a
-    list of names, one a type, and the arguments of these), the name of a class of yours as "module:Class", or that
-    class. kwargs: its further arguments; "default" takes those of both, and leaves aside what is for the other one.
+    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "nature" (a CNN whose encoder actor and critic
+    share), "lstm", "central" (whose critic sees the leaf "state"), "separate" (a policy for each type of agents, by the
+    leaf "agent_type"; it takes ``policy``, a name or a list of names, one a type, and the arguments of these), the name
+    of a class of yours as "module:Class", or that class. kwargs: its further arguments; "default" takes those of both,
+    and leaves aside what is for the other one.
     Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy has no use for.
     """
     if policy == "default":

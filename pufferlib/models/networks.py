@@ -19,7 +19,7 @@ from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions, Outputs, num_options
 from pufferlib.models.running_norm import RunningNorm
 
-__all__ = ["CNN", "LSTM", "MLP", "Features", "Frames", "State", "is_image"]
+__all__ = ["CNN", "LSTM", "MLP", "Features", "Frames", "Nature", "State", "is_image"]
 
 SMALLEST_IMAGE = 36  # pixels, high and wide, that the convolutions need
 State = tuple[Tensor, ...]
@@ -86,6 +86,30 @@ class CNN(ActorCritic):
             )
 
         super().__init__(read, network, action_space)
+
+
+class Nature(nn.Module):
+    """One encoder of images, from which both actor and critic read: half of a CNN's work, and usual for Atari.
+
+    hidden_size: of its last layer. Source: Mnih et al., "Human-level control through deep reinforcement learning",
+    Nature 518, 2015.
+    """
+
+    def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 512) -> None:
+        super().__init__()
+        self.decisions = Decisions(action_space)
+        self.encoder = image_encoder(observation_layout, hidden_size)
+        self.actor = orthogonal(nn.Linear(hidden_size, self.decisions.num_outputs), 0.01)
+        self.critic = orthogonal(nn.Linear(hidden_size, 1), 1.0)
+        self.log_std = nn.Parameter(torch.zeros(self.decisions.num_aims))
+
+    def forward(
+        self, observations: Tensor, state: State | None = None, action_mask: Tensor | None = None
+    ) -> tuple[Outputs, Tensor, State | None]:
+        """Return (outputs, values, state)."""
+        features = self.encoder(observations)
+        outputs = self.decisions.outputs(self.actor(features), self.log_std)
+        return outputs, self.critic(features).squeeze(1), state
 
 
 class LSTM(nn.Module):
@@ -281,10 +305,15 @@ class Encoder(nn.Module):
 
 
 def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return what makes features of observations: a tanh layer, behind three convolutions where they are images."""
-    if not is_image(layout):
-        features = Features(layout, normalize)
-        return Encoder(features, orthogonal(nn.Linear(features.size, hidden_size)), nn.Tanh())
+    """Return what makes features of observations: ``image_encoder`` where they are images, else a tanh layer."""
+    if is_image(layout):
+        return image_encoder(layout, hidden_size)
+    features = Features(layout, normalize)
+    return Encoder(features, orthogonal(nn.Linear(features.size, hidden_size)), nn.Tanh())
+
+
+def image_encoder(layout: Layout, hidden_size: int) -> nn.Module:
+    """Return three convolutions and a layer behind them."""
     frames = Frames(layout)
     layers = convolutions(frames.shape[0], (32, 64, 64))
     return Encoder(frames, layers, orthogonal(nn.Linear(num_features(layers, frames.shape), hidden_size)), nn.ReLU())
