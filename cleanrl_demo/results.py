@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
+from pufferlib.models import Actor
+
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
@@ -34,12 +36,17 @@ class Result:
     ``episodes`` are of the evaluation after it.
     """
 
-    policy: nn.Module
+    actor: Actor
     num_steps: int
     began: float
     seconds: float
     episodes: list[Episode]
     run_folder: Path | None
+
+    @property
+    def policy(self) -> nn.Module:
+        """The network."""
+        return self.actor.policy
 
     @property
     def mean_return(self) -> float:

@@ -246,7 +246,7 @@ def run(
         num_agents = vec.num_envs * vec.agents_per_env
         player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
         episodes = evaluate(vec, player, config.eval_episodes, seed)
-    return Result(learner.actor.policy, learner.num_steps, began, seconds, episodes, folder)
+    return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
 def _environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -> pufferlib.VecEnv:

@@ -126,15 +126,16 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return what ``defaults.toml`` has for an environment: the first pattern that fits its name, and the settings.
+    """Return what ``defaults.toml`` has for an environment: the patterns that fit its name, and the settings.
 
-    Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
+    A later table goes before an earlier one. Both are empty where none fits. Raises RegistryError for a name that
+    stands for nothing.
     """
     names = {env, registry.find(env).target}
-    for pattern, values in read_toml(DEFAULTS, "install pufferlib again").get(config_type.algorithm, {}).items():
-        if any(fnmatchcase(name, pattern) for name in names):
-            return pattern, checked(values, config_type, f"{DEFAULTS.name}, {pattern}")
-    return "", {}
+    tables = read_toml(DEFAULTS, "install pufferlib again").get(config_type.algorithm, {})
+    fitting = [pattern for pattern in tables if any(fnmatchcase(name, pattern) for name in names)]
+    values = {name: value for pattern in fitting for name, value in tables[pattern].items()}
+    return ", ".join(fitting), checked(values, config_type, f"{DEFAULTS.name}, {', '.join(fitting)}")
 
 
 def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 One file is one environment: ``ocean/squared.py`` holds the class ``Squared``, which the registry offers as
 ``ocean/squared`` because the file is there. The class is a ``PufferEnv``, or where its spaces are nested a Gymnasium
-environment, and adds three things:
+environment, and adds these things:
 
     chance    float, the mean score of a uniform policy under the default parameters
     best      float, the mean score of the best policy
+    bar       float, the mean score from which a learner has passed; ``puffer ocean`` leaves out what has none
     solve()   (num_agents,) actions of a scripted policy that reaches ``best``; of a Gymnasium environment one action,
               of its own space
 
-and reports ``info["score"]``, in [0, 1], on the last step of every episode. Files whose name starts with an underscore
-are no environments.
+and reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` says that no policy
+without a memory passes. Files whose name starts with an underscore are no environments.
 """

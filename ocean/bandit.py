@@ -31,6 +31,7 @@ class Bandit(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1 / num_actions
     best = 1.0
+    bar = 0.9
 
     def __init__(
         self,

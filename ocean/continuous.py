@@ -38,6 +38,7 @@ class Continuous(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 10}
     chance = 0.0417  # of 6 million simulated episodes, 49 million steps; standard error 0.0001 (discrete: 0.0382)
     best = 1.0
+    bar = 0.9
 
     def __init__(self, discrete: bool = False, render_mode: str | None = None) -> None:
         if not isinstance(discrete, (bool, np.bool_)):

@@ -37,6 +37,7 @@ class Identity(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1/num_codes
     best = 1.0
+    bar = 0.95
 
     def __init__(
         self,

@@ -32,6 +32,8 @@ class Memory(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 2**2  # 1 / 2^length: each bit of the recall is right half of the time
     best = 1.0
+    bar = 0.9
+    needs_memory = True
 
     def __init__(self, length: int = 2, delay: int = 2, render_mode: str | None = None) -> None:
         if length < 1:

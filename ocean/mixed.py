@@ -34,6 +34,7 @@ class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
     # E[1 - u - v] + E[max(0, u + v - 1)] = 1/3 + 4·(1!·1!·1!/5!) = 11/30.
     chance = 1 / 8 + 11 / 60
     best = 1.0
+    bar = 0.9
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = check_render_mode(render_mode)

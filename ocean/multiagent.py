@@ -31,6 +31,7 @@ class Multiagent(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # of two actions one is right
     best = 1.0
+    bar = 0.95
     num_agents = 2
 
     def __init__(self, render_mode: str | None = None) -> None:

@@ -29,6 +29,7 @@ class Password(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 2**5  # 1 / 2^length
     best = 1.0
+    bar = 0.9
 
     def __init__(self, length: int = 5, password_seed: int = 0, render_mode: str | None = None) -> None:
         if length < 1:

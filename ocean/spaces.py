@@ -30,6 +30,7 @@ class Spaces(gymnasium.Env[Any, Any]):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # each answer is right half of the time
     best = 1.0
+    bar = 0.95
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = check_render_mode(render_mode)

@@ -36,6 +36,7 @@ class Squared(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 104 / 512 / 24  # P(on the rim after three steps), spread evenly over its 24 cells
     best = 1.0
+    bar = 0.95
 
     def __init__(self, distance: int = 3, num_targets: int = 1, render_mode: str | None = None) -> None:
         if distance < 1:

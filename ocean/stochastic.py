@@ -34,6 +34,7 @@ class Stochastic(PufferEnv):
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 20}
     chance = 1 - (0.7 - 0.5) ** 2 - 0.5 * 0.5 / 100  # f is binomial: its mean is q, its variance q(1 - q)/horizon
     best = 1 - 0.7 * 0.3 / 100
+    bar = 0.98
 
     def __init__(self, p: float = 0.7, horizon: int = 100, render_mode: str | None = None) -> None:
         if not 0 < p < 1:

@@ -35,6 +35,7 @@ class Truncation(PufferEnv):
     # c = 0.7/2 the probability of another step: (1/2)·sum c^(n-1)·(n-1)/n for leaving, (0.3/2)·sum c^(n-1) for the rest
     chance = (1 / 0.65 + math.log(0.65) / 0.35) / 2 + 0.15 / 0.65
     best = 1.0
+    bar = 0.9
 
     def __init__(
         self, hazard: float = 0.3, leave: float = 5.0, entry: float = 8.0, render_mode: str | None = None

@@ -88,6 +88,7 @@ def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> 
         "train ENV",
         "eval RUN",
         "plot RUN…",
+        "ocean",
         "record ENV",
         "replay FILE",
         "doctor",
@@ -135,7 +136,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
     ("words", "status", "says"),
     [
         (["chekc", "x"], 2, 'puffer knows no command "chekc"; did you mean `puffer check`?'),
-        (["fly"], 2, "there are envs, check, bench, autotune, train, eval, plot, record, replay, doctor"),
+        (["fly"], 2, "there are envs, check, bench, autotune, train, eval, plot, ocean, record, replay, doctor"),
         (["check"], 2, "puffer check needs an environment: `puffer check ocean/squared`"),
         (["train"], 2, "puffer train needs an environment: `puffer train ocean/squared`"),
         (["record"], 2, "puffer record needs an environment: `puffer record ocean/squared`"),

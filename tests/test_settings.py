@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import re
 import subprocess
@@ -25,14 +26,14 @@ from pufferlib.toml import read_toml, to_toml
 ROOT = Path(__file__).parent.parent
 FAMILIES = """
 [ppo."CartPole-*"]
-num_envs = 7
+num_envs = 99
 gamma = 0.5
 seed = 3
 policy_kwargs = {hidden_size = 9}
 env_kwargs = {sutton_barto_reward = true}
 
 [ppo."CartPole-v1"]
-num_envs = 99
+num_envs = 7
 """
 
 
@@ -60,8 +61,8 @@ def test_flags_go_before_a_file_before_a_family_before_the_trainer(folder, capsy
     assert (found.env, found.seed, found.clip, found.gamma, found.num_envs) == ("CartPole-v1", 5, 0.8, 0.6, 7)
     assert found.gae_lambda == Config().gae_lambda
     assert capsys.readouterr().out == (
-        "settings of CartPole-*: num_envs=7, policy_kwargs.hidden_size=9, env_kwargs.sutton_barto_reward=True "
-        "(--no-defaults leaves them out)\n"
+        "settings of CartPole-*, CartPole-v1: num_envs=7, policy_kwargs.hidden_size=9, "
+        "env_kwargs.sutton_barto_reward=True (--no-defaults leaves them out)\n"
     )
     assert config("--env CartPole-v1 --config my.toml --no-defaults") == Config(
         env="CartPole-v1", gamma=0.6, seed=4, clip=0.7
@@ -195,15 +196,19 @@ def test_a_file_that_is_not_there(name):
 def test_families_fit_the_trainer_and_the_environments_that_they_are_for(monkeypatch):
     monkeypatch.undo()
     known = read_toml(settings.DEFAULTS, "")
-    assert set(known) == {"ppo"}
-    for pattern, values in known["ppo"].items():
-        Config(**checked(values, Config, pattern))
+    assert set(known) == {"ppo", "ppo_lstm"}
+    for algorithm, tables in known.items():
+        kind = importlib.import_module(f"cleanrl_demo.{algorithm}").Config
+        for pattern, values in tables.items():
+            kind(**checked(values, kind, pattern))
     ids = {"CartPole-v1": "CartPole-*", "LunarLander-v3": "LunarLander*", "ALE/Pong-v5": "ALE/*",
            "Pendulum-v1": "Pendulum-*", "classic/cartpole": "CartPole-*"}  # fmt: skip
     for env, pattern in ids.items():
         assert registry.find(env)
         assert family_settings(env, Config)[0] == pattern
-    assert family_settings("ocean/squared", Config) == ("", {})
+    assert family_settings("ocean/squared", Config)[0] == "ocean/*, ocean/squared"
+    assert family_settings("ocean/squared", Config)[1]["total_steps"] > known["ppo"]["ocean/*"]["total_steps"]
+    assert family_settings("MiniGrid-Empty-8x8-v0", Config) == ("", {})
     assert family_settings("CartPole-v1", type("Other", (Config,), {"algorithm": "other"})) == ("", {})
     with pytest.raises(RegistryError):
         family_settings("CartPol-v1", Config)
@@ -213,7 +218,8 @@ def test_the_command_has_them_too(folder, capsys):
     (folder / "my.toml").write_text('gamma = 0.6\nruns = "there"\n[env_kwargs]\nsutton_barto_reward = false\n')
     words = "--config my.toml --backend serial --total-steps 60 --rollout-length 4 --eval-episodes 2".split()
     assert main(["train", "CartPole-v1", *words]) == 0
-    assert "settings of CartPole-*: num_envs=7, seed=3, policy_kwargs.hidden_size=9 (" in capsys.readouterr().out
+    told = "settings of CartPole-*, CartPole-v1: num_envs=7, seed=3, policy_kwargs.hidden_size=9 ("
+    assert told in capsys.readouterr().out
     (run,) = (folder / "there").iterdir()
     told = json.loads((run / "config.json").read_text())
     assert (told["gamma"], told["num_envs"], told["env"]) == (0.6, 7, "CartPole-v1")

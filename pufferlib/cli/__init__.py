@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import gymnasium
 
 from pufferlib import registry
+from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import cleared, counting, new_console, passing
@@ -45,6 +46,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer train ENV       train a policy on it with PPO
   puffer eval RUN        how good is the policy of a run's folder, or of a file?
   puffer plot RUN…       draw the curves of runs
+  puffer ocean           is a learner sound? train it on all of Ocean
   puffer record ENV      play it at random and keep what came of it in a file
   puffer replay FILE     play that again: the first difference, if there is any
   puffer doctor          what is this machine like, and is anything broken?
@@ -111,7 +113,7 @@ def _run(words: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    if not rest and command not in ("envs", "doctor"):
+    if not rest and command not in ("envs", "ocean", "doctor"):
         print(
             f"puffer {command} needs an environment: `puffer {command} ocean/squared`, or `puffer {command} "
             "my_module:make_env` for your own; `puffer envs` lists names",
@@ -398,6 +400,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "plot": plot,
+    "ocean": ocean,
     "record": record,
     "replay": replay,
     "doctor": doctor,

@@ -12,7 +12,20 @@ from typing import Any, Literal
 
 from pufferlib.errors import PlanError
 
-__all__ = ["Autotune", "Bench", "Check", "Envs", "Eval", "Plot", "Record", "Replay", "Resume", "Wrap", "keywords"]
+__all__ = [
+    "Autotune",
+    "Bench",
+    "Check",
+    "Envs",
+    "Eval",
+    "Ocean",
+    "Plot",
+    "Record",
+    "Replay",
+    "Resume",
+    "Wrap",
+    "keywords",
+]
 
 
 @dataclass(frozen=True)
@@ -233,6 +246,29 @@ class Eval:
     """print one object of JSON, and nothing else"""
     trust: bool = False
     """also where the file names code that is not in the current folder"""
+
+
+@dataclass(frozen=True)
+class Ocean:
+    """Train on each environment of Ocean, and say which ones the learner passes: the exit code is 0 if it is all."""
+
+    env: tuple[str, ...] = ()
+    """which, with or without ocean/; default: all that can be learnt"""
+    backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
+    seed: int = 1
+    """the first"""
+    seeds: int = 1
+    """how many"""
+    trainer: str | None = None
+    """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer"""
+    jobs: int = 1
+    """trainings at a time; more than one makes each slower, and its seconds say less"""
+    timeout: float = 600.0
+    """seconds after which a training has failed"""
+    watch: bool = False
+    """show in the terminal what was learnt"""
+    mutants: bool = False
+    """train learners that are broken on purpose, and say which environment catches which of them"""
 
 
 @dataclass(frozen=True)

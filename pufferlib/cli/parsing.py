@@ -28,22 +28,25 @@ def parse(
     words: Sequence[str],
     metavar: str = "ENV",
     text: str = ENV_HELP,
-    name: str = "env",
+    name: str | None = "env",
     shape: Any = str,
     defaults: Mapping[str, Any] | None = None,
 ) -> Any:
     """Return what the words say: an instance of kind, a dataclass whose field ``name`` is given without a flag.
 
-    shape: that field's type. defaults: in place of those of kind's fields, all of which have some.
+    name: None for flags only. shape: that field's type. defaults: in place of those of kind's fields, all of which have
+    some.
     """
     require("tyro", "rich")
     import tyro
 
+    description = (kind.__doc__ or "").strip()
+    if name is None:
+        return tyro.cli(kind, prog=f"puffer {command}", args=words, description=description)
     positional = Annotated[shape, tyro.conf.Positional, tyro.conf.arg(metavar=metavar, help=text)]
     default = next(each.default for each in dataclasses.fields(kind) if each.name == name)
     derived = dataclasses.make_dataclass(
         kind.__name__, [(name, positional, field(default=default))], bases=(kind,), frozen=True
     )
-    description = (kind.__doc__ or "").strip()
     instead = {} if defaults is None else {"default": derived(**defaults)}
     return tyro.cli(derived, prog=f"puffer {command}", args=words, description=description, **instead)

@@ -1,0 +1,18 @@
+"""Ocean as an examination of learners: `puffer ocean`, `pytest --ocean`.
+
+A learner under examination is a function
+
+    train(task) -> play
+
+task: what to learn, and how long (tasks.py). ``task.make()`` makes the environments; ``task.total_steps`` is the number
+    of transitions that the demo trainer needs, and ``task.settings`` are what it is told besides.
+play: a callable that is given batches of a VecEnv, as ``pufferlib.Batch`` has them, and returns the flat actions that
+    ``VecEnv.send`` takes. Rows whose mask is False begin an agent's episode: there a memory begins anew.
+
+What ``play`` scores over 1,000 fresh episodes is compared with the environment's ``bar``.
+
+    tasks      what there is to be learnt            demo      the demo trainer as such a function
+    examining  learners, each in a process           table     what one sees of it in a terminal
+    mutants    broken trainers, to prove the suite   matrix    which environment catches which of them
+    plugin     `pytest --ocean module:train`
+"""

@@ -1,0 +1,114 @@
+"""What one sees of examinations: a live table in a terminal, a line for each elsewhere, and what they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from cleanrl_demo.suite.examining import Examination, Verdict
+from cleanrl_demo.suite.tasks import Task
+
+__all__ = ["Screen", "closing_line"]
+
+PASSED, FAILED = ("passed", "green"), ("FAILED", "bold red")
+
+
+class Screen:
+    """A context manager around examinations, which is told what begins and what comes of it.
+
+    In a terminal it shows a table of all of them, else a line for each verdict. What a learner raised is told below.
+    """
+
+    def __init__(self, examinations: Sequence[Examination], console: Console) -> None:
+        self.console = console
+        self.examinations = examinations
+        self.verdicts: dict[Examination, Verdict] = {}
+        self.begun_s: dict[Examination, float] = {}
+        self.several = {
+            "backend": len({each.task.backend for each in examinations}) > 1,
+            "seed": len({each.task.seed for each in examinations}) > 1,
+        }
+        self.live: Live | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            self.live = Live(console=console, auto_refresh=False, vertical_overflow="visible")
+
+    def __enter__(self) -> Screen:
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def began(self, examination: Examination) -> None:
+        """Know that an examination has begun."""
+        self.begun_s[examination] = time.monotonic()
+        self.refresh()
+
+    def ended(self, examination: Examination, verdict: Verdict) -> None:
+        """Know what came of an examination."""
+        self.verdicts[examination] = verdict
+        if self.live is None:
+            word, style = PASSED if verdict.passed else FAILED
+            said = "no score" if verdict.score is None else f"score {verdict.score:.3f}"
+            self.console.print(
+                f"{self._name(examination.task):<{self._width()}}  {said}, bar {verdict.bar:.2f}  "
+                f"{verdict.seconds:.1f} s  [{style}]{word}[/]",
+                soft_wrap=True,
+            )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Draw the table anew."""
+        if self.live is not None:
+            self.live.update(self.table(), refresh=True)
+
+    def table(self) -> Table:
+        """Return all examinations and what is known of them."""
+        table = Table("environment", box=None, pad_edge=False, header_style="bold")
+        for name in ("chance", "score", "bar", "seconds", ""):
+            table.add_column(name, justify="left" if not name else "right")
+        for examination in self.examinations:
+            table.add_row(self._name(examination.task), *self._cells(examination))
+        return table
+
+    def _cells(self, examination: Examination) -> tuple[str, str, str, str, str]:
+        task, verdict = examination.task, self.verdicts.get(examination)
+        known = f"{task.chance:.3f}", f"{task.bar:.2f}"
+        if verdict is not None:
+            word, style = PASSED if verdict.passed else FAILED
+            told = "–" if verdict.score is None else f"{verdict.score:.3f}"
+            return known[0], told, known[1], f"{verdict.seconds:.1f}", f"[{style}]{word}[/]"
+        if examination in self.begun_s:
+            seconds = time.monotonic() - self.begun_s[examination]
+            return known[0], "…", known[1], f"{seconds:.0f}", "[yellow]learning[/]"
+        return known[0], "", known[1], "", ""
+
+    def _name(self, task: Task) -> str:
+        words = [task.env]
+        words += [task.backend] if self.several["backend"] else []
+        words += [f"seed {task.seed}"] if self.several["seed"] else []
+        return "  ".join(words)
+
+    def _width(self) -> int:
+        return max(len(self._name(each.task)) for each in self.examinations)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.refresh()
+            self.live.stop()
+        for examination, verdict in self.verdicts.items():
+            if verdict.error:
+                self.console.print(f"\n[bold]{self._name(examination.task)}[/]", soft_wrap=True)
+                self.console.print(verdict.error, soft_wrap=True, markup=False, highlight=False)
+
+
+def closing_line(verdicts: Sequence[Verdict], seconds: float) -> str:
+    """Return how many passed, and how long it all took."""
+    num_passed = sum(verdict.passed for verdict in verdicts)
+    said = "all passed" if num_passed == len(verdicts) else f"{len(verdicts) - num_passed} failed"
+    return f"{num_passed} of {len(verdicts)} passed in {seconds:.0f} s: {said}"

@@ -1,0 +1,23 @@
+"""A learner's play in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from cleanrl_demo.evaluation import evaluate
+from cleanrl_demo.suite.tasks import Task
+from cleanrl_demo.watch import Watch
+
+__all__ = ["watch"]
+
+NUM_EPISODES = 3
+
+
+def watch(task: Task, play: Callable[[Any], Any], console: Console) -> None:
+    """Show some episodes in the terminal. Raises PlanError where there is none."""
+    how = {"backend": "serial", "num_envs": 1, "batch_size": 1, "env_kwargs": {"render_mode": "ansi"}}
+    with task.make(**how) as vec, Watch(vec, console) as window:
+        evaluate(vec, play, NUM_EPISODES, task.seed, see=window.see)

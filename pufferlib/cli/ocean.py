@@ -1,0 +1,66 @@
+"""puffer ocean: what it is told, and what it says. What it does is cleanrl_demo's."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+from pufferlib.cli.options import Ocean
+from pufferlib.cli.parsing import parse, require
+from pufferlib.cli.screen import new_console
+from pufferlib.errors import PlanError
+
+__all__ = ["ocean"]
+
+
+def ocean(words: list[str]) -> int:
+    """puffer ocean"""
+    require("torch", "tyro", "rich")
+    options: Ocean = parse(Ocean, "ocean", words, name=None)
+    if options.mutants:
+        return _mutants(options)
+    examining, table, console = _suite("examining"), _suite("table"), new_console()
+    tasks = list(_suite("tasks").tasks(options.env, options.backend, _seeds(options)))
+    named = examining.DEMO if options.trainer is None else options.trainer
+    train = examining.learner(named)  # a name that is wrong is told once, and at once
+    if options.watch:
+        return _watched(tasks, train, console)
+    examinations = [examining.Examination(task, named) for task in tasks]
+    start_s = time.monotonic()
+    with table.Screen(examinations, console) as screen:
+        found = examining.examined(
+            examinations, jobs=options.jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
+        )
+        for examination, verdict in found:
+            screen.ended(examination, verdict)
+    verdicts = list(screen.verdicts.values())
+    console.print(table.closing_line(verdicts, time.monotonic() - start_s), soft_wrap=True)
+    return 0 if all(verdict.passed for verdict in verdicts) else 1
+
+
+def _seeds(options: Ocean) -> list[int]:
+    if options.seeds < 1:
+        raise PlanError(f"--seeds {options.seeds} leaves nothing to train; use 1 or more")
+    return list(range(options.seed, options.seed + options.seeds))
+
+
+def _watched(tasks: list[Any], train: Any, console: Any) -> int:
+    """Train in this process, and show what was learnt."""
+    passed = []
+    for task in tasks:
+        verdict, play = _suite("examining").examine(task, train)
+        said = f"score {verdict.score:.3f}, bar {verdict.bar:.2f}: {'passed' if verdict.passed else 'FAILED'}"
+        console.print(f"{task.env}  {said}", soft_wrap=True)
+        _suite("watching").watch(task, play, console)
+        passed.append(verdict.passed)
+    return 0 if all(passed) else 1
+
+
+def _mutants(options: Ocean) -> int:
+    raise NotImplementedError
+
+
+def _suite(name: str) -> Any:
+    """Return a module of the suite, by name, as that stands above this package."""
+    return importlib.import_module(f"cleanrl_demo.suite.{name}")
