@@ -1,23 +1,21 @@
 """Take the picture of the dashboard in docs/watching.md: what a terminal shows in the middle of a training.
 
-    python benchmarks/dashboard.py
+    python -m benchmarks.dashboard
 
 Writes docs/pictures/dashboard.svg.
 """
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import ale_py
 import gymnasium
-from rich.console import Console
 
+from benchmarks.svg import write_svg
 from cleanrl_demo import ppo
-from cleanrl_demo.dashboard import Dashboard
 from cleanrl_demo.report import Report
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures" / "dashboard.svg"
@@ -42,26 +40,15 @@ class Camera(Report):
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         super().update(num_steps, scalars)
         if num_steps > 0.75 * self.total_steps:
-            take(self.dashboard())
+            dashboard = self.dashboard()
+            write_svg(dashboard, dashboard.title, OUT, WIDTH)
             raise Taken
-
-
-def take(dashboard: Dashboard) -> None:
-    """Write the dashboard as an SVG."""
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(dashboard)
-    svg = console.export_svg(title=dashboard.title)
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # a page's picture may load nothing
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(svg)
 
 
 def main() -> None:
     ppo.Report = Camera
-    try:
+    with suppress(Taken):
         ppo.train(CONFIG, breakout)
-    except Taken:
-        print(f"Wrote {OUT}")
 
 
 if __name__ == "__main__":

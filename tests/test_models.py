@@ -182,6 +182,35 @@ def test_a_mask_is_found_in_the_observation() -> None:
         action_mask_reader(layout, spaces.Discrete(4))
 
 
+def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
+    """And what comes of it is float32, close by, as are the gradients."""
+    rows = torch.from_numpy(np.stack([FLAT.space.sample() for _ in range(64)]))
+    seen: list[torch.dtype] = []
+    for name in ("mlp", "lstm"):
+        actor = Actor(name, FLAT, MIXED)
+        for layer in actor.policy.modules():
+            if isinstance(layer, torch.nn.Linear):
+                layer.register_forward_hook(lambda layer, given, made: seen.append(made.dtype))
+        state = actor.initial_state(64)
+        seen.clear()
+        distribution, values, _ = actor(rows, state)
+        assert set(seen) == {torch.float32}
+        actor.precision = torch.bfloat16
+        seen.clear()
+        coarse, coarse_values, after = actor(rows, state)
+        assert set(seen) == {torch.bfloat16}
+        told = [coarse.mean, coarse.std, coarse_values, *coarse.log_probs, *(after or ())]
+        assert {part.dtype for part in told} == {torch.float32}
+        assert torch.allclose(coarse_values, values, atol=0.05) and not torch.equal(coarse_values, values)
+        assert torch.allclose(coarse.mean, distribution.mean, atol=0.05)
+        if state is not None:
+            starts = torch.zeros(4, 16, dtype=torch.bool)
+            first = tuple(part[:16] for part in state)
+            assert actor.unroll(rows.unflatten(0, (4, 16)), first, starts)[1].dtype == torch.float32
+        coarse_values.sum().backward()
+        assert {part.grad.dtype for part in actor.policy.parameters() if part.grad is not None} == {torch.float32}
+
+
 # -------------------------------------------------------------------------------------------------------- policies
 
 

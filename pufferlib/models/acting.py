@@ -45,6 +45,7 @@ class Actor:
         self.decisions = Decisions(action_space)
         self._read_mask = action_mask_reader(layout, action_space)
         self._checked = False  # what the policy returns, once
+        self.precision: torch.dtype | None = None  # that networks compute in, such as torch.bfloat16; None: as they are
 
     @property
     def recurrent(self) -> bool:
@@ -68,7 +69,7 @@ class Actor:
         observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows.
         """
         mask = self.mask(observations)
-        told = self.policy(observations, state, mask)
+        told = self._computed(self.policy, observations, state, mask)
         if not self._checked:
             self._check(told, len(observations))
             self._checked = True
@@ -105,7 +106,7 @@ class Actor:
         at_once = getattr(self.policy, "unroll", None)
         if at_once is not None:
             shaped = None if mask is None else mask.reshape(*starts.shape, -1)
-            outputs, values = at_once(observations, state, starts, shaped)
+            outputs, values = self._computed(at_once, observations, state, starts, shaped)
         else:
             outputs, values = self._unrolled(observations, state, starts, mask)
         return self.decisions.distribution(outputs, mask), values
@@ -118,10 +119,24 @@ class Actor:
             before = tuple(
                 torch.where(beside(begins, part), first, part) for part, first in zip(state, initial, strict=True)
             )
-            outputs, values, state = self.policy(seen, before, allowed)
+            outputs, values, state = self._computed(self.policy, seen, before, allowed)
             told.append((*outputs, values) if isinstance(outputs, tuple) else (outputs, values))
         *joined, values = (torch.cat(parts) for parts in zip(*told, strict=True))
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
+
+    def _computed(self, network: Callable[..., Any], observations: Tensor, *others: Any) -> Any:
+        """Return what a network makes of these, in the precision that is asked for; float32 comes of it."""
+        if self.precision is None:
+            return network(observations, *others)
+        with torch.autocast(observations.device.type, self.precision):
+            told = network(observations, *others)
+        return _as_float(told)
+
+
+def _as_float(told: Any) -> Any:
+    if isinstance(told, tuple):
+        return tuple(map(_as_float, told))
+    return told.float() if isinstance(told, Tensor) else told
 
 
 def _shape(value: Any) -> Any:
