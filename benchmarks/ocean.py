@@ -153,6 +153,8 @@ def main() -> None:
     runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in kept["runs"]}
     every = list(tasks(options.env, options.backends, options.seeds))
     due = [task for task in every if options.again or (task.env, task.backend, task.seed) not in runs]
+    for task in due:
+        shutil.rmtree(runs_of(task), ignore_errors=True)  # of one that was stopped
     for examination, verdict in examined([Examination(task, "benchmarks.ocean:train") for task in due]):
         task = examination.task
         print(f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.score}  {verdict.seconds:.1f} s {verdict.error}")

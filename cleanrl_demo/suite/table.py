@@ -69,7 +69,7 @@ class Screen:
         """Return all examinations and what is known of them."""
         table = Table("environment", box=None, pad_edge=False, header_style="bold")
         for name in ("chance", "score", "bar", "seconds", ""):
-            table.add_column(name, justify="left" if not name else "right")
+            table.add_column(name, justify="right" if name else "left", min_width=0 if name else len("learning"))
         for examination in self.examinations:
             table.add_row(self._name(examination.task), *self._cells(examination))
         return table
