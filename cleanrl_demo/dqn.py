@@ -29,7 +29,7 @@ from torch.optim import Adam
 import pufferlib
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
-from cleanrl_demo.session import RunConfig, Session, config_of, main, run
+from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.memory import memory_at_hand, memory_text
@@ -102,13 +102,8 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
-
-    env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as ``pufferlib.models.read_policy``.
-    Returns its settings, too. Raises CheckpointError where there is nothing to go on with.
-    """
-    config, env = config_of(folder, Config, env, total_steps, trust)
-    return config, run(config, Learner, learn, env=env, resume=folder)
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
 class Learner:

@@ -17,6 +17,7 @@ import torch
 import pufferlib
 from cleanrl_demo.acting import Act, random_actor
 from cleanrl_demo.results import Episode, Episodes
+from cleanrl_demo.runs import saying_where
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.models import Actor, BatchPlayer, read_policy
@@ -57,12 +58,12 @@ class Subject:
         """Return the policy of a file or of a run's folder, or a policy by name in an environment by name.
 
         env, env_kwargs, wrap_kwargs: in place of the file's, or of single arguments of those. trust: as
-        ``read_policy``. Raises CheckpointError and PlanError.
+        ``read_policy``. Raises CheckpointError, PlanError, and RegistryError for an environment that is not found.
         """
         kwargs, wrapping = dict(env_kwargs or {}), dict(wrap_kwargs or {})
         path = Path(target)
         if path.is_dir() and not (path / POLICY_FILE).exists() and ":" not in path.name:
-            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}, so it is not that of a finished run")
+            raise CheckpointError(f"the folder {path} has no {POLICY_FILE}: it is no run's, or that has learnt nothing")
         path = path / POLICY_FILE if path.is_dir() else path
         if not path.is_file() and path.suffix != ".pt":
             return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
@@ -73,9 +74,12 @@ class Subject:
             if kept.origin.env is None:
                 raise CheckpointError(f"{path} does not name the environment; name it: --env module:function")
             kwargs = {**kept.origin.env_kwargs, **kwargs}
+            with saying_where(path.parent):
+                registry.creator(kept.origin.env)
 
         def act(vec: pufferlib.VecEnv, **how: Any) -> Act:
-            actor = kept.actor(vec.observation_layout, vec.single_action_space)
+            with saying_where(path.parent):
+                actor = kept.actor(vec.observation_layout, vec.single_action_space)
             return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, **how)
 
         wrapping = {**kept.origin.wrap_kwargs, **wrapping}

@@ -35,7 +35,7 @@ from torch import nn
 import pufferlib
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
-from cleanrl_demo.session import RunConfig, Session, config_of, main, run
+from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Memory, Origin, State, observe
 
@@ -97,13 +97,8 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
-
-    env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as ``pufferlib.models.read_policy``.
-    Returns its settings, too. Raises CheckpointError where there is nothing to go on with.
-    """
-    config, env = config_of(folder, Config, env, total_steps, trust)
-    return config, run(config, make_learner, learn, env=env, resume=folder)
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
 
 
 @dataclass

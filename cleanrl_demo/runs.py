@@ -10,7 +10,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
     """Make a folder below ``config.runs`` for this run, and return it.
 
     ``config.json`` in it is the configuration, a dataclass; ``run.json`` is where it comes from: environment and
-    algorithm, the command, the git revision of the working folder, versions, the machine, and the time.
+    algorithm, the command, the folder in which it was typed and its git revision, versions, the machine, and the time.
     """
     name = f"{re.sub(r'[^-.A-Za-z0-9]+', '-', env_name)}__{algorithm}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
     for number in itertools.count(1):
@@ -64,10 +65,29 @@ def read_run(folder: Path) -> dict[str, Any]:
     return _read(folder, RUN)
 
 
+@contextmanager
+def saying_where(folder: Path) -> Iterator[None]:
+    """Add to a RegistryError where the run in a folder was begun, if that was elsewhere: there is what it names."""
+    try:
+        yield
+    except pufferlib.RegistryError as error:
+        try:
+            began = read_run(folder).get("cwd")
+        except pufferlib.PlanError:  # a policy's file alone
+            began = None
+        if began is None or Path(began) == Path.cwd():
+            raise
+        raise pufferlib.RegistryError(f"{error}; the run was begun in {began}, where it may be found") from error
+
+
 def provenance() -> dict[str, Any]:
-    """Return what is known, now and here, of the code and the machine: command, git, versions, machine, started."""
+    """Return what is known, now and here, of the code and the machine.
+
+    command, cwd (where it was typed), git, versions, machine, started.
+    """
     return {
         "command": shlex.join(sys.orig_argv),
+        "cwd": str(Path.cwd()),
         "git": git_state(Path.cwd()),
         "versions": {
             "python": platform.python_version(),

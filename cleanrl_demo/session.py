@@ -20,10 +20,10 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.evaluation import evaluate
+from cleanrl_demo.evaluation import POLICY_FILE, evaluate
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, summary
-from cleanrl_demo.runs import new_run_folder, note_resumed
+from cleanrl_demo.runs import new_run_folder, note_resumed, saying_where
 from cleanrl_demo.settings import from_command_line
 from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
@@ -143,6 +143,7 @@ class Session:
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin = videos, folder, origin
         self.num_checkpoints = 0
+        self.num_kept = 0  # steps of learning that are in the policy's file
 
     def stretches(self) -> Iterator[int]:
         """Yield the step up to which to learn now; and write a checkpoint when that is done."""
@@ -181,7 +182,30 @@ class Session:
             "report": self.report.state(),
         }
         save_checkpoint(folder / FILE, KIND, content)
-        save_policy(folder / "policy.pt", self.learner.actor.policy, self.origin)
+        self._save_policy(folder)
+
+    def _save_policy(self, folder: Path) -> None:
+        save_policy(folder / POLICY_FILE, self.learner.actor.policy, self.origin)
+        self.num_kept = self.learner.num_steps
+
+    def break_off(self) -> None:
+        """Keep the policy as it is now, and say what can be done with the run.
+
+        The checkpoint stays what it was: only from the end of a stretch can a run go on to the same end.
+        """
+        folder, learner, told = self.folder, self.learner, self.report.console
+        if folder is None:
+            return
+        if learner.num_steps > self.num_kept:
+            self._save_policy(folder)
+        lines = [f"To go on: puffer train --resume {folder}"]
+        if not (folder / FILE).exists():
+            lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
+        if (folder / POLICY_FILE).exists():
+            env = " --env my_module:make_env" if self.origin.env is None else ""
+            lines.append(f"What it has learnt in {learner.num_steps:,} steps: puffer eval {folder}{env}")
+        for line in lines:
+            told.print(line, soft_wrap=True, markup=False)
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was written. Raises CheckpointError for one of another environment's."""
@@ -190,7 +214,7 @@ class Session:
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"{self.folder} holds a run for other observations or actions: {error}") from error
         torch.set_rng_state(kept["torch"])
-        self.num_checkpoints = kept["num_checkpoints"]
+        self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
         self.report.restore(kept["report"])
 
 
@@ -226,9 +250,9 @@ def run(
         elif config.runs is not None:
             folder = new_run_folder(config, name, config.algorithm)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
+        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
         try:
             with report:
-                session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
                 if kept is not None:
                     session.restore(kept)
                     note_resumed(folder, config, resumed_at)
@@ -236,16 +260,15 @@ def run(
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
                 seconds = report.earlier_s + time.perf_counter() - start_s
+            report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
+            learner.actor.policy.eval()
+            seed = config.seed + 1_000_000
+            num_agents = vec.num_envs * vec.agents_per_env
+            player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
+            episodes = evaluate(vec, player, config.eval_episodes, seed)
         except KeyboardInterrupt:
-            if folder is not None and (folder / FILE).exists():
-                report.console.print(f"To go on: puffer train --resume {folder}", soft_wrap=True, markup=False)
+            session.break_off()
             raise
-        report.console.print(f"{name}  playing {config.eval_episodes:,} fresh episodes …", soft_wrap=True)
-        learner.actor.policy.eval()
-        seed = config.seed + 1_000_000
-        num_agents = vec.num_envs * vec.agents_per_env
-        player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
-        episodes = evaluate(vec, player, config.eval_episodes, seed)
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
@@ -279,14 +302,30 @@ def algorithm_of(folder: Path) -> str:
     return algorithm
 
 
-def config_of(
-    folder: Path, kind: type[Any], env: Any = None, total_steps: int | None = None, trust: bool = False
-) -> tuple[Any, Any]:
-    """Return the settings of the run in a folder, to go on with it, and a creator of its environment or None.
+def resumed(
+    folder: Path,
+    kind: type[Any],
+    make_learner: Callable[[pufferlib.VecEnv, Origin, Any], Learner],
+    learn: Callable[[Session, Any, Any], None],
+    env: Any = None,
+    total_steps: int | None = None,
+    trust: bool = False,
+) -> tuple[Any, Result]:
+    """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    env, total_steps: in place of the run's own. trust: as ``require_trust``. Raises CheckpointError where there is no
-    checkpoint, or one of another trainer's, or one that could not keep them.
+    kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as
+    ``pufferlib.models.read_policy``. Returns its settings, too. Raises CheckpointError where there is nothing to go on
+    with, and RegistryError, with the folder in which the run was begun, for names that are not found.
     """
+    config, env = _config_of(folder, kind, env, total_steps, trust)
+    with saying_where(folder):
+        return config, run(config, make_learner, learn, env=env, resume=folder)
+
+
+def _config_of(
+    folder: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
+) -> tuple[Any, Callable[..., Any] | None]:
+    """Return the settings of the run in a folder, to go on with it, and a creator of its environment or None."""
     kept = read_checkpoint(folder / FILE, KIND, FILE)
     if kept["algorithm"] != kind.algorithm:
         raise CheckpointError(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import re
+import shutil
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -14,12 +17,13 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_lstm
+from cleanrl_demo.evaluation import Subject, play
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.runs import read_config, read_run
 from cleanrl_demo.session import FILE, KIND
-from pufferlib.errors import CheckpointError
-from pufferlib.models import LSTM, MLP, load_policy
+from pufferlib.errors import CheckpointError, RegistryError
+from pufferlib.models import LSTM, MLP, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint, save_checkpoint
 
 SMALL = dict(
@@ -89,25 +93,92 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
 
 
-def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_a_policy(tmp_path, monkeypatch, capsys):
+def interrupt_at(monkeypatch, num_steps):
     update = Report.update
 
     def updated(self, done, scalars):
         update(self, done, scalars)
-        if done >= 700:
+        if done >= num_steps:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Report, "update", updated)
-    settings = {**SMALL, "checkpoint_every": 1_000, "runs": str(tmp_path)}
-    with pytest.raises(KeyboardInterrupt):
+
+
+@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
+def test_a_run_that_is_broken_off_keeps_its_policy_and_says_what_can_be_done(trainer, tmp_path, monkeypatch, capsys):
+    """Before its first checkpoint, and after; and a checkpoint stays what it was."""
+    settings = {**OF[trainer], "backend": "serial"}
+    whole = trainer.train(trainer.Config(**settings, runs=str(tmp_path / "whole")))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patched, 300)
+        trainer.train(trainer.Config(**settings, runs=str(tmp_path / "early")))
+    (folder,) = (tmp_path / "early").iterdir()
+    told = capsys.readouterr().out
+    assert "There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some" in told
+    assert re.search(rf"What it has learnt in \d+ steps: puffer eval {folder}$", told, re.M) and "--resume" not in told
+    assert not (folder / FILE).exists()
+    assert len(play(Subject.of(folder, trust=True), num_episodes=2, backend="serial").episodes) == 2
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patched, 700)
+        trainer.train(trainer.Config(**settings, runs=str(tmp_path / "late")))
+    (folder,) = (tmp_path / "late").iterdir()
+    told = capsys.readouterr().out
+    assert f"To go on: puffer train --resume {folder}\n" in told and f": puffer eval {folder}\n" in told
+    learnt, kept = read_policy(folder / "policy.pt", trust=True).weights, read_checkpoint(folder / FILE, KIND, FILE)
+    assert 500 <= kept["learner"]["num_steps"] < 700
+    assert any(not torch.equal(value, kept["learner"]["weights"][name]) for name, value in learnt.items())
+    assert_same(whole, trainer.resume(folder)[1])
+
+
+def test_a_run_that_is_broken_off_leaves_a_better_policy_alone(tmp_path, monkeypatch, capsys):
+    """There is nothing to keep before anything is learnt, nor while the policy plays in the end."""
+    from cleanrl_demo import session
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    settings = {**SMALL, "runs": str(tmp_path / "a")}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Report, "infos", interrupted)
         ppo.train(ppo.Config(**settings))
-    assert "--resume" not in capsys.readouterr().out  # there is no checkpoint yet
-    with pytest.raises(KeyboardInterrupt):
-        ppo.train(ppo.Config(**{**settings, "checkpoint_every": 200}))
-    folder = max(tmp_path.iterdir())
-    assert f"To go on: puffer train --resume {folder}" in capsys.readouterr().out
-    with load_policy(folder / "policy.pt") as player:
-        assert player.act(np.zeros((7, 7), np.float32)) in range(8)
+    (folder,) = (tmp_path / "a").iterdir()
+    assert "puffer eval" not in capsys.readouterr().out and not (folder / "policy.pt").exists()
+    with pytest.raises(CheckpointError, match="has no policy.pt: it is no run's, or that has learnt nothing"):
+        Subject.of(folder)
+    settings = {**SMALL, "runs": str(tmp_path / "b")}
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(session, "evaluate", interrupted)
+        ppo.train(ppo.Config(**settings), Alone)
+    (folder,) = (tmp_path / "b").iterdir()
+    assert f": puffer eval {folder} --env my_module:make_env\n" in capsys.readouterr().out
+    written = (folder / "policy.pt").stat().st_mtime_ns
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(session.Session, "stretches", interrupted)
+        ppo.resume(folder, Alone, 2_000)
+    assert (folder / "policy.pt").stat().st_mtime_ns == written
+
+
+def test_a_module_that_is_not_found_is_looked_for_where_the_run_was_begun(tmp_path, monkeypatch):
+    (tmp_path / "game").mkdir()
+    (tmp_path / "game" / "an_own_game.py").write_text(f"from {__name__} import Alone\n")
+    monkeypatch.chdir(tmp_path / "game")
+    with monkeypatch.context() as patched:
+        patched.syspath_prepend(tmp_path / "game")
+        settings = {**SMALL, "total_steps": 200, "runs": str(tmp_path / "runs")}
+        folder = ppo.train(ppo.Config(**settings, env="an_own_game:Alone")).run_folder
+    sys.modules.pop("an_own_game")
+    assert read_run(folder)["cwd"] == str(tmp_path / "game")
+    for act in (lambda: ppo.resume(folder, total_steps=300), lambda: Subject.of(folder)):
+        with pytest.raises(RegistryError, match="on the module search path$"):
+            act()  # there it says no more than it did
+    monkeypatch.chdir(tmp_path)
+    says = "there is no module an_own_game .*; the run was begun in .*/game, where it may be found"
+    for act in (lambda: ppo.resume(folder, total_steps=300), lambda: Subject.of(folder)):
+        with pytest.raises(RegistryError, match=says):
+            act()
+    shutil.copy(folder / "policy.pt", tmp_path)
+    with pytest.raises(RegistryError, match="on the module search path$"):
+        Subject.of(tmp_path / "policy.pt")
 
 
 def test_a_finished_run_goes_on_for_longer(tmp_path):
