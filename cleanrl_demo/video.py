@@ -11,6 +11,7 @@ import numpy as np
 
 import pufferlib
 from cleanrl_demo.film import FPS, RGB, Film, checked_format, save
+from pufferlib import registry
 from pufferlib.errors import PlanError, WorkerError
 
 
@@ -20,9 +21,10 @@ def render_mode(
     wrap_kwargs: Mapping[str, Any] | None = None,
     among: Sequence[str] = (RGB,),
 ) -> str:
-    """Return the first of these render modes that an environment has. One is made and closed, in a worker.
+    """Return the first of these render modes that an environment has. One is made, drawn and closed, in a worker.
 
-    Raises PlanError where it has none of them, or cannot be made with it.
+    Raises PlanError where it has none of them, or cannot be made with it; MissingExtra where it needs a package to be
+    drawn that is not installed, as many do that can be stepped without.
     """
     kwargs, made = dict(env_kwargs or {}), {"backend": "multiprocessing", "wrap_kwargs": wrap_kwargs}
     named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
@@ -35,7 +37,7 @@ def render_mode(
             f"{' or '.join(among)}"
         )
     try:
-        pufferlib.make(env, env_kwargs={**kwargs, "render_mode": found}, **made).close()
+        drawn = pufferlib.make(env, env_kwargs={**kwargs, "render_mode": found}, **made)
     except WorkerError as error:
         if "render_mode" not in str(error):
             raise
@@ -43,6 +45,15 @@ def render_mode(
             f"{named} cannot be made with render_mode={found!r}, though its metadata has it; give its creator an "
             "argument render_mode, and hand that on"
         ) from error
+    with drawn:
+        try:
+            drawn.reset()
+            drawn.render(env_ids=[0])
+        except WorkerError as error:
+            lacking = registry.missing(error.__cause__, env)
+            if lacking is None:
+                raise
+            raise lacking from error
     return found
 
 
@@ -194,7 +205,6 @@ class Reel:
         self.path, self.is_file = path, bool(path.suffix) and not path.is_dir()
         if not self.is_file:
             checked_format(path / "env.gif")
-            path.mkdir(parents=True, exist_ok=True)
         elif checked_format(path) and not path.parent.is_dir():
             raise PlanError(f"there is no folder {path.parent} for {path.name}; make it, or name another")
         share, rest = divmod(num_videos, num_envs)  # as the episodes themselves are shared out
@@ -207,7 +217,9 @@ class Reel:
         return self._left.keys()
 
     def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
-        """Return what is to be shown each batch."""
+        """Return what is to be shown each batch. A folder for films is made now, when all else is there."""
+        if not self.is_file:
+            self.path.mkdir(parents=True, exist_ok=True)
         self._filming = Filming(
             vec, self.env_ids, self._is_wanted, lambda env_id, film: self.films[env_id].append(film)
         )

@@ -13,6 +13,7 @@ Nothing is imported until a creator is asked for, and packages of others only wh
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib
 import re
@@ -27,7 +28,7 @@ import gymnasium
 
 from pufferlib.errors import MissingExtra, RegistryError
 
-__all__ = ["Entry", "creator", "find", "installed", "names"]
+__all__ = ["Entry", "creator", "find", "installed", "missing", "names"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ _ALIASES = (Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
+_FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, which people type for module:function
+_GYMNASIUM_EXTRAS = {"classic_control": "classic", "toy_text": "classic", "box2d": "box2d"}  # by package of its envs
 
 
 def names(imported: bool = True) -> list[Entry]:
@@ -85,6 +88,7 @@ def find(name: str) -> Entry:
 
     Raises RegistryError, with the names that are like it.
     """
+    _refuse_file(name)
     for entry in (*_ocean(), *_ALIASES):
         if entry.name == name:
             return entry
@@ -124,11 +128,51 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
     if _CALLABLE.fullmatch(entry.target):
-        return _Later(entry.target) if entry.extra else load(entry.target)
+        return _Later(entry.name, entry.target) if entry.extra else load(entry.target)
     if entry.extra:
         mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
         return _FromGymnasium(entry.target, entry.package, mission_length)
     return _FromGymnasium(_spec(entry.target))
+
+
+def missing(error: BaseException | None, env: Any) -> MissingExtra | None:
+    """Return what to install where an environment has raised for want of a package; None where it was not that.
+
+    env: the environment's name, or a creator.
+    """
+    if isinstance(error, gymnasium.error.DependencyNotInstalled):
+        told, _, command = str(error).partition(", ")
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        told, command = f"{package} is not installed", f"run `pip install {package}`"
+    else:
+        return None
+    extra = _extra(env) if isinstance(env, str) else ""
+    command = f'run `pip install "pufferlib[{extra}]"`' if extra else command
+    named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    return MissingExtra("; ".join(part for part in (f'"{named}": {told}', command) if part))
+
+
+def _extra(name: str) -> str:
+    """Return the extra that brings what an environment needs; "" where there is none."""
+    try:
+        entry = find(name)
+    except RegistryError:
+        return ""
+    spec = gymnasium.registry.get(entry.target.rpartition(":")[2])
+    part = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
+    return entry.extra or _GYMNASIUM_EXTRAS.get(part[1] if part else "", "")
+
+
+@contextlib.contextmanager
+def _saying_what_is_missing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (ModuleNotFoundError, gymnasium.error.DependencyNotInstalled) as error:
+        lacking = missing(error, name)
+        if lacking is None:
+            raise
+        raise lacking from error
 
 
 @dataclass(frozen=True)
@@ -140,10 +184,11 @@ class _FromGymnasium:
     mission_length: int | None = None
 
     def __call__(self, **kwargs: Any) -> Any:
-        if self.package is not None:
-            importlib.import_module(self.package)
-        # Emulation checks every environment; the passive checker would check each step a second time.
-        env = gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+        with _saying_what_is_missing(getattr(self.spec, "id", self.spec)):
+            if self.package is not None:
+                importlib.import_module(self.package)
+            # Emulation checks every environment; the passive checker would check each step a second time.
+            env = gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
         if self.mission_length is not None:
             env.observation_space["mission"].max_length = self.mission_length  # type: ignore[index]
         return env
@@ -153,10 +198,12 @@ class _FromGymnasium:
 class _Later:
     """Calls "module:attribute", imported when it is called."""
 
+    name: str
     target: str
 
     def __call__(self, **kwargs: Any) -> Any:
-        return load(self.target)(**kwargs)
+        with _saying_what_is_missing(self.name):
+            return load(self.target)(**kwargs)
 
 
 def _import(module_name: str, name: str) -> Any:
@@ -171,6 +218,7 @@ def _import(module_name: str, name: str) -> Any:
 
 def load(target: str) -> Callable[..., Any]:
     """Return what "module:attribute" names. Raises RegistryError if that is no callable."""
+    _refuse_file(target)
     module_name, _, path = target.partition(":")
     found = _import(module_name, target)
     for part in path.split("."):
@@ -182,6 +230,19 @@ def load(target: str) -> Callable[..., Any]:
     if not callable(found):
         raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
     return found  # type: ignore[no-any-return]
+
+
+def _refuse_file(name: str) -> None:
+    """Raise RegistryError, with what to type, for a file in place of a module."""
+    match = _FILE.fullmatch(name)
+    if match is None:
+        return
+    file, function = Path(f"{match[1]}.py"), match[2] or "function"
+    there = "" if file.is_file() else ", and there is no such file"
+    module = re.sub(r"\W", "_", file.stem)
+    rename = "" if module == file.stem else f", once the file is called {module}.py"
+    where = "" if file.parent == Path() else f", in the folder {file.parent}"
+    raise RegistryError(f'"{name}" names a file{there}; name its module: {module}:{function}{rename}{where}')
 
 
 def _spec(name: str) -> Any:

@@ -457,6 +457,23 @@ def test_in_a_process_of_its_own() -> None:
 
 
 @pytest.mark.slow
+def test_what_is_not_installed_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "without").mkdir()
+    (folder / "without" / "pygame.py").write_text("raise ModuleNotFoundError('no', name='pygame')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder / 'without'}{os.pathsep}{ROOT}")
+    before = sorted(folder.iterdir())
+    for words, extra in (
+        (["eval", "CartPole-v1", "--policy", "random", "--video", "a.gif"], "classic"),
+        (["eval", "MiniGrid-Empty-8x8-v0", "--policy", "random", "--watch"], "minigrid"),
+        (["train", "CartPole-v1", "--no-defaults", "--video-envs", "0"], "classic"),
+    ):
+        status, out, err = puffer(*words)
+        says = f'puffer: "{words[1]}": pygame is not installed; run `pip install "pufferlib[{extra}]"`\n'
+        assert (status, out.strip(), err) == (1, "", says)
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "first"),
     [
@@ -474,6 +491,12 @@ def test_ctrl_c_is_quiet(words: list[str], first: str) -> None:
         _, err = process.communicate(timeout=60)
     # By the signal, as a shell sees it: Python ends so itself where it came within code that was made by exec.
     assert process.returncode in (130, -signal.SIGINT) and err == "\n"
+
+
+@pytest.mark.parametrize("command", ["check", "bench", "train", "eval", "record", "autotune"])
+def test_a_file_in_place_of_a_module_is_answered_with_the_module(command: str, capsys: Any) -> None:
+    assert main([command, "a_game.py:Game"]) == 1
+    assert '"a_game.py:Game" names a file; name its module: a_game:Game\n' in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

@@ -8,6 +8,7 @@ import sys
 import cloudpickle
 import gymnasium
 import pytest
+from gymnasium.error import DependencyNotInstalled
 
 import pufferlib
 from ocean.squared import Squared
@@ -121,6 +122,40 @@ def test_a_missing_package_is_answered_with_the_command(name, package, monkeypat
         registry.creator(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("MiniGrid-Empty-8x8-v0", "pygame", "minigrid"),
+        ("mpe/simple_tag_v3", "pygame", "mpe"),
+        ("LunarLander-v3", "Box2D", "box2d"),
+    ],
+)
+def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name, package, extra):
+    code = (
+        "import sys; from pufferlib import registry, errors\n"
+        f"sys.modules[{package!r}] = None; env_creator = registry.creator({name!r})\n"
+        "try: env_creator()\n"
+        "except errors.MissingExtra as error: print(error)"
+    )
+    assert in_new_process(code) == f'"{name}": {package} is not installed; run `pip install "pufferlib[{extra}]"`'
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "says"),
+    [
+        ("CartPole-v1", DependencyNotInstalled("no a, run `x`"), 'no a; run `pip install "pufferlib[classic]"`'),
+        ("classic/cartpole", ModuleNotFoundError("no", name="a.b"),
+         'a is not installed; run `pip install "pufferlib[classic]"`'),
+        ("Ant-v5", DependencyNotInstalled("MuJoCo is not installed, run `x`"), "MuJoCo is not installed; run `x`"),
+        ("of_mine:make", ModuleNotFoundError("no", name="cv2"), "cv2 is not installed; run `pip install cv2`"),
+        (Maze, DependencyNotInstalled("there is no sound"), "there is no sound"),
+    ],
+)  # fmt: skip
+def test_what_to_install_is_told_by_the_environments_name_or_by_the_error(env, error, says):
+    assert str(registry.missing(error, env)) == f'"{env if isinstance(env, str) else "Maze"}": {says}'
+    assert registry.missing(ImportError("half of it"), env) is None
+
+
 def test_missing_families_are_still_listed(monkeypatch):
     monkeypatch.setattr(registry, "find_spec", lambda wanted: None)
     assert "mpe/…" in {entry.name for entry in registry.names()}
@@ -168,9 +203,15 @@ def test_callables_of_the_user(module):
         ("users_game:number", "is no callable but a int"),
         ("users_game:Users-v9", 'Gymnasium knows no environment "Users-v9"; did you mean Users-v0'),
         (7, "7 is no environment; pass a callable that makes one, or a name"),
+        ("games/a_game.py:Maze", "names a file; name its module: a_game:Maze, in the folder games"),
+        ("a_game.py:Maze", '"a_game.py:Maze" names a file, and there is no such file; name its module: a_game:Maze'),
+        ("a-game.py", "such file; name its module: a_game:function, once the file is called a_game.py"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_way_out(name, message, module):
+def test_a_wrong_name_is_answered_with_the_way_out(name, message, module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games" / "a_game.py").write_text("")
     with pytest.raises(RegistryError) as raised:
         registry.creator(name)
     assert message in str(raised.value)

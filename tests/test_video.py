@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from PIL import Image, ImageSequence
+from rich.console import Console
 
 import pufferlib
 from cleanrl_demo import film as film_module
@@ -184,6 +186,26 @@ def test_the_first_episode_is_filmed_and_then_one_every_so_many_steps(tmp_path):
 
 def make_without_pictures() -> Any:
     return Pictured()
+
+
+class Undrawn(Pictured):
+    """Can be stepped with what is installed, but not drawn."""
+
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+
+def test_who_cannot_be_drawn_for_want_of_a_package_is_told_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    says = "pygame is not installed; run `pip install pygame`$"
+    with pytest.raises(MissingExtra, match=f'^"Undrawn": {says}'):
+        train(Config(video_envs=(0,), backend="serial"), Undrawn)
+    subject = Subject.of(f"{__name__}:Undrawn", "random")
+    console = Console(file=io.StringIO(), force_terminal=True)
+    for shown in ({"video": "films"}, {"video": "film.gif"}, {"watch": console}):
+        with pytest.raises(MissingExtra, match=f'^"{__name__}:Undrawn": {says}'):
+            play(subject, **shown)
+    assert not list(tmp_path.iterdir()) and not console.file.getvalue()
 
 
 class Plain(Pictured):
