@@ -51,18 +51,28 @@ class Band:
     high: np.ndarray
 
 
-def plot(run_folders: Iterable[Path], out: Path, tag: str = TAG, x: str = "steps") -> None:
-    """Draw a scalar of runs into a PNG. x: "steps", or "seconds" of training.
+class NoScalar(pufferlib.PlanError):
+    """A run has stored no scalar of that name; ``tags`` are those that it has."""
 
-    Raises PlanError for a folder that is no run, and for a scalar that a run does not have; MissingExtra without
-    matplotlib.
+    def __init__(self, run_folder: Path, tag: str, tags: Sequence[str]) -> None:
+        there = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
+        super().__init__(f"{run_folder} has no scalar {tag}; {there}")
+        self.tags = tags
+
+
+def plot(run_folders: Sequence[Path], out: Path, tag: str = TAG, x: str = "steps") -> list[Path]:
+    """Draw a scalar of runs into a PNG, and return the runs that do not have it. x: "steps", or "seconds" of training.
+
+    Raises PlanError for a folder that is no run, and where no run has the scalar; MissingExtra without matplotlib.
     """
     if out.is_dir():
         raise pufferlib.PlanError(f"out={out} is a folder; name a PNG in it, such as {out / 'curves.png'}")
-    bands = [band_of(label, curves) for label, curves in grouped(run_folders, tag, x).items()]
-    if not bands:
+    if not run_folders:
         raise pufferlib.PlanError("there are no runs to plot; name some of those that trainers make in runs/")
+    curves = curves_of(run_folders, tag, x)
+    bands = [band_of(label, members) for label, members in grouped(curves).items()]
     draw(bands, out, "steps" if x == "steps" else "seconds of training", tag.rpartition("/")[2].replace("_", " "))
+    return [folder for folder in run_folders if folder not in curves]
 
 
 def draw(bands: Iterable[Band], out: Path, x_label: str, y_label: str) -> None:
@@ -98,7 +108,7 @@ def folders_of(words: Sequence[str]) -> list[Path]:
 
 
 def read(run_folder: Path, tag: str) -> Curve:
-    """Return a run's TensorBoard scalar. Raises PlanError, with those that there are, if the run has none of that name.
+    """Return a run's TensorBoard scalar. Raises NoScalar, with those that there are, if the run has none of that name.
 
     Of a run that was resumed it is what stands: what had been stored beyond the checkpoint is not.
     """
@@ -107,22 +117,43 @@ def read(run_folder: Path, tag: str) -> Curve:
     events = EventAccumulator(str(run_folder), size_guidance={"scalars": 0}).Reload()  # 0: all of them
     tags = events.Tags()["scalars"]
     if tag not in tags:
-        there = f"those are {', '.join(sorted(tags))}" if tags else "nothing has been stored in it yet"
-        raise pufferlib.PlanError(f"{run_folder} has no scalar {tag}; {there}")
+        raise NoScalar(run_folder, tag, tags)
     points = events.Scalars(tag)
     return Curve(np.array([point.step for point in points]), np.array([point.value for point in points]))
 
 
-def grouped(run_folders: Iterable[Path], tag: str, x: str) -> dict[str, list[Curve]]:
-    """Return the curves of runs, those that differ in their seeds only together, by what else is to be said of them."""
+def curves_of(run_folders: Iterable[Path], tag: str, x: str) -> dict[Path, Curve]:
+    """Return the curves of those runs that have the scalar: others may have ended before they stored any.
+
+    Raises PlanError where none has it.
+    """
     if x not in AXES:
         raise pufferlib.PlanError(f"x={x!r} is not one of {', '.join(AXES)}")
-    runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
+    curves: dict[Path, Curve] = {}
+    lacking: list[NoScalar] = []
     for folder in run_folders:
-        config, curve = read_config(folder), read(folder, tag)
-        if x == "seconds":
-            seconds = read(folder, SECONDS_TAG)
-            curve = Curve(np.interp(curve.steps, seconds.steps, seconds.values), curve.values)
+        read_config(folder)  # or it is no run
+        try:
+            curve = read(folder, tag)
+            if x == "seconds":
+                seconds = read(folder, SECONDS_TAG)
+                curve = Curve(np.interp(curve.steps, seconds.steps, seconds.values), curve.values)
+        except NoScalar as error:
+            lacking.append(error)
+        else:
+            curves[folder] = curve
+    if lacking and not curves:
+        told = next((error for error in lacking if error.tags), lacking[0])
+        others = f"; the same goes for {_count(len(lacking) - 1, 'other run')}" if len(lacking) > 1 else ""
+        raise pufferlib.PlanError(f"{told}{others}")
+    return curves
+
+
+def grouped(curves: Mapping[Path, Curve]) -> dict[str, list[Curve]]:
+    """Return the curves of runs, those that differ in their seeds only together, by what else is to be said of them."""
+    runs: dict[tuple[str, str], list[tuple[dict[str, Any], Curve]]] = defaultdict(list)
+    for folder, curve in curves.items():
+        config = read_config(folder)
         runs[_origin(folder, config)].append((config, curve))
     groups: dict[str, list[Curve]] = {}
     for (env, algorithm), members in sorted(runs.items()):

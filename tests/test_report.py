@@ -22,7 +22,7 @@ from rich.console import Console
 import pufferlib
 from cleanrl_demo import report as report_module
 from cleanrl_demo.dashboard import Dashboard, duration, number
-from cleanrl_demo.plot import Curve, band_of, draw, folders_of, grouped, interval_radius, plot, read
+from cleanrl_demo.plot import Curve, band_of, curves_of, draw, folders_of, grouped, interval_radius, plot, read
 from cleanrl_demo.ppo import Config, train
 from cleanrl_demo.recent import NUM_KEYS, Recent
 from cleanrl_demo.report import PHASES, Report
@@ -536,7 +536,8 @@ def test_runs_that_differ_in_their_seeds_only_are_one_line(new_run: Callable[...
         new_run(1, values, env="b/game", policy_kwargs={"hidden_size": 8}),
         new_run(1, values, algorithm="dqn"),
     ]
-    assert {label: len(curves) for label, curves in grouped(folders, "charts/episodic_return", "steps").items()} == {
+    curves = curves_of(folders, "charts/episodic_return", "steps")
+    assert {label: len(members) for label, members in grouped(curves).items()} == {
         "a/game, dqn: 1 seed": 1,
         "a/game, ppo, learning_rate=0.001: 2 seeds": 2,
         "a/game, ppo, learning_rate=0.5: 2 runs": 2,
@@ -547,14 +548,14 @@ def test_runs_that_differ_in_their_seeds_only_are_one_line(new_run: Callable[...
 def test_a_run_from_before_run_json_has_its_algorithm_in_its_name(new_run: Callable[..., Path]) -> None:
     folder = new_run(1, [1.0], env="ocean/squared")
     (folder / "run.json").unlink()
-    assert list(grouped([folder], "charts/episodic_return", "steps")) == ["ocean/squared, ppo: 1 seed"]
+    assert list(grouped(curves_of([folder], "charts/episodic_return", "steps"))) == ["ocean/squared, ppo: 1 seed"]
 
 
 def test_curves_are_read_over_steps_and_seconds(new_run: Callable[..., Path]) -> None:
     folder = new_run(1, [1.0, 2.0, 4.0])
     curve = read(folder, "charts/episodic_return")
     assert (curve.steps.tolist(), curve.values.tolist()) == ([10, 20, 30], [1.0, 2.0, 4.0])
-    ((curve,),) = grouped([folder], "charts/episodic_return", "seconds").values()
+    (curve,) = curves_of([folder], "charts/episodic_return", "seconds").values()
     assert (curve.steps.tolist(), curve.values.tolist()) == ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
 
 
@@ -605,12 +606,33 @@ def test_puffer_plot(new_run: Callable[..., Path], tmp_path: Path, capsys: pytes
     assert main(["plot", "runs/*", "--tag", "losses/none"]) == 1
     said = capsys.readouterr().err
     assert "has no scalar losses/none; those are charts/SPS, charts/episodic_return, charts/seconds" in said
+    assert "seconds; the same goes for 2 other runs\n" in said
     assert not Path("curves.png").exists()
     assert len(folders_of(["runs/*", "runs/a*"])) == 3
     with pytest.raises(pufferlib.PlanError, match="there are no runs to plot"):
         plot([], Path("c.png"))
     with pytest.raises(pufferlib.PlanError, match="x='days' is not one of steps, seconds"):
         plot(folders_of(["runs/*"]), Path("c.png"), x="days")
+
+
+def test_runs_that_died_at_once_are_left_out_of_a_plot(new_run: Callable[..., Path], tmp_path: Path,
+                     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    unstored = new_run_folder(Config(runs="runs"), "a/game", "ppo")  # no file of TensorBoard's
+    empty = new_run(1, []).relative_to(tmp_path)  # one with nothing in it
+    for axis in ("steps", "seconds"):
+        assert main(["plot", str(unstored), "runs/*", "--x", axis]) == 1
+        says = (
+            "has no scalar charts/episodic_return; nothing has been stored in it yet; the same goes for 1 other run\n"
+        )
+        assert says in capsys.readouterr().err
+    whole = new_run(2, [1.0, 2.0])
+    assert main(["plot", str(unstored), str(whole), str(empty)]) == 0
+    left_out, drawn = capsys.readouterr().out.splitlines()
+    assert left_out == f"left out, having no charts/episodic_return: {unstored}, {empty}" and drawn.startswith("drawn")
+    (tmp_path / "runs" / "none").mkdir()
+    assert main(["plot", "runs/*"]) == 1
+    assert "runs/none is no run: it has no config.json" in capsys.readouterr().err
 
 
 def test_a_run_without_scalars_says_so(tmp_path: Path) -> None:

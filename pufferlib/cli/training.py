@@ -111,7 +111,9 @@ def plot(words: list[str]) -> int:
     text = "folders of runs, or globs of them"
     options: Plot = parse(Plot, "plot", words, "RUN", text, "runs", tuple[str, ...])
     plotter = _demo("plot")
-    plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
+    left_out = plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
+    if left_out:
+        print(f"left out, having no {options.tag}: {', '.join(map(str, left_out))}")
     print(f"drawn in {options.out}")
     return 0
 
