@@ -16,7 +16,7 @@ import torch
 
 import pufferlib
 from cleanrl_demo.acting import Act, random_actor
-from cleanrl_demo.results import Episode, Episodes
+from cleanrl_demo.results import Episode, Episodes, labels_of, returns_by_label
 from cleanrl_demo.runs import saying_where
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
@@ -210,8 +210,9 @@ def evaluate(
     copies = vec.copies_per_env
     share, rest = divmod(num_episodes, vec.num_envs * copies)
     wanted = [share + (env_id < rest) for env_id in range(vec.num_envs * copies)]
-    finished, kept, num_steps = Episodes(by_copy=copies > 1), list[Episode](), 0
-    returns, lengths = np.zeros(len(wanted)), np.zeros(len(wanted), np.int64)  # of the episodes under way
+    finished, kept, num_steps = Episodes(copies > 1, labels_of(vec)), list[Episode](), 0
+    # Of the episodes under way; an environment's returns are those of its agents.
+    returns, lengths = np.zeros((len(wanted), vec.agents_per_env // copies)), np.zeros(len(wanted), np.int64)
     given_up: set[int] = set()  # copies that play on after their episode was cut
     vec.async_reset(seed=seed)
     while True:
@@ -222,7 +223,7 @@ def evaluate(
         env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
         real = masks.reshape(len(env_ids), -1)
         # A row of no transition begins an episode.
-        returns[env_ids] = np.where(real.any(1), returns[env_ids] + (rewards.reshape(real.shape) * real).sum(1), 0)
+        returns[env_ids] = np.where(real.any(1)[:, None], returns[env_ids] + rewards.reshape(real.shape) * real, 0)
         lengths[env_ids] = np.where(real.any(1), lengths[env_ids] + 1, 0)
         num_steps += int(real.any(1).sum())
         ended = finished.in_batch(batch.infos)
@@ -230,7 +231,7 @@ def evaluate(
         ended = [episode for episode in ended if episode.env_id not in given_up]
         given_up -= set(over)
         late = [env_id for env_id in env_ids.tolist() if lengths[env_id] >= max_steps and env_id not in over]
-        ended += [finished.cut(env_id, float(returns[env_id]), int(lengths[env_id])) for env_id in late]
+        ended += [finished.cut(env_id, returns[env_id], int(lengths[env_id])) for env_id in late]
         for episode in ended:
             if wanted[episode.env_id]:
                 wanted[episode.env_id] -= 1
@@ -322,8 +323,9 @@ class Evaluation:
 
     def spreads(self) -> Mapping[str, Spread]:
         """Return those that there are, by name."""
+        agents = {f"return of {label}": Spread.of(each) for label, each in returns_by_label(self.episodes).items()}
         scores = {} if self.scores is None else {"score": self.scores}
-        return {"return": self.returns, **scores, "length": self.lengths}
+        return {"return": self.returns, **agents, **scores, "length": self.lengths}
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON can hold it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cleanrl_demo.results import NUMBERS, Episode, Episodes, charts
@@ -20,8 +20,10 @@ class Recent:
     are joined with slashes. Arrays, texts and lists are left out, and so is what exceeds ``NUM_KEYS`` names.
     """
 
-    def __init__(self) -> None:
-        self.finished = Episodes()
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        """labels: of agents, as ``Episodes`` takes them."""
+        self.labels = labels
+        self.reset()
         self.episodes: deque[Episode] = deque(maxlen=NUM_RECENT)
         self.values: dict[str, deque[float]] = {}
         self.num_restarts = 0
@@ -55,10 +57,10 @@ class Recent:
 
     def reset(self) -> None:
         """Forget the episodes that are under way."""
-        self.finished = Episodes()
+        self.finished = Episodes(labels=self.labels)
 
     def charts(self) -> dict[str, float]:
-        """Return mean return, length and score of the recent episodes, and restarts, by their TensorBoard names."""
+        """Return what ``results.charts`` says of the recent episodes, and restarts, by their TensorBoard names."""
         return {**charts(self.episodes), **({"charts/restarts": self.num_restarts} if self.num_restarts else {})}
 
     def infos(self) -> dict[str, float]:
@@ -69,7 +71,8 @@ class Recent:
         """Return what ``restore`` takes, in dicts, lists and numbers. Episodes that are under way are not in it."""
         return {
             "episodes": [
-                [int(each.env_id), float(each.episodic_return), int(each.length), each.score] for each in self.episodes
+                [int(env_id), float(episodic_return), int(length), score, cut, dict(returns_of)]
+                for env_id, episodic_return, length, score, cut, returns_of in self.episodes
             ],
             "values": {key: list(values) for key, values in self.values.items()},
             "num_restarts": self.num_restarts,

@@ -15,6 +15,7 @@ from rich.live import Live
 import pufferlib
 from cleanrl_demo.dashboard import Dashboard
 from cleanrl_demo.recent import Recent
+from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.tracking import Tracker
 
 PHASES = ("environments", "inference", "learning")
@@ -35,7 +36,8 @@ class Report:
     - ``charts/SPS``: steps a second, the mean since training began, or was resumed; ``charts/seconds``: of training so
       far, with what came before it was resumed;
     - ``charts/episodic_return``, ``episodic_length`` and ``score`` of the last hundred episodes; ``charts/restarts``,
-      where environments were made anew;
+      where environments were made anew; ``charts/return_of/…``, where there are several agents, of each in these
+      episodes, or of each type the mean of its agents;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: of the seconds in these phases, so far;
     - ``infos/…``: the mean of the last hundred values of each number in users' own infos.
     """
@@ -49,10 +51,12 @@ class Report:
         *,
         tracker: Tracker | None = None,
         resumed_at: int | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
         """folder: where TensorBoard scalars go; None: nowhere. tracker: gets the same; it is started and finished here.
 
         resumed_at: the step from which a run in the same folder is resumed; what was stored of later ones goes.
+        labels: of agents, as ``results.labels_of`` has them.
         """
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
@@ -60,7 +64,7 @@ class Report:
         self.console = Console(highlight=False) if console is None else console
         self.writer = None
         self.live: Live | None = None
-        self.recent = Recent()
+        self.recent = Recent(labels)
         self.scalars: dict[str, float] = {}  # those of the last update
         self.num_steps = self.first_step
         self.line_index, self.next_refresh_s = -1, 0.0
@@ -156,7 +160,13 @@ class Report:
     def dashboard(self) -> Dashboard:
         """Return what a terminal shows at this moment."""
         present, mean = self._steps_per_s()
-        shown = {name: value for name, value in self.scalars.items() if name not in EPISODE_CHARTS}
+        episodes = {short: self.scalars[name] for name, short in EPISODE_CHARTS.items() if name in self.scalars}
+        learning = {}
+        for name, value in self.scalars.items():
+            if name.startswith(RETURN_OF):
+                episodes[f"return of {name.removeprefix(RETURN_OF)}"] = value
+            elif name not in EPISODE_CHARTS:
+                learning[name.rpartition("/")[2].replace("_", " ")] = value
         return Dashboard(
             self.title,
             self.num_steps,
@@ -166,8 +176,8 @@ class Report:
             present,
             mean,
             self.shares(),
-            {short: self.scalars[name] for name, short in EPISODE_CHARTS.items() if name in self.scalars},
-            {name.rpartition("/")[2].replace("_", " "): value for name, value in shown.items()},
+            episodes,
+            learning,
             {name.removeprefix("infos/"): value for name, value in self.recent.infos().items()},
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import nn
 
+import pufferlib
 from pufferlib.models import Actor
 
+RETURN_OF = "charts/return_of/"  # and an agent's name, or its type's
+MOST_LABELS = 12
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)  # a bool is an int
 
 
@@ -27,6 +31,7 @@ class Episode(NamedTuple):
     length: int
     score: float | None
     cut: bool = False  # an evaluation's max_steps has ended it
+    returns_of: Mapping[str, float] = {}  # of several agents each, or the mean of each type's: see labels_of
 
 
 @dataclass(frozen=True)
@@ -62,32 +67,64 @@ class Result:
 class Episodes:
     """Picks finished episodes out of infos, where agents may have reported their scores before the last step."""
 
-    def __init__(self, by_copy: bool = False) -> None:
-        """by_copy: environments are vectorized already, and the copies in them are told apart."""
-        self.key = "agent_id" if by_copy else "env_id"
+    def __init__(self, by_copy: bool = False, labels: Sequence[str] = ()) -> None:
+        """by_copy: environments are vectorized already, and the copies in them are told apart. labels: of agents."""
+        self.key, self.labels = "agent_id" if by_copy else "env_id", labels
         self.scores: dict[int, list[float]] = defaultdict(list)  # by environment, of the episode under way
+        self.returns: dict[int, dict[int, float]] = defaultdict(dict)  # the same by place, of agents that have ended
 
     def in_batch(self, infos: Iterable[Mapping[str, Any]]) -> list[Episode]:
         """Return the episodes that ended in a batch with these infos."""
         for info in infos:
             if "restarted" in info:  # the episode came to nothing, and so do the scores of those who left it early
                 for env_id in list(self.scores) if self.key not in info else [info[self.key]]:
-                    self.scores[env_id] = []
+                    self._close(env_id)
+            if self.labels and "agent_id" in info and _has_return(info.get("episode")):
+                returns, place = self.returns[info["env_id"]], info["agent_id"] % len(self.labels)
+                returns[place] = returns.get(place, 0.0) + float(info["episode"]["r"])  # of all who had this place
             if isinstance(info.get("score"), NUMBERS):
                 self.scores[info[self.key]].append(float(info["score"]))
         ended = []
         for info in infos:
             if info.get("env") is True and "episode" in info:  # ours: users may have an "env" of their own
-                env_id, scores = info[self.key], self.scores[info[self.key]]
-                score = float(np.mean(scores)) if scores else None
-                ended.append(Episode(env_id, info["episode"]["r"], info["episode"]["l"], score))
-                self.scores[env_id] = []
+                env_id, told = info[self.key], info["episode"]
+                score, returns = self._close(env_id)
+                ended.append(Episode(env_id, told["r"], told["l"], score, False, self._by_label(returns)))
         return ended
 
-    def cut(self, env_id: int, episodic_return: float, length: int) -> Episode:
-        """Return the episode that an environment is in the middle of, as it is to be given up."""
-        scores, self.scores[env_id] = self.scores[env_id], []
-        return Episode(env_id, episodic_return, length, float(np.mean(scores)) if scores else None, True)
+    def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:
+        """Return the episode that an environment is in the middle of, as it is to be given up. returns: (agents,)."""
+        score, _ = self._close(env_id)
+        returns_of = self._by_label(dict(enumerate(returns.tolist())))
+        return Episode(env_id, float(returns.sum()), length, score, True, returns_of)
+
+    def _close(self, env_id: int) -> tuple[float | None, Mapping[int, float]]:
+        """Return the score of an environment's episode, and the returns of those who have ended in it; forget both."""
+        scores = self.scores.pop(env_id, None)
+        return float(np.mean(scores)) if scores else None, self.returns.pop(env_id, {})
+
+    def _by_label(self, returns: Mapping[int, float]) -> dict[str, float]:
+        members: dict[str, list[float]] = defaultdict(list)
+        for place, label in enumerate(self.labels):
+            if place in returns:
+                members[label].append(returns[place])
+        return {label: float(np.mean(each)) for label, each in members.items()}
+
+
+def _has_return(episode: Any) -> bool:
+    """Tell whether an agent's "episode" is what it should be; environments may have one of their own making."""
+    return isinstance(episode, Mapping) and isinstance(episode.get("r"), NUMBERS)
+
+
+def labels_of(vec: pufferlib.VecEnv) -> Sequence[str]:
+    """Return under which name the return of each place's agent is shown; () where there are too few or too many.
+
+    That is the agent's own, or where these are more than MOST_LABELS its type's: without "_" and a number at the end.
+    """
+    labels = vec.agent_names
+    if len(set(labels)) > MOST_LABELS:
+        labels = tuple(re.sub(r"_\d+$", "", label) for label in labels)
+    return labels if 2 <= len(set(labels)) <= MOST_LABELS else ()
 
 
 def mean_score(episodes: Iterable[Episode]) -> float | None:
@@ -96,8 +133,17 @@ def mean_score(episodes: Iterable[Episode]) -> float | None:
     return float(np.mean(scores)) if scores else None
 
 
+def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
+    """Return the returns of agents, or of types of them, in those episodes that have them, by their labels."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        for label, each in episode.returns_of.items():
+            found.setdefault(label, []).append(each)
+    return found
+
+
 def charts(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Return mean return, length and score of episodes, by their TensorBoard names."""
+    """Return mean return, length and score of episodes, and returns of agents, by their TensorBoard names."""
     if not episodes:
         return {}
     score = mean_score(episodes)
@@ -105,6 +151,7 @@ def charts(episodes: Iterable[Episode]) -> dict[str, float]:
         "charts/episodic_return": float(np.mean([episode.episodic_return for episode in episodes])),
         "charts/episodic_length": float(np.mean([episode.length for episode in episodes])),
         **({} if score is None else {"charts/score": score}),
+        **{f"{RETURN_OF}{label}": float(np.mean(each)) for label, each in returns_by_label(episodes).items()},
     }
 
 

@@ -22,7 +22,7 @@ import torch
 import pufferlib
 from cleanrl_demo.evaluation import POLICY_FILE, evaluate
 from cleanrl_demo.report import Report
-from cleanrl_demo.results import Result, summary
+from cleanrl_demo.results import Result, labels_of, summary
 from cleanrl_demo.runs import new_run_folder, note_resumed, saying_where
 from cleanrl_demo.settings import from_command_line
 from cleanrl_demo.tracking import Tracker
@@ -249,7 +249,8 @@ def run(
             resumed_at = kept["learner"]["num_steps"]
         elif config.runs is not None:
             folder = new_run_folder(config, name, config.algorithm)
-        report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at)
+        labels = labels_of(vec)
+        report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
         session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
         try:
             with report:

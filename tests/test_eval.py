@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+import pettingzoo
 import pytest
 import torch
 from gymnasium import spaces
@@ -16,8 +17,11 @@ from rich.console import Console
 from torch import nn
 
 import pufferlib
+from cleanrl_demo import ppo
 from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import SEED, Spread, Subject, evaluate, play
+from cleanrl_demo.plot import read
+from cleanrl_demo.recent import Recent
 from cleanrl_demo.watch import HalfBlocks, Watch
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
@@ -144,6 +148,118 @@ def test_one_is_told_how_far_it_is():
     with pufferlib.make(Clock, num_envs=2, seed=1) as vec:
         evaluate(vec, random_actor(vec), 2, seed=1, after=lambda *counts: told.append(counts))
     assert told == [(0, 0), (0, 2), (0, 4), (1, 6), (2, 7)]  # the first of them is reset while the other ends
+
+
+# ------------------------------------------------------------------------------------------------- several agents
+
+
+class Herd(pettingzoo.ParallelEnv):
+    """Wolves and a sheep; each step pays an agent its place plus one. The last of them leaves after two steps."""
+
+    metadata = {"name": "herd"}
+
+    def __init__(self, names=("wolf_0", "wolf_1", "sheep"), listed=True, env_index=0):
+        self.names, self.length = list(names), 3 + env_index % 2
+        if listed:
+            self.possible_agents = self.names
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (1,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time = list(self.names), 0
+        return {agent: np.zeros(1, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        over = {agent: self.time == (2 if agent == self.names[-1] else self.length) for agent in self.agents}
+        rewards = {agent: self.names.index(agent) + 1.0 for agent in self.agents}
+        told = {agent: {"episode": "of its own"} if agent == "rude" else {} for agent in self.agents}
+        seen = {agent: np.zeros(1, np.float32) for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not over[agent]]
+        return seen, rewards, over, dict.fromkeys(over, False), told
+
+
+class Flock(pufferlib.PufferEnv):
+    """Two agents without a name of their own, one of which leaves early."""
+
+    num_agents = 2
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+
+    def step(self, actions):
+        self.time += 1
+        self.rewards[:] = [1, 10]
+        self.terminations[:] = [self.time == 5, self.time == 2]
+
+
+@pytest.mark.parametrize(("backend", "batch_size"), BACKENDS)
+def test_each_agents_return_is_told_of_whole_episodes_and_of_cut_ones(backend, batch_size):
+    kwargs = dict(backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, seed=1)
+    with pufferlib.make(Herd, **kwargs) as vec:
+        assert vec.agent_names == ("wolf_0", "wolf_1", "sheep")
+        whole = evaluate(vec, random_actor(vec), 8, seed=1)
+        cut = evaluate(vec, random_actor(vec), 8, seed=1, max_steps=3)
+    even, odd = {"wolf_0": 3, "wolf_1": 6, "sheep": 6}, {"wolf_0": 4, "wolf_1": 8, "sheep": 6}
+    for episodes, of_odd in ((whole, odd), (cut, even)):
+        for episode in episodes:
+            assert episode.returns_of == (of_odd if episode.env_id % 2 else even)
+            assert episode.episodic_return == sum(episode.returns_of.values())
+    assert {episode.cut for episode in whole} == {False} and {episode.cut for episode in cut} == {False, True}
+    with pufferlib.make(Flock, **kwargs) as vec:
+        episodes = evaluate(vec, random_actor(vec), 8, seed=1)
+    assert all(episode.returns_of == {"agent_0": 5, "agent_1": 20} for episode in episodes)
+
+
+@pytest.mark.parametrize(
+    ("names", "returns"),
+    [
+        (["wolf_0", "rude"], {"wolf_0": 3}),  # what it tells of an episode itself is not ours to read
+        ([7, ("a", 1)], {"7": 3, "('a', 1)": 4}),
+        (["only"], {}),
+        ([*(f"wolf_{i}" for i in range(12)), "sheep"], {"wolf": 3 * 6.5, "sheep": 26}),
+        ([*(f"wolf_{i}" for i in range(13))], {}),
+        ([f"{letter}_0" for letter in "abcdefghijklm"], {}),
+    ],
+)
+def test_many_agents_are_told_of_by_their_type(names, returns):
+    with pufferlib.make(Herd, env_kwargs={"names": names}, seed=1) as vec:
+        (episode,) = evaluate(vec, random_actor(vec), 1, seed=1)
+    assert episode.returns_of == returns
+
+
+def test_agents_that_share_places_are_not_told_apart():
+    how = dict(env_kwargs={"listed": False}, wrap_kwargs={"max_agents": 4})
+    with pufferlib.make(Herd, **how, seed=1) as vec:
+        (episode,) = evaluate(vec, random_actor(vec), 1, seed=1)
+    assert (vec.agent_names, episode.returns_of) == ((), {})
+
+
+def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
+    how = dict(backend="serial", num_envs=4, rollout_length=8, eval_episodes=4, checkpoint_every=200)
+    folder = ppo.train(ppo.Config(**how, total_steps=400, runs=str(tmp_path)), Herd).run_folder
+    for agent, lowest, highest in (("wolf_0", 3, 4), ("wolf_1", 6, 8), ("sheep", 6, 6)):
+        values = read(folder, f"charts/return_of/{agent}").values
+        assert lowest <= values.min() <= values.max() <= highest
+    ppo.resume(folder, Herd, 500)
+    assert read(folder, "charts/return_of/sheep").values[-1] == 6
+    recent, again = Recent(("a", "b")), Recent(("a", "b"))
+    ends = [{"env_id": 0, "agent_id": place, "episode": {"r": 1.0 + place, "l": 1}} for place in (0, 1)]
+    recent.take([*ends, {"env_id": 0, "env": True, "episode": {"r": 3.0, "l": 1}}])
+    again.restore(recent.state())
+    assert again.charts() == recent.charts() and again.charts()["charts/return_of/b"] == 2
+    capsys.readouterr()
+    assert main(["eval", str(folder), "--env", f"{__name__}:Herd", "--episodes", "2", "--backend", "serial"]) == 0
+    shown = capsys.readouterr().out
+    names = [line.split("  ")[0] for line in shown.splitlines()[2:]]
+    assert names[:5] == ["return", "return of wolf_0", "return of wolf_1", "return of sheep", "length"]
 
 
 # ----------------------------------------------------------------------------------------------- what is said of it

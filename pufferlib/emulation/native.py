@@ -215,6 +215,7 @@ class NativeRows(_Native, HeldRows):
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
         agents = self.num_agents
+        self.agent_names = tuple(f"agent_{place}" for place in range(agents))
         self._masks: Any = False
         self._rewards: Any = 0.0
         self._terminations: Any = False

@@ -130,6 +130,7 @@ class PettingZooRows(HeldRows):
         self._readers: dict[int, tuple[Any, Any]] = {}
         self._writers: dict[int, tuple[Any, Any]] = {}
         if possible is not None and self._places.is_fixed:
+            self.agent_names = tuple(map(str, possible))
             self.observation_layouts = tuple(agent.observation_layout for agent in agents)
             self.action_layouts = tuple(agent.action_layout for agent in agents)
         else:

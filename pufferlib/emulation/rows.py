@@ -65,6 +65,7 @@ class RowEnv(ABC):
     action_layout: ActionLayout
     observation_layouts: tuple[Layout, ...]  # of each place's agent, which may be smaller than the row
     action_layouts: tuple[ActionLayout, ...]
+    agent_names: tuple[str, ...] = ()  # of the places; () where there is one agent, or where places change hands
     autoreset_mode: str | None = None  # of an environment that resets its agents by itself
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)

@@ -24,6 +24,7 @@ class EnvFace(NamedTuple):
     action_layout: Any
     observation_layouts: tuple[Any, ...]  # one a place
     action_layouts: tuple[Any, ...]  # one a place
+    agent_names: tuple[str, ...]  # one a place, or none
     metadata: dict[str, Any]
     render_mode: str | None
     autoreset_mode: str | None
@@ -41,6 +42,7 @@ class EnvFace(NamedTuple):
             env.action_layout,
             tuple(getattr(env, "observation_layouts", (env.observation_layout,) * env.num_agents)),
             tuple(getattr(env, "action_layouts", (env.action_layout,) * env.num_agents)),
+            env.agent_names,
             dict(getattr(env.env, "metadata", None) or {}),
             getattr(env.env, "render_mode", None),
             env.autoreset_mode,

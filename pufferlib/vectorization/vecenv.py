@@ -98,6 +98,7 @@ class VecEnv:
     single_action_space: gymnasium.Space[Any]
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
+    agent_names: tuple[str, ...]  # one a place; () where there is one agent, or where places change hands
     copies_per_env: int  # environments in each environment: more than 1 where that is vectorized already, a row each
     autoreset_mode: str
     metadata: dict[str, Any]
@@ -198,6 +199,7 @@ class VecEnv:
         self.action_layout = face.action_layout
         self.observation_layouts = face.observation_layouts
         self.action_layouts = face.action_layouts
+        self.agent_names = face.agent_names
         self.autoreset_mode = autoreset_mode = face.autoreset_mode or autoreset_mode
         self.metadata = {**face.metadata, "autoreset_mode": gymnasium_autoreset_mode(autoreset_mode)}
         self.render_mode = face.render_mode
