@@ -160,13 +160,14 @@ class Report:
     def dashboard(self) -> Dashboard:
         """Return what a terminal shows at this moment."""
         present, mean = self._steps_per_s()
-        episodes = {short: self.scalars[name] for name, short in EPISODE_CHARTS.items() if name in self.scalars}
-        learning = {}
-        for name, value in self.scalars.items():
-            if name.startswith(RETURN_OF):
-                episodes[f"return of {name.removeprefix(RETURN_OF)}"] = value
-            elif name not in EPISODE_CHARTS:
-                learning[name.rpartition("/")[2].replace("_", " ")] = value
+        agents = {name: value for name, value in self.scalars.items() if name.startswith(RETURN_OF)}
+        episodes = {}
+        for name, short in EPISODE_CHARTS.items():
+            if name in self.scalars:
+                episodes[short] = self.scalars[name]
+            if short == "return":
+                episodes |= {f"of {name.removeprefix(RETURN_OF)}": value for name, value in agents.items()}
+        learning = {name: value for name, value in self.scalars.items() if name not in {*EPISODE_CHARTS, *agents}}
         return Dashboard(
             self.title,
             self.num_steps,
@@ -177,7 +178,7 @@ class Report:
             mean,
             self.shares(),
             episodes,
-            learning,
+            {name.rpartition("/")[2].replace("_", " "): value for name, value in learning.items()},
             {name.removeprefix("infos/"): value for name, value in self.recent.infos().items()},
         )
 

@@ -22,6 +22,7 @@ from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import SEED, Spread, Subject, evaluate, play
 from cleanrl_demo.plot import read
 from cleanrl_demo.recent import Recent
+from cleanrl_demo.report import Report
 from cleanrl_demo.watch import HalfBlocks, Watch
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
@@ -255,6 +256,10 @@ def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
     recent.take([*ends, {"env_id": 0, "env": True, "episode": {"r": 3.0, "l": 1}}])
     again.restore(recent.state())
     assert again.charts() == recent.charts() and again.charts()["charts/return_of/b"] == 2
+    with Report("a run", 100, None) as report:
+        report.scalars = {"losses/td_loss": 0.5, **again.charts()}
+        assert [*report.dashboard().episodes] == ["return", "of a", "of b", "length"]
+        assert report.dashboard().learning == {"td loss": 0.5}
     capsys.readouterr()
     assert main(["eval", str(folder), "--env", f"{__name__}:Herd", "--episodes", "2", "--backend", "serial"]) == 0
     shown = capsys.readouterr().out
