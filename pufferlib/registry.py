@@ -128,7 +128,10 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
     if _CALLABLE.fullmatch(entry.target):
-        return _Later(entry.name, entry.target) if entry.extra else load(entry.target)
+        if entry.extra:
+            return _Later(entry.name, entry.target)
+        with _saying_what_is_missing(entry.name):  # Ocean's population is PettingZoo's
+            return load(entry.target)
     if entry.extra:
         mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
         return _FromGymnasium(entry.target, entry.package, mission_length)
