@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import atari
 from benchmarks.rivals.settings import REFERENCE
 from benchmarks.train import FOLDER, Contestant, run
 from benchmarks.venvs import python_of
@@ -105,6 +106,8 @@ def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str
     for task, name in TASKS.items():
         if (DOCS / "curves" / f"reference-{task}.png").exists():
             lines += [f"![{name}](curves/reference-{task}.png)", ""]
+    if atari.RESULTS.exists():
+        lines += atari.lines(json.loads(atari.RESULTS.read_text()))
     return "\n".join(lines)
 
 

@@ -1,0 +1,89 @@
+"""How good does Atari get? Publish a run of examples/atari.toml, which takes hours, in docs/reference.md.
+
+    puffer train examples.atari:game --config examples/atari.toml
+    puffer train --resume runs/RUN                           where it was stopped, any number of times
+    python -m benchmarks.atari runs/RUN
+
+Plays the policy for 30 episodes, with sampled actions, and keeps what came of it with the run's curve in
+benchmarks/results/atari-pong.json. `python -m benchmarks.reference` then has it on its page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cleanrl_demo.evaluation import Subject, play
+from cleanrl_demo.plot import SECONDS_TAG, Band, draw, read
+from cleanrl_demo.runs import read_config
+from pufferlib.bench import machine
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "atari-pong.json"
+PICTURE = FOLDER.parent / "docs" / "curves" / "reference-atari.png"
+NUM_EPISODES = 30
+NUM_POINTS = 200  # of the curve that is kept
+PUBLISHED = {  # after 10 million steps, by their own pages
+    "RL Baselines3 Zoo (Stable-Baselines3)": 20.989,
+    "CleanRL, ppo_atari.py": 20.36,
+}
+
+
+def lines(kept: dict[str, Any]) -> list[str]:
+    """Return what docs/reference.md says of it."""
+    return [
+        "## Atari",
+        "",
+        f"{kept['game']}, one run of {kept['steps']:,} steps with the settings of",
+        "[examples/atari.toml](../examples/atari.toml), which are those of the published runs but for their number of",
+        f"steps, 10,000,000, and for networks that compute in {kept['precision']}. {NUM_EPISODES} fresh episodes with",
+        "sampled actions: a mean return of",
+        f"**{kept['mean']:.2f}** (95 % interval over episodes {kept['low']:.2f} – {kept['high']:.2f}, "
+        f"{kept['minimum']:g} at worst). Published, after 10,000,000 steps:",
+        f"{', '.join(f'{value:.2f} by {name}' for name, value in PUBLISHED.items())}.",
+        f"One thread on {kept['machine']}, {kept['hours']:.1f} hours. Of one run, so of no interval over seeds.",
+        "",
+        "```",
+        "puffer train examples.atari:game --config examples/atari.toml"
+        + ("" if kept["steps"] == 3_000_000 else f" --total-steps {kept['total_steps']}"),
+        "python -m benchmarks.atari runs/…",
+        "```",
+        "",
+        "![return of the last hundred episodes over steps](curves/reference-atari.png)",
+        "",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    folder = parser.parse_args().run
+    config, curve = read_config(folder), read(folder, "charts/episodic_return")
+    evaluation = play(Subject.of(folder, trust=True), num_episodes=NUM_EPISODES, num_envs=8)
+    returns = evaluation.returns
+    chosen = np.unique(np.linspace(0, len(curve.steps) - 1, NUM_POINTS).astype(int))
+    kept = {
+        "game": "Pong",
+        "steps": int(curve.steps[-1]),
+        "total_steps": config["total_steps"],
+        "precision": config["precision"],
+        "seed": config["seed"],
+        **{name: getattr(returns, name) for name in ("mean", "low", "high", "minimum")},
+        "hours": float(read(folder, SECONDS_TAG).values[-1]) / 3600,
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+        "curve": [[int(curve.steps[point]), round(float(curve.values[point]), 3)] for point in chosen],
+    }
+    RESULTS.write_text(json.dumps(kept, indent=2) + "\n")
+    steps, values = np.array(kept["curve"]).T
+    draw([Band("Pong, 1 run", steps, values, values, values)], PICTURE, "steps", "return of the last hundred episodes")
+    print("\n".join(lines(kept)))
+
+
+if __name__ == "__main__":
+    main()
