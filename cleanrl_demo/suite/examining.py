@@ -29,7 +29,7 @@ import torch
 
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.results import mean_score
-from cleanrl_demo.suite.tasks import NUM_EPISODES, Task
+from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.launch import start_method
@@ -54,11 +54,18 @@ class Verdict:
     """of training, with making the environments"""
     error: str = ""
     """why there is no score"""
+    cannot: bool = False
+    """whether the learner says that it was not meant for such an environment"""
 
     @property
     def passed(self) -> bool:
         """Whether the score reaches the bar."""
         return self.score is not None and self.score >= self.bar
+
+    @property
+    def failed(self) -> bool:
+        """Whether it neither passed nor was meant to."""
+        return not (self.passed or self.cannot)
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,8 @@ def _examine_here(sender: Connection, examination: Examination, log: str, path: 
         if examination.mutant is not None:
             importlib.import_module("cleanrl_demo.suite.mutants").infect(examination.mutant)
         verdict, _ = examine(task, learner(examination.learner))
+    except Cannot as error:
+        verdict = Verdict(None, task.bar, time.perf_counter() - start_s, str(error), cannot=True)
     except BaseException as error:
         traceback.print_exc()
         text = "".join(traceback.format_exception(error)).strip()

@@ -11,17 +11,17 @@ from rich.live import Live
 from rich.table import Table
 
 from cleanrl_demo.suite.examining import Examination, Verdict
-from cleanrl_demo.suite.tasks import Task
+from cleanrl_demo.suite.tasks import Task, catches
 
 __all__ = ["Screen", "closing_line"]
 
-PASSED, FAILED = ("passed", "green"), ("FAILED", "bold red")
+PASSED, FAILED, CANNOT = ("passed", "green"), ("FAILED", "bold red"), ("cannot", "yellow")
 
 
 class Screen:
     """A context manager around examinations, which is told what begins and what comes of it.
 
-    In a terminal it shows a table of all of them, else a line for each verdict. What a learner raised is told below.
+    In a terminal it shows a table of all of them, else a line for each verdict. Why the others did not pass is told below.
     """
 
     def __init__(self, examinations: Sequence[Examination], console: Console) -> None:
@@ -51,7 +51,7 @@ class Screen:
         """Know what came of an examination."""
         self.verdicts[examination] = verdict
         if self.live is None:
-            word, style = PASSED if verdict.passed else FAILED
+            word, style = _outcome(verdict)
             said = "no score" if verdict.score is None else f"score {verdict.score:.3f}"
             self.console.print(
                 f"{self._name(examination.task):<{self._width()}}  {said}, bar {verdict.bar:.2f}  "
@@ -78,7 +78,7 @@ class Screen:
         task, verdict = examination.task, self.verdicts.get(examination)
         known = f"{task.chance:.3f}", f"{task.bar:.2f}"
         if verdict is not None:
-            word, style = PASSED if verdict.passed else FAILED
+            word, style = _outcome(verdict)
             told = "–" if verdict.score is None else f"{verdict.score:.3f}"
             return known[0], told, known[1], f"{verdict.seconds:.1f}", f"[{style}]{word}[/]"
         if examination in self.begun_s:
@@ -102,13 +102,21 @@ class Screen:
             self.refresh()
             self.live.stop()
         for examination, verdict in self.verdicts.items():
-            if verdict.error:
+            if not verdict.passed:
                 self.console.print(f"\n[bold]{self._name(examination.task)}[/]", soft_wrap=True)
-                self.console.print(verdict.error, soft_wrap=True, markup=False, highlight=False)
+                said = verdict.error or f"catches {catches(examination.task.env)}"
+                self.console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
 def closing_line(verdicts: Sequence[Verdict], seconds: float) -> str:
     """Return how many passed, and how long it all took."""
-    num_passed = sum(verdict.passed for verdict in verdicts)
-    said = "all passed" if num_passed == len(verdicts) else f"{len(verdicts) - num_passed} failed"
-    return f"{num_passed} of {len(verdicts)} passed in {seconds:.0f} s: {said}"
+    num_failed = sum(verdict.failed for verdict in verdicts)
+    num_impossible = sum(verdict.cannot for verdict in verdicts)
+    num_passed = len(verdicts) - num_failed - num_impossible
+    told = [f"{num_failed} failed"] if num_failed else []
+    told += [f"{num_impossible} cannot be learnt by it"] if num_impossible else []
+    return f"{num_passed} of {len(verdicts)} passed in {seconds:.0f} s: {', '.join(told) or 'all passed'}"
+
+
+def _outcome(verdict: Verdict) -> tuple[str, str]:
+    return PASSED if verdict.passed else CANNOT if verdict.cannot else FAILED

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +12,19 @@ from typing import Any
 import pufferlib
 from cleanrl_demo.settings import family_settings
 from pufferlib import registry
-from pufferlib.errors import PlanError
+from pufferlib.errors import PlanError, PufferError
 
-__all__ = ["NUM_EPISODES", "Task", "names", "tasks"]
+__all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "names", "tasks"]
 
 NUM_EPISODES = 1000  # fresh ones, which a score is the mean of
 PREFIX = "ocean/"
+
+
+class Cannot(PufferError, NotImplementedError):
+    """To be raised by a learner for environments of a kind that it was never meant for, with a sentence that says so.
+
+    Such an environment counts neither as passed nor as failed.
+    """
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,13 @@ def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: 
             for seed in seeds:
                 memory = getattr(made, "needs_memory", False)
                 yield Task(env, backend, seed, made.chance, made.best, made.bar, memory, settings)
+
+
+def catches(env: str) -> str:
+    """Return what an environment catches: the section of that name of its file's docstring, as one line."""
+    module = sys.modules[registry.creator(env).__module__]
+    found = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
 
 
 def demo_settings(env: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def ocean(words: list[str]) -> int:
             screen.ended(examination, verdict)
     verdicts = list(screen.verdicts.values())
     console.print(table.closing_line(verdicts, time.monotonic() - start_s), soft_wrap=True)
-    return 0 if all(verdict.passed for verdict in verdicts) else 1
+    return 1 if any(verdict.failed for verdict in verdicts) else 0
 
 
 def _seeds(options: Ocean) -> list[int]:

@@ -1,0 +1,164 @@
+"""`pytest --ocean`: what is collected, and what one sees of a learner that does not pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOYS = """
+import numpy as np
+from cleanrl_demo.suite.tasks import Cannot
+
+def train(task):
+    print("learning", task.env, "on", task.backend, "from", task.seed)
+    return {
+        "bandit": best_arm, "continuous": raises, "identity": left, "memory": number, "mixed": cannot,
+        "password": badly, "truncation": play_raises,
+    }[task.env.removeprefix("ocean/")](task)
+
+def best_arm(task):
+    with task.make(num_envs=1, batch_size=1) as vec:
+        (best,) = vec.call("solve")
+    return lambda batch: np.full(len(batch.masks), best[0])
+
+def badly(task):
+    return lambda batch: np.zeros(len(batch.masks), np.int64)
+
+def raises(task):
+    swords = {}
+    return swords["of damocles"]
+
+def left(task):
+    return lambda batch: "left"
+
+def number(task):
+    return 3
+
+def cannot(task):
+    raise Cannot("toys have no mixed actions")
+
+def play_raises(task):
+    def play(batch):
+        return batch.spells
+    return play
+"""
+ENVS = ("bandit", "continuous", "identity", "memory", "mixed", "password", "truncation")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's project, with a learner and a test of its own."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "toys.py").write_text(TOYS)
+    (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_other.py").write_text("def test_other():\n    pass\n")
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    return folder
+
+
+def run(folder: Path, *words: str) -> tuple[int, str]:
+    """What pytest returns and prints, with no plugin but this one, as another may be installed."""
+    command = [sys.executable, "-m", "pytest", "-p", "cleanrl_demo.suite.plugin", "-p", "no:cacheprovider", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "150"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def outcome(folder: Path) -> tuple[int, str]:
+    """What comes of the toys, one environment each."""
+    words = [word for env in ENVS for word in ("--ocean-env", env)]
+    return run(folder, "-v", "-rs", "--ocean", "toys:train", *words)
+
+
+def part(outcome: tuple[int, str], env: str) -> str:
+    """What is said of one environment that failed."""
+    _, _, rest = outcome[1].partition(f"_ ocean/{env} _")
+    assert rest, outcome[1]
+    return rest.partition("\n___")[0].partition("\n====")[0]
+
+
+def test_each_environment_is_a_test_and_nothing_else_is_collected(outcome: tuple[int, str]) -> None:
+    status, shown = outcome
+    assert status == 1
+    for env in ENVS:
+        word = {"bandit": "PASSED", "mixed": "SKIPPED"}.get(env, "FAILED")
+        assert f"ocean::{env} {word}" in shown
+    assert "test_other" not in shown
+    assert "ocean: 7 for toys:train" in shown
+    assert "5 failed, 1 passed, 1 skipped" in shown
+
+
+def test_a_low_score_is_told_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
+    said = part(outcome, "password")
+    assert "\nscore 0.000, bar 0.90 (uniform play 0.031, the best policy 1.000)\ncatches a learner that does" in said
+    assert "learning ocean/password on serial from 1" in said  # its output, as of any test
+    assert ".py" not in said
+
+
+@pytest.mark.parametrize(("env", "error"), [("continuous", "KeyError"), ("truncation", "AttributeError")])
+def test_what_a_learner_raises_is_shown_from_its_first_line_on(outcome: tuple[int, str], env: str, error: str) -> None:
+    said = part(outcome, env)
+    assert f"{error}: " in said and "toys.py:" in said
+    for module in ("examining.py", "plugin.py", "evaluation.py"):
+        assert module not in said
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [("identity", "\nActionError: actions have shape (), "), ("memory", "\nPlanError: the trainer returned 3; ")],
+)
+def test_what_a_learner_returns_wrongly_is_a_sentence(outcome: tuple[int, str], env: str, sentence: str) -> None:
+    said = part(outcome, env)
+    assert sentence in said
+    assert ".py:" not in said
+
+
+def test_what_a_learner_cannot_do_is_skipped_with_its_reason(outcome: tuple[int, str]) -> None:
+    assert "ocean/mixed: toys have no mixed actions" in outcome[1]
+
+
+def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> None:
+    options = ("--ocean", "toys:train", "--ocean-backend", "multiprocessing", "--ocean-seed", "7")
+    status, shown = run(folder, "-s", "-v", "-k", "bandit or other", *options, "tests")
+    assert status == 0
+    assert "learning ocean/bandit on multiprocessing from 7" in shown
+    assert "ocean::bandit" in shown and "tests/test_other.py::test_other PASSED" in shown
+    assert "2 passed" in shown and "deselected" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--ocean", "toys:trian"), 'ERROR: --ocean: "toys:trian": toys has no trian; did you mean train?'),
+        (("--ocean", "swords:train"), "there is no module swords on the module search path"),
+        (("--ocean", "broken:train"), "ZeroDivisionError"),
+        (("--ocean", "toys:train", "--ocean-env", "bandid"), "did you mean ocean/bandit?"),
+    ],
+)
+def test_a_wrong_name_ends_the_run_before_anything_is_learnt(
+    folder: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    status, shown = run(folder, *words)
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert sentence in shown
+    assert "INTERNALERROR" not in shown and "learning" not in shown
+
+
+def test_runs_without_it_are_as_they_were(folder: Path) -> None:
+    code = "import sys; before = set(sys.modules); import pytest; middle = set(sys.modules)\n"
+    code += "import cleanrl_demo.suite.plugin; print(*sorted(set(sys.modules) - middle))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    loaded = {name for name in printed.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert loaded == {"cleanrl_demo", "cleanrl_demo.suite", "cleanrl_demo.suite.plugin"}
+    status, shown = run(folder, "-v")
+    assert status == 0
+    assert "1 passed" in shown and "ocean" not in shown
