@@ -170,9 +170,8 @@ def update(
             ratios = (log_probs - old_log_probs).exp()
             gains = (gains - gains.mean()) / (gains.std() + 1e-8)
             gained = torch.min(ratios * gains, ratios.clamp(1 - CLIP, 1 + CLIP) * gains)
-            loss = (
-                0.5 * VALUE_COEFFICIENT * (values - aims).square() - gained - ENTROPY_COEFFICIENT * entropies
-            ).mean()
+            errors = 0.5 * (values - aims).square()
+            loss = (VALUE_COEFFICIENT * errors - gained - ENTROPY_COEFFICIENT * entropies).mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_GRAD_NORM)

@@ -40,7 +40,7 @@ def train(task: Task) -> Callable[[Any], Any]:
         device="cpu",
     )
     model.learn(task.total_steps)
-    layout = envs.envs[0].unwrapped.observation_layout
+    layout = envs.envs[0].get_wrapper_attr("observation_layout")
     envs.close()
     return lambda batch: model.predict(numbers(layout, batch.observations))[0]
 

@@ -19,7 +19,6 @@ from ocean.truncation import Truncation
 from pufferlib import registry
 from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError
-from pufferlib.testing import check_env
 
 # One agent: what makes them quick, by name.
 SINGLE = {"continuous": {}, "truncation": {}, "identity": {"step_s": 0}, "mixed": {}}
@@ -616,15 +615,6 @@ def test_solve_through_backends(name, backend):
             else:
                 vec.send(np.concatenate(actions))
     np.testing.assert_allclose(scores, 1, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_check_env_passes(name):
-    kwargs = {"env_kwargs": ALL[name], "num_steps": 300}
-    report = check_env(f"ocean/{name}", **kwargs)
-    assert report.passed, str(report)
-    warned = ["other_seeds"] if name == "performance" else []  # which draws nothing by default
-    assert [each.name for each in report if each.status == "warning"] == warned
 
 
 def test_rows_of_who_says_how_many_there_may_be():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 import random
 
@@ -13,7 +11,6 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import pufferlib
 from pufferlib import registry
-from pufferlib.testing import check_env
 
 # What each is made with: its defaults first.
 PARAMS = {
@@ -458,17 +455,3 @@ def test_pictures_in_colour(name):
     env = wrapped(name)
     env.reset(seed=1)
     assert env.render() is None
-
-
-@pytest.mark.slow
-@each_name
-def test_conformance(name):
-    report = check_env(functools.partial(creator(name)), num_steps=300)
-    assert report.passed, str(report)
-
-
-@each_name
-def test_the_docstring_says_what_one_needs_to_know(name):
-    module = importlib.import_module(f"ocean.{name}")
-    for heading in ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "Source"):
-        assert f"\n{heading} " in module.__doc__

@@ -21,7 +21,7 @@ PASSED, FAILED, CANNOT = ("passed", "green"), ("FAILED", "bold red"), ("cannot",
 class Screen:
     """A context manager around examinations, which is told what begins and what comes of it.
 
-    In a terminal it shows a table of all of them, else a line for each verdict. Why the others did not pass is told below.
+    In a terminal it shows a table of all of them, else a line for each verdict. Below it says why some did not pass.
     """
 
     def __init__(self, examinations: Sequence[Examination], console: Console) -> None:

@@ -250,7 +250,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Ocean:
-    """Train on each environment of Ocean, and say which ones the learner passes: the exit code is 0 if it fails none."""
+    """Train on each environment of Ocean, and say what the learner passes: the exit code is 0 if it fails none."""
 
     env: tuple[str, ...] = ()
     """which, with or without ocean/; default: all that can be learnt"""

@@ -1,0 +1,118 @@
+"""What holds for every environment of Ocean, found by the registry: a newcomer's file is tested by being there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pufferlib
+from cleanrl_demo.acting import random_actor
+from cleanrl_demo.suite import tasks
+from pufferlib import registry
+from pufferlib.testing import check_env
+
+NAMES = [entry.name.removeprefix("ocean/") for entry in registry.names() if entry.name.startswith("ocean/")]
+LEARNABLE = [name.removeprefix("ocean/") for name in tasks.names()]
+SECTIONS = ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "Source")
+QUICK = {"performance": {"mean_s": 0}}
+NUM_SCORES = 1000
+each = pytest.mark.parametrize("name", NAMES)
+each_learnable = pytest.mark.parametrize("name", LEARNABLE)
+
+
+def scores(name: str, player: Callable[[pufferlib.VecEnv], Callable[[pufferlib.Batch], Any]]) -> np.ndarray:
+    """What the first agents to finish score; player(vec) gives what plays."""
+    found: list[float] = []
+    with pufferlib.make(f"ocean/{name}", num_envs=20, seed=1) as vec:
+        play = player(vec)
+        vec.async_reset()
+        while True:
+            batch = vec.recv()
+            found += [info["score"] for info in batch.infos if "score" in info]
+            if len(found) >= NUM_SCORES:
+                return np.array(found)
+            vec.send(play(batch))
+
+
+def solver(vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], Any]:
+    """What plays as ``solve`` says."""
+
+    def play(batch: pufferlib.Batch) -> Any:
+        actions = vec.call("solve", env_ids=batch.env_ids.tolist())
+        if not isinstance(actions[0], dict):
+            return np.concatenate(actions)
+        flat = [vec.action_layout.flatten(action) for action in actions]
+        if isinstance(flat[0], tuple):
+            return tuple(np.stack(parts) for parts in zip(*flat, strict=True))
+        return np.stack(flat)
+
+    return play
+
+
+def require_mean(found: np.ndarray, stated: float) -> None:
+    assert ((found >= 0) & (found <= 1)).all()
+    assert abs(found.mean() - stated) <= 6 * found.std() / len(found) ** 0.5 + 1e-6
+
+
+@each
+def test_the_docstring_says_what_one_needs_to_know(name: str) -> None:
+    text = sys.modules[registry.creator(f"ocean/{name}").__module__].__doc__ or ""
+    class_name = "".join(map(str.capitalize, name.split("_")))
+    assert re.match(rf"{class_name}: \w.*\.\n\n", text)
+    assert [heading for heading in re.findall(r"^([A-Z]\w+) ", text, re.MULTILINE) if heading in SECTIONS] == [
+        *SECTIONS
+    ]
+
+
+@each
+def test_it_is_drawn_in_the_terminal_and_in_colour(name: str) -> None:
+    creator = registry.creator(f"ocean/{name}")
+    for mode in ("ansi", "rgb_array"):
+        env = creator(render_mode=mode)
+        assert mode in env.metadata["render_modes"]
+        env.reset(seed=1)
+        picture = env.render()
+        if mode == "ansi":
+            assert isinstance(picture, str) and picture.strip()
+        else:
+            assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+    with pytest.raises(ValueError, match='use "ansi", "rgb_array" or None'):
+        creator(render_mode="human")
+
+
+@pytest.mark.slow
+@each
+def test_check_env_passes(name: str) -> None:
+    report = check_env(f"ocean/{name}", env_kwargs=QUICK.get(name, {}), num_steps=300)
+    assert report.passed, str(report)
+    warnings = {result.name for result in report if result.status == "warning"}
+    assert warnings <= {"other_seeds"}  # of those that draw nothing by default
+
+
+@each
+def test_what_can_be_learnt_has_a_bar_between_chance_and_best(name: str) -> None:
+    made = registry.creator(f"ocean/{name}")
+    if name in LEARNABLE:
+        assert 0 <= made.chance < made.bar < made.best <= 1
+        assert tasks.catches(f"ocean/{name}")
+    else:
+        assert getattr(made, "bar", None) is made.chance is made.best is None
+
+
+@each_learnable
+def test_solve_reaches_the_best_score_and_passes(name: str) -> None:
+    found, made = scores(name, solver), registry.creator(f"ocean/{name}")
+    require_mean(found, made.best)
+    assert found.mean() >= made.bar
+
+
+@each_learnable
+def test_uniform_play_scores_chance_and_does_not_pass(name: str) -> None:
+    found, made = scores(name, random_actor), registry.creator(f"ocean/{name}")
+    require_mean(found, made.chance)
+    assert found.mean() < made.bar
