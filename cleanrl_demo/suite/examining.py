@@ -38,6 +38,7 @@ __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "
 
 DEMO = "cleanrl_demo.suite.demo:train"
 TIMEOUT_S = 600.0
+GRACE_S = 5.0
 NUM_LAST_LINES = 12  # of a failed learner's output
 PR_SET_PDEATHSIG = 1
 
@@ -182,6 +183,8 @@ class _Running:
         with contextlib.suppress(EOFError):
             if self.receiver.poll():
                 said = self.receiver.recv()
+        if not self.late:
+            self.process.join(GRACE_S)  # its sentinel says so a moment before it has ended
         late = said is None and self.process.is_alive()
         self.kill(keep_log=True)
         if isinstance(said, Verdict):

@@ -1,0 +1,358 @@
+"""`puffer ocean`: what is asked of learners, and what becomes of those that fail, each in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from programs import running
+from rich.console import Console
+
+from cleanrl_demo import ppo, ppo_lstm
+from cleanrl_demo.suite import tasks
+from cleanrl_demo.suite.examining import Examination, Verdict, examine, score
+from cleanrl_demo.suite.table import Screen, closing_line
+from pufferlib.cli import main
+from pufferlib.errors import PlanError
+
+ROOT = Path(__file__).parent.parent
+TOYS = """
+import os, pathlib, signal, subprocess, sys, time
+import numpy as np
+from cleanrl_demo.suite.tasks import Cannot
+
+def train(task):
+    print("learning", task.env, flush=True)
+    return {
+        "bandit": best_arm, "identity": hang, "memory": leave, "mixed": cannot, "password": badly,
+        "squared": crash, "truncation": raises, "stochastic": number,
+    }[task.env.removeprefix("ocean/")](task)
+
+def best_arm(task):
+    with task.make(num_envs=1, batch_size=1) as vec:
+        (best,) = vec.call("solve")
+    return lambda batch: np.full(len(batch.masks), best[0])
+
+def badly(task):
+    return lambda batch: np.zeros(len(batch.masks), np.int64)
+
+def raises(task):
+    raise KeyError("sword")
+
+def number(task):
+    return 3
+
+def cannot(task):
+    raise Cannot("toys have no mixed actions")
+
+def leave(task):
+    for line in range(100):
+        print("line", line)
+    sys.stdout.flush()
+    os._exit(3)
+
+def crash(task):
+    print("this is the end", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(1000)
+
+def hang(task):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    pathlib.Path("hanging.new").write_text(f"{os.getpid()} {child.pid}")
+    os.replace("hanging.new", "hanging")
+    time.sleep(1000)
+
+def no_task():
+    pass
+
+not_callable = 3
+"""
+ENVS = ("bandit", "identity", "memory", "mixed", "password", "squared", "truncation", "stochastic")
+
+
+def project(folder: Path) -> Path:
+    (folder / "toys.py").write_text(TOYS)
+    (folder / "tmp").mkdir()
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "TMPDIR": str(folder / "tmp")}
+
+
+def hanging(folder: Path) -> list[int]:
+    """The processes of a learner that hangs: its own, and one that it has started."""
+    return [int(word) for word in (folder / "hanging").read_text().split()]
+
+
+def gone(pids: list[int]) -> bool:
+    """Wait until these processes are no more, or are dead but not waited for."""
+    deadline = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with toy learners, where this process is."""
+    monkeypatch.chdir(project(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "200")
+    yield tmp_path
+    sys.modules.pop("toys", None)
+
+
+# ------------------------------------------------------------------------------------------------------ what is asked
+
+
+def test_tasks_are_what_has_a_bar_with_what_the_demo_trainer_is_told() -> None:
+    found = list(tasks.tasks(backends=["serial", "pool"], seeds=[4, 5]))
+    assert sorted({task.env for task in found}) == sorted(tasks.names())
+    assert "ocean/performance" not in tasks.names()
+    assert len(found) == 4 * len(tasks.names()) == len(set(found))
+    for task in found:
+        assert task.settings["env"] == task.env
+        assert task.batch_size == (task.num_envs // 2 if task.backend == "pool" else task.num_envs)
+        with_memory = task.env == "ocean/memory"
+        assert task.needs_memory == with_memory
+        assert tasks.demo_trainer(task.env) is (ppo_lstm if with_memory else ppo)
+
+
+def test_a_task_makes_its_environments_and_takes_changes() -> None:
+    (task,) = tasks.tasks(["bandit"], ["serial"], [3])
+    with task.make() as vec:
+        assert (vec.num_envs, vec.agents_per_batch) == (task.num_envs, task.num_envs)
+        assert type(vec).__name__ == "Serial"
+    with task.make(num_envs=2, batch_size=1, env_kwargs={"num_actions": 9}) as vec:
+        assert (vec.num_envs, vec.agents_per_batch, vec.single_action_space.n) == (2, 1, 9)
+
+
+def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
+    (task,) = tasks.tasks(["identity"], ["serial"], [3])
+    seen: list[np.ndarray] = []
+
+    def play(batch: object) -> np.ndarray:
+        seen.append(batch.observations.copy())  # type: ignore[attr-defined]
+        return batch.observations.argmax(1)  # type: ignore[attr-defined]
+
+    assert score(task, play, num_episodes=100) == 1
+    with task.make() as vec:
+        assert not np.array_equal(vec.reset()[0], seen[0])
+    first = seen[0]
+    seen.clear()
+    verdict, player = examine(task, lambda task: play)
+    assert player is play and verdict.passed and verdict.score == 1
+    np.testing.assert_array_equal(seen[0], first)  # the same for every learner
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--env", "bandid"], "env='bandid' is no environment of Ocean that can be learnt; did you mean ocean/bandit?"),
+        (["--env", "performance"], "env='performance' is no environment of Ocean that can be learnt"),
+        (["--env", "ocean/qqqqqqqqqqqqqq"], "there are ocean/bandit, "),
+        (["--seeds", "0"], "--seeds 0 leaves nothing to train; use 1 or more"),
+        (["--trainer", "toys:no_task"], "trainer='toys:no_task' cannot be called as train(task) (too many positional"),
+        (["--trainer", "toys:trian"], '"toys:trian": toys has no trian; did you mean train?'),
+        (["--trainer", "toys:not_callable"], '"toys:not_callable" is no callable but a int'),
+        (["--trainer", "swords:train"], "there is no module swords on the module search path"),
+    ],
+)
+def test_a_wrong_word_is_told_before_anything_is_learnt(
+    folder: Path, capfd: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert main(["ocean", *words]) == 1
+    shown = capfd.readouterr()
+    assert says in shown.err
+    assert shown.out == ""
+
+
+def test_what_returns_nothing_callable_is_told_so() -> None:
+    (task,) = tasks.tasks(["bandit"], ["serial"])
+    with pytest.raises(
+        PlanError, match=r"the trainer returned 3; it has to return what plays: a callable from a batch"
+    ):
+        examine(task, lambda task: 3)  # type: ignore[arg-type, return-value]
+
+
+# ------------------------------------------------------------------------------------------ what becomes of learners
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    lines: dict[str, str]  # by environment
+    why: dict[str, str]  # likewise, of those that did not pass
+    closing: str
+    pids: list[int]
+    files: list[Path]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What `puffer ocean` says of the toys. One of them hangs, for which the others have to wait."""
+    folder = project(tmp_path_factory.mktemp("toys"))
+    words = ["--trainer", "toys:train", "--backend", "serial", "--jobs", "2", "--timeout", "20", "--env", *ENVS]
+    command = [sys.executable, "-m", "pufferlib.cli", "ocean", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder))
+    assert done.stderr == ""
+    told, *why, last = re.split(r"\n\n(?=ocean/)|\n(?=\d+ of \d+ passed)", done.stdout)
+    lines = {line.split()[0].removeprefix("ocean/"): line for line in told.splitlines()}
+    reasons = {part.partition("\n")[0].removeprefix("ocean/"): part.partition("\n")[2] for part in why}
+    return Outcome(done.returncode, lines, reasons, last, hanging(folder), list((folder / "tmp").iterdir()))
+
+
+@pytest.mark.slow
+def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> None:
+    assert sorted(outcome.lines) == sorted(ENVS)
+    for env, line in outcome.lines.items():
+        assert line.endswith({"bandit": " passed", "mixed": " cannot"}.get(env, " FAILED"))
+    assert "score 1.000, bar 0.90" in outcome.lines["bandit"]
+    assert "score 0.000, bar 0.90" in outcome.lines["password"]
+    assert sorted(outcome.why) == sorted(set(ENVS) - {"bandit"})
+    assert outcome.status == 1
+    assert re.fullmatch(r"1 of 8 passed in \d+ s: 6 failed, 1 cannot be learnt by it\n", outcome.closing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("identity", r"took longer than 20 s, and was killed"),
+        ("memory", r"ended with exit code 3\nline 88\n(line \d+\n)*line 99"),
+        ("mixed", r"toys have no mixed actions"),
+        ("password", r"catches a learner that does not latch onto a rare reward.*"),
+        ("squared", r"died of SIGSEGV\nlearning ocean/squared\nthis is the end"),
+        ("truncation", r"Traceback \(most recent call last\):\n(.*\n)*.*toys\.py.*\n(.*\n)*KeyError: 'sword'"),
+        ("stochastic", r"Traceback(.*\n)*.*PlanError: the trainer returned 3; it has to return what plays: .*"),
+    ],
+)
+def test_it_is_told_why_a_learner_did_not_pass(outcome: Outcome, env: str, says: str) -> None:
+    assert re.fullmatch(says, outcome.why[env].strip("\n")), outcome.why[env]
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_learner_that_was_killed(outcome: Outcome) -> None:
+    assert gone(outcome.pids)
+    assert outcome.files == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    folder = project(tmp_path)
+    command = [sys.executable, "-m", "pufferlib.cli", "ocean", "--trainer", "toys:train", "--env", "identity"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running(command, cwd=folder, env=environment(folder), **pipes) as process:
+        while not (folder / "hanging").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert gone(hanging(folder))
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_the_exit_code_is_0_if_none_fails(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["ocean", "--trainer", "toys:train", "--backend", "serial", "--env"]
+    assert main([*words, "bandit"]) == 0
+    assert re.search(r"\n1 of 1 passed in \d+ s: all passed\n$", capfd.readouterr().out)
+    assert main([*words, "bandit", "ocean/mixed"]) == 0
+    assert re.search(r"\n1 of 2 passed in \d+ s: 1 cannot be learnt by it\n$", capfd.readouterr().out)
+    assert main([*words, "password"]) == 1
+    assert re.search(r"\n0 of 1 passed in \d+ s: 1 failed\n$", capfd.readouterr().out)
+
+
+def test_several_backends_and_seeds_are_told_apart(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--env", "bandit", "--backend", "serial", "pool", "--seed", "7", "--seeds", "2", "--jobs", "2"]
+    assert main(["ocean", "--trainer", "toys:train", *words]) == 0
+    shown = capfd.readouterr().out
+    for name in ("serial  seed 7", "serial  seed 8", "pool  seed 7", "pool  seed 8"):
+        assert f"ocean/bandit  {name}  " in shown
+
+
+@pytest.mark.slow
+def test_the_demo_trainer_passes_bandit(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tasks.demo_settings("ocean/bandit")
+    monkeypatch.setattr(tasks, "demo_settings", lambda env: {**settings, "total_steps": 20_000})
+    assert main(["ocean", "--env", "bandit", "--backend", "serial"]) == 0
+    found = re.search(r"^ocean/bandit  score (\S+), bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE)
+    assert found and float(found[1]) >= 0.9
+    assert not (folder / "runs").exists()
+
+
+# ------------------------------------------------------------------------------------------------------ what one sees
+
+
+VERDICTS = {
+    "bandit": Verdict(1.0, 0.9, 12.3),
+    "memory": Verdict(None, 0.9, 0.4, "toys have [no] memory", cannot=True),
+    "squared": Verdict(0.25, 0.95, 5.6),
+}
+
+
+def seen(width: int, **how: bool) -> tuple[list[str], list[Examination]]:
+    """What a console has been shown after each step, and the examinations."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, **how)  # type: ignore[arg-type]
+    examinations = [Examination(task) for task in tasks.tasks(VERDICTS, ["serial"])]
+    shown, before = [], 0
+
+    def note() -> None:
+        nonlocal before
+        written = console.file.getvalue()  # type: ignore[attr-defined]
+        shown.append(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written[before:]).replace("\r", ""))
+        before = len(written)
+
+    with Screen(examinations, console) as screen:
+        for examination in examinations:
+            screen.began(examination)
+            note()
+            screen.ended(examination, VERDICTS[examination.task.env.removeprefix("ocean/")])
+            note()
+    note()
+    return shown, examinations
+
+
+def test_a_terminal_shows_a_table_of_all() -> None:
+    shown, _ = seen(100, force_terminal=True)
+    first, last = shown[0], shown[-1]
+    assert re.search(r"environment +chance +score +bar +seconds", first)
+    assert re.search(r"ocean/bandit +0\.250 +… +0\.90 +0 +learning", first)
+    assert re.search(r"ocean/memory +0\.250 +0\.90 *\n", first)
+    assert re.search(r"ocean/bandit +0\.250 +1\.000 +0\.90 +12\.3 +passed", shown[1])
+    assert re.search(r"ocean/memory +0\.250 +– +0\.90 +0\.4 +cannot", last)
+    assert re.search(r"ocean/squared +0\.008 +0\.250 +0\.95 +5\.6 +FAILED", last)
+    assert "\nocean/memory\ntoys have [no] memory\n" in last
+    assert "\nocean/squared\ncatches " in last and "\nocean/bandit\n" not in last
+
+
+def test_elsewhere_there_is_a_line_for_each() -> None:
+    shown, _ = seen(30, force_terminal=False)
+    assert shown[:-1] == [
+        *("", "ocean/bandit   score 1.000, bar 0.90  12.3 s  passed\n"),
+        *("", "ocean/memory   no score, bar 0.90  0.4 s  cannot\n"),
+        *("", "ocean/squared  score 0.250, bar 0.95  5.6 s  FAILED\n"),
+    ]
+    assert shown[-1].startswith("\nocean/memory\ntoys have [no] memory\n\nocean/squared\ncatches ")
+
+
+def test_what_they_come_to() -> None:
+    assert closing_line(list(VERDICTS.values()), 61.2) == "1 of 3 passed in 61 s: 1 failed, 1 cannot be learnt by it"
+    assert closing_line([VERDICTS["bandit"]], 1) == "1 of 1 passed in 1 s: all passed"
