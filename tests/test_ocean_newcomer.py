@@ -1,0 +1,74 @@
+"""What docs/ocean.md tells a newcomer: an environment is one file, a learner one function."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "ocean.md").read_text()
+LEARNER, COIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Ocean and one environment more, and with a learner."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    shutil.copytree(ROOT / "ocean", folder / "ocean", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "ocean" / "coin.py").write_text(COIN)
+    (folder / "my_learner.py").write_text(LEARNER)
+    return folder
+
+
+def python(folder: Path, *words: str) -> tuple[int, str]:
+    """What a module returns and prints there."""
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "150"}
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, cwd=folder, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_file_is_an_environment(folder: Path) -> None:
+    status, shown = python(folder, "pufferlib.cli", "envs", "ocean")
+    assert status == 0
+    assert re.search(r"^ocean/coin +yes +Coin: call what lies on the table\.", shown, re.MULTILINE)
+
+
+def test_it_is_trained_and_passed(folder: Path) -> None:
+    status, shown = python(folder, "pufferlib.cli", "ocean", "--env", "coin", "--backend", "serial")
+    assert status == 0, shown
+    assert re.search(r"^ocean/coin  score \S+, bar 0\.95  \S+ s  passed$", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("fault", ["", "chance", "solve", "Source"])
+def test_it_is_held_to_what_it_states(folder: Path, fault: str, tmp_path: Path) -> None:
+    """As it is, and with a fault, which one test each finds."""
+    file = folder / "ocean" / "coin.py"
+    faults = {"chance": ("chance, best, bar = 0.5", "chance, best, bar = 0.3"), "Source": ("Source  ", "Sauce   ")}
+    faults["solve"] = ("return self.observations[:, 0].astype(np.int64)", "return np.zeros(1, np.int64)")
+    words = ["pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_ocean.py"), "-k", "coin"]
+    if fault:
+        assert faults[fault][0] in COIN
+        file.write_text(COIN.replace(*faults[fault]))
+        words[-1] += " and not check_env"
+    try:
+        status, shown = python(folder, *words)
+    finally:
+        file.write_text(COIN)
+    assert status == (1 if fault else 0), shown
+    assert ("1 failed, 4 passed" if fault else "6 passed") in shown
+
+
+def test_a_learner_is_a_function(folder: Path) -> None:
+    command, shown = re.search(r"^\$ puffer (ocean --trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
+    status, printed = python(folder, "pufferlib.cli", *command.split())
+    assert status == 1
+    without_seconds = [re.sub(r"\S+ s  ", "", text) for text in (printed, shown)]
+    assert without_seconds[0].startswith(without_seconds[1])
