@@ -76,6 +76,8 @@ class Examination:
     task: Task
     learner: str = DEMO
     mutant: str | None = None
+    num_episodes: int = NUM_EPISODES
+    """fresh ones, which the score is the mean of"""
 
 
 def learner(name: str) -> Learner:
@@ -90,12 +92,12 @@ def learner(name: str) -> Learner:
     return found  # type: ignore[no-any-return]
 
 
-def examine(task: Task, train: Learner) -> tuple[Verdict, Callable[[Any], Any]]:
+def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
     """Train on a task in this process; return the verdict, and what plays. What the learner raises is raised."""
     start_s = time.perf_counter()
     play = train(task)
     seconds = time.perf_counter() - start_s
-    return Verdict(score(task, play), task.bar, seconds), play
+    return Verdict(score(task, play, num_episodes), task.bar, seconds), play
 
 
 def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISODES) -> float:
@@ -227,7 +229,7 @@ def _examine_here(sender: Connection, examination: Examination, log: str, path: 
     try:
         if examination.mutant is not None:
             importlib.import_module("cleanrl_demo.suite.mutants").infect(examination.mutant)
-        verdict, _ = examine(task, learner(examination.learner))
+        verdict, _ = examine(task, learner(examination.learner), examination.num_episodes)
     except Cannot as error:
         verdict = Verdict(None, task.bar, time.perf_counter() - start_s, str(error), cannot=True)
     except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from pathlib import Path
 from typing import Any
 
 from pufferlib.cli.options import Ocean
@@ -40,9 +41,10 @@ def ocean(words: list[str]) -> int:
 
 
 def _seeds(options: Ocean) -> list[int]:
-    if options.seeds < 1:
-        raise PlanError(f"--seeds {options.seeds} leaves nothing to train; use 1 or more")
-    return list(range(options.seed, options.seed + options.seeds))
+    num = options.seeds if options.seeds is not None else 3 if options.mutants else 1
+    if num < 1:
+        raise PlanError(f"--seeds {num} leaves nothing to train; use 1 or more")
+    return list(range(options.seed, options.seed + num))
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
@@ -58,7 +60,14 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
 
 
 def _mutants(options: Ocean) -> int:
-    raise NotImplementedError
+    """Train mutants; the exit code is 0 if each is caught where it should be, and nothing else is."""
+    matrix, console = _suite("matrix"), new_console()
+    wanted = matrix.examinations(options.mutant, options.env, _seeds(options), all_seeds=options.all_seeds)
+    results = matrix.Results(None if options.save is None else Path(options.save))
+    found = matrix.run(wanted, results, console, mutants=options.mutant, jobs=options.jobs, timeout_s=options.timeout)
+    if options.page is not None:
+        Path(options.page).write_text(matrix.page(found))
+    return 1 if found.all_faults else 0
 
 
 def _suite(name: str) -> Any:

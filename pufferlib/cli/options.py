@@ -257,8 +257,8 @@ class Ocean:
     backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
     seed: int = 1
     """the first"""
-    seeds: int = 1
-    """how many"""
+    seeds: int | None = None
+    """how many; default: 1, with --mutants 3"""
     trainer: str | None = None
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer"""
     jobs: int = 1
@@ -268,7 +268,16 @@ class Ocean:
     watch: bool = False
     """show in the terminal what was learnt"""
     mutants: bool = False
-    """train learners that are broken on purpose, and say which environment catches which of them"""
+    """train learners that are broken on purpose, each on the backend where its bug shows, and say which environment
+    catches which of them"""
+    mutant: tuple[str, ...] = ()
+    """with --mutants: which; default: all, and the trainer as it is, which is "correct trainer" here"""
+    all_seeds: bool = False
+    """with --mutants: all seeds everywhere, not only where a mutant is meant to be caught"""
+    save: str | None = None
+    """with --mutants: a .json for what comes of each training; what it holds already is not done again"""
+    page: str | None = None
+    """with --mutants: a .md to write the matrix to"""
 
 
 @dataclass(frozen=True)
