@@ -50,12 +50,12 @@ class Bell(PufferEnv):
         self.length = int(self.np_random.geometric(self.hazard))
         self.num_steps = self.num_right = 0
         self.rung = False
-        self.answer: int | None = None
+        self.mark = 0  # of the last answer: 1 right, -1 wrong
         self._listen()
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
-        self.answer = int(actions[0])
-        right = self.answer == self.rung
+        right = int(actions[0]) == self.rung
+        self.mark = 1 if right else -1
         self.rewards[0] = right
         self.num_right += right
         self.num_steps += 1
@@ -76,6 +76,5 @@ class Bell(PufferEnv):
         return np.array([int(self.rung)])
 
     def render(self) -> Any:
-        """Draw the bell, blue where it rings, and beside it the answer before: red for yes."""
-        grid = np.array([[int(self.observations[0, 0]), -1 if self.answer else 0]])
-        return draw(grid, self.render_mode)
+        """Draw the bell, blue where it rings, and below it the answer before: blue if it was right, red if not."""
+        return draw(np.array([[int(self.observations[0, 0])], [self.mark]]), self.render_mode)

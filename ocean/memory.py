@@ -8,8 +8,9 @@ Ending       The episode terminates after 2·length + delay steps, with the last
              is blank.
 Score        1 if the whole sequence was repeated right, else 0. Uniform play: 1/2^length, and no policy without a
              memory does better, as nothing that is seen in the recall depends on the bits; the best policy: 1.
-Catches      a recurrent state that is not carried on, not begun anew with an episode, or kept by place in the batch
-             instead of environment; stretches to learn from in the wrong order.
+Catches      a recurrent state that is not carried on, or kept by place in the batch instead of environment; stretches
+             to learn from in the wrong order. Not surely: a state that is not begun anew with an episode, as all
+             episodes are equally long and the first bit shows where one begins; see bell.
 Source       After "Memory" of PufferLib's Ocean (MIT), written anew; here the bit 0 does not look like a blank, and
              nothing is paid before the recall.
 """

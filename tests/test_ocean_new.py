@@ -1,4 +1,4 @@
-"""Ocean's continuous, truncation, population, identity, mixed, performance: rules, scores, parameters, pictures."""
+"""The rest of Ocean, bell to performance: rules, scores, parameters, seeds, pictures, backends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import pufferlib
 from ocean import performance
+from ocean.bell import Bell
 from ocean.continuous import Continuous
 from ocean.identity import Identity
 from ocean.mixed import Mixed
@@ -21,7 +22,7 @@ from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError
 
 # One agent: what makes them quick, by name.
-SINGLE = {"continuous": {}, "truncation": {}, "identity": {"step_s": 0}, "mixed": {}}
+SINGLE = {"continuous": {}, "truncation": {}, "identity": {"step_s": 0}, "mixed": {}, "bell": {}}
 SOLVED = {**SINGLE, "population": {}}
 ALL = {**SOLVED, "performance": {"mean_s": 0}}
 
@@ -75,6 +76,8 @@ SOLVABLE = [
     ("identity", {}),
     ("identity", {"num_codes": 2, "horizon": 1}),
     ("mixed", {}),
+    ("bell", {}),
+    ("bell", {"ring": 0.9, "hazard": 1}),
 ]
 
 
@@ -117,6 +120,7 @@ def test_four_pushes_hit_whatever_can_be_hit():
         ("identity", {}, Identity.chance, 6_000),
         ("identity", {"num_codes": 10}, 0.1, 6_000),
         ("mixed", {}, Mixed.chance, 20_000),
+        ("bell", {}, Bell.chance, 3_000),
     ],
 )
 def test_uniform_play_scores_chance(name, params, chance, num_episodes):
@@ -225,6 +229,48 @@ def test_rules_of_truncation(params):
         require_mean(np.array(stays), 1 / hazard)
     else:
         assert set(stays) == {1}
+
+
+@pytest.mark.parametrize("params", [{}, {"ring": 0.7, "hazard": 0.5}])
+def test_rules_of_bell(params):
+    env = wrapped("bell", **params)
+    rng = np.random.default_rng(7)
+    rings, lengths = [], []
+    for seed in range(1_000):
+        observation, _ = env.reset(seed=seed)
+        heard, right, answers = [], 0, rng.integers(2, size=1_000).tolist()
+        over = False
+        while not over:
+            heard.append(int(observation[0]))
+            observation, reward, over, truncated, info = env.step(answers[len(heard)])
+            assert reward == (answers[len(heard)] == max(heard)) and not truncated
+            right += reward
+        assert observation[0] == 0 and info == {"score": right / len(heard)}
+        rings += heard
+        lengths.append(len(heard))
+    require_mean(np.array(rings), params.get("ring", 0.2))
+    require_mean(np.array(lengths), 1 / params.get("hazard", 0.1))
+
+
+def test_what_bell_is_worth_to_those_who_forget_too_little_or_all():
+    """The best answer to how long ago the last ring was, and to whether it rings: what is left of both is stated."""
+    env = Bell()
+    by_age, by_ring = np.zeros((2, 60, 2))
+    age, num_episodes = 59, 20_000
+    for number in range(num_episodes):
+        env.reset(seed=None if number else 8)
+        over = False
+        told = []
+        while not over:
+            age = 0 if env.observations[0, 0] else min(age + 1, 59)
+            told.append((age, int(env.rung)))
+            over = env.step(env.solve()) is not None
+        for since, rung in told:
+            by_age[since, rung] += 1 / len(told)
+            by_ring[int(since == 0), rung] += 1 / len(told)
+        age = min(age + 1, 59)  # the last row, in which nothing rings
+    assert 0.8 < by_age.max(1).sum() / num_episodes < 0.82
+    assert 0.65 < by_ring.max(1).sum() / num_episodes < 0.67
 
 
 @pytest.mark.parametrize("params", [{}, {"num_codes": 7, "horizon": 3}])
@@ -417,7 +463,7 @@ def test_seeds_repeat_and_episodes_differ(name):
     list(episodes(used, 16))
     assert first == again == list(episodes(used, 14))
     assert first != other
-    assert len(set(first)) > (4 if name == "truncation" else 29)  # where only the length can differ
+    assert len(set(first)) > {"truncation": 4, "bell": 20}.get(name, 29)  # short ones may be alike
 
 
 def test_seeds_of_a_population_repeat_and_episodes_differ():
@@ -457,6 +503,9 @@ def test_global_generators_are_left_alone(name):
     ("maker", "params", "message"),
     [
         (Continuous, {"discrete": "no"}, "discrete='no' is neither True nor False"),
+        (Bell, {"ring": 0}, "ring=0 leaves nothing to ask"),
+        (Bell, {"ring": 1}, "ring=1 leaves nothing to ask"),
+        (Bell, {"hazard": 0}, "hazard=0 is no probability .* use 0 < hazard <= 1"),
         (Truncation, {"hazard": 0}, "hazard=0 is no probability .* use 0 < hazard <= 1"),
         (Truncation, {"hazard": 1.5}, "hazard=1.5 is no probability"),
         (Truncation, {"leave": -1}, "leave=-1 must be a number from 0 up"),
@@ -481,6 +530,7 @@ def test_global_generators_are_left_alone(name):
         *((maker, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None') for maker in (Continuous, Mixed)),
         *((maker, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None') for maker in (Truncation, Population)),
         *((maker, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None') for maker in (Identity, Performance)),
+        (Bell, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None'),
     ],
 )
 def test_impossible_parameters_are_refused(maker, params, message):
@@ -496,6 +546,7 @@ def test_impossible_parameters_are_refused(maker, params, message):
         ("population", 2, 8, 0, 2),
         ("identity", 2, 4, 1, 0),
         ("mixed", 10, 9, 2, 0),
+        ("bell", 2, 1, 0, 0),
         ("performance", 1, 8, 0, 0),
     ],
 )
@@ -536,6 +587,12 @@ def test_what_pictures_show():
     assert [cell.startswith("91m") for cell in first.split("\033[")[1::2]] == [False] * 3 + [True] + [False] * 5
     assert top.startswith("\033[94m")
     assert bottom.endswith("\033[91m██\033[0m")
+
+    env = Bell(ring=0.99, hazard=0.01, render_mode="ansi")
+    env.reset(seed=2)
+    for answer, colour in ((1, "94m"), (0, "91m")):
+        env.step(np.array([answer]))
+        assert [line[2:5] for line in env.render().split("\n")] == ["94m", colour]
 
 
 # --------------------------------------------------------------------------------------------------------- performance

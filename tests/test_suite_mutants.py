@@ -1,4 +1,4 @@
-"""Broken trainers: each edit applies and is undone, changes what training comes to, and is caught where it should be."""
+"""Broken trainers: each edit applies and is undone, changes what training comes to, and is caught where it should."""
 
 from __future__ import annotations
 

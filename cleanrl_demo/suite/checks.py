@@ -24,14 +24,15 @@ import torch
 import pufferlib
 from cleanrl_demo import ppo, ppo_lstm
 from cleanrl_demo.suite.mutants import MUTANTS, infected
-from pufferlib.models import Distribution
+from cleanrl_demo.suite.tasks import demo_trainer
+from pufferlib.models import Actor, Distribution
 
 __all__ = ["CHECKS", "Check", "checked", "checked_elsewhere"]
 
 SMALL = 1e-4  # what float32 may make of two ways to the same number
 SOLVED = ("multiagent", "spaces", "mixed", "identity")
 SEEN = ("squared", "truncation", "identity")
-LEARNT = ("squared", "spaces", "continuous", "stochastic", "memory")
+LEARNT = ("squared", "spaces", "continuous", "stochastic", "memory", "bell")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _losses(trainer: Any, **settings: Any) -> list[dict[str, float]]:
 
 def _ratios_differ() -> bool:
     for env in LEARNT:
-        trainer = ppo_lstm if env == "memory" else ppo
+        trainer = demo_trainer(f"ocean/{env}")
         for losses in _losses(trainer, env=f"ocean/{env}", learning_rate=0.0, total_steps=60):
             if abs(losses["losses/approx_kl"]) > SMALL or losses["losses/clipfrac"]:
                 return True
@@ -95,7 +96,7 @@ def _entropy_falls() -> bool:
 def _begins_decided() -> bool:
     with pufferlib.make("ocean/bandit", num_envs=4, seed=1) as vec:
         torch.manual_seed(1)
-        actor = pufferlib.models.Actor("mlp", vec.observation_layout, vec.single_action_space)
+        actor = Actor("mlp", vec.observation_layout, vec.single_action_space)
         with torch.no_grad():
             distribution, *_ = actor(torch.from_numpy(vec.reset()[0]))
         return float(distribution.entropy().min()) < 0.99 * math.log(vec.single_action_space.n)

@@ -133,6 +133,7 @@ def library(target: str, old: str, new: str) -> tuple[Edit, ...]:
 MEMORY = "pufferlib.models.per_agent:Memory"
 DISTRIBUTION = "pufferlib.models.distributions:Distribution"
 OUTCOMES = "cleanrl_demo.outcomes:Outcomes.__call__"
+NEVER_ANEW = ("torch.where(beside(masks, known), known[agent_ids], initial[agent_ids])", "known[agent_ids]")
 NATIVE_ROWS = "pufferlib.emulation.native:NativeRows"
 
 MUTANTS = {
@@ -421,13 +422,25 @@ MUTANTS = {
         Mutant(
             "state_not_reset",
             "Play carries the state on into the next episode, the update begins anew.",
-            library(
-                f"{MEMORY}.of",
-                "torch.where(beside(masks, known), known[agent_ids], initial[agent_ids])",
-                "known[agent_ids]",
-            ),
-            envs=("memory",),
+            library(f"{MEMORY}.of", *NEVER_ANEW),
+            envs=("bell",),
             checks=("ratios_begin_at_one",),
+        ),
+        Mutant(
+            "state_not_reset_in_update",
+            "The update carries the state on into the next episode, play begins anew.",
+            recurrent("Rollout.receive", "self.starts[rows] = ~host.masks", "self.starts[rows] = False"),
+            envs=("bell",),
+            checks=("ratios_begin_at_one",),
+        ),
+        Mutant(
+            "state_never_reset",
+            "Play and the update both carry the state on into the next episode.",
+            (
+                *library(f"{MEMORY}.of", *NEVER_ANEW),
+                *recurrent("Rollout.receive", "self.starts[rows] = ~host.masks", "self.starts[rows] = False"),
+            ),
+            envs=("bell",),
         ),
         Mutant(
             "state_by_place",
