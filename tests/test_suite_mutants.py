@@ -67,7 +67,7 @@ def trained(env, monkeypatch):
         batch_size=2,
         rollout_length=24,
         learning_rate=1e-2,
-        total_steps=250,
+        total_steps=150,
         runs=None,
         eval_episodes=1,
         env_kwargs={"step_s": 0} if env == "identity" else {},
@@ -95,7 +95,6 @@ def test_a_mutant_changes_what_training_comes_to(name, sound, monkeypatch):
         assert torch.equal(sound[env], trained(env, monkeypatch))
     with infected(name):
         assert not torch.equal(trained(env, monkeypatch), sound[env])
-    assert torch.equal(trained(env, monkeypatch), sound[env])
 
 
 # --------------------------------------------------------------------------------------------------------- the checks

@@ -406,8 +406,13 @@ MUTANTS = {
         ),
         Mutant(
             "actions_sorted",
-            "Actions are sent as if a batch were in the order of environment ids.",
-            both("learn", "vec.send(actions)", "vec.send(actions, env_ids=np.sort(vec.host_batch.env_ids))"),
+            "Actions are sent, in training and in play, as if a batch were in the order of environment ids.",
+            (
+                *both("learn", "vec.send(actions)", "vec.send(actions, env_ids=np.sort(vec.host_batch.env_ids))"),
+                *library(
+                    "cleanrl_demo.evaluation:_send", "vec.send(actions)", "vec.send(actions, env_ids=np.sort(env_ids))"
+                ),
+            ),
             envs=("identity",),
             backend="pool",
         ),
@@ -430,7 +435,6 @@ MUTANTS = {
             "state_not_reset_in_update",
             "The update carries the state on into the next episode, play begins anew.",
             recurrent("Rollout.receive", "self.starts[rows] = ~host.masks", "self.starts[rows] = False"),
-            envs=("bell",),
             checks=("ratios_begin_at_one",),
         ),
         Mutant(
