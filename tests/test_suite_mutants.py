@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cleanrl_demo.suite import matrix
+from cleanrl_demo.suite import demo, matrix
 from cleanrl_demo.suite.checks import CHECKS, checked, checked_elsewhere
 from cleanrl_demo.suite.examining import Verdict, examine
-from cleanrl_demo.suite.mutants import MUTANTS, Edit, Mutant, _mutated, infected
+from cleanrl_demo.suite.mutants import MUTANTS, Edit, Mutant, infected, mutated
 from cleanrl_demo.suite.tasks import demo_trainer, names, tasks
 from pufferlib.cli import main
 from pufferlib.errors import PlanError
@@ -27,7 +27,7 @@ SOUND = dict.fromkeys(CHECKS, False)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_an_edit_is_applied_and_taken_back(name):
     mutant = MUTANTS[name]
-    changed = _mutated(mutant.edits)
+    changed = mutated(mutant.edits)
     before = [function.__code__ for function, _ in changed]
     with infected(name):
         assert [function.__code__ for function, _ in changed] == [code for _, code in changed] != before
@@ -35,7 +35,7 @@ def test_an_edit_is_applied_and_taken_back(name):
     assert mutant.description.endswith(".") and mutant.name == name
     assert {f"ocean/{env}" for env in mutant.envs} <= set(names()) and set(mutant.checks) <= set(CHECKS)
     assert mutant.envs or mutant.checks  # somebody is meant to catch it
-    assert mutant.checks if mutant.portable else True
+    assert mutant.checks or not mutant.portable
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,9 @@ def test_training_tells_a_mutant_from_the_correct_trainer(env, mutant):
     """A part of the matrix that takes seconds."""
     (task,) = tasks([env], ["serial"])
     task = replace(task, settings={**task.settings, "total_steps": 15_000})
-    train = demo_train()
-    assert examine(task, train, 200)[0].passed
+    assert examine(task, demo.train, 200)[0].passed
     with infected(mutant):
-        assert not examine(task, train, 200)[0].passed
-
-
-def demo_train():
-    from cleanrl_demo.suite.demo import train
-
-    return train
+        assert not examine(task, demo.train, 200)[0].passed
 
 
 def fake_results(score):

@@ -19,7 +19,7 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 
-__all__ = ["MUTANTS", "Edit", "Mutant", "infect", "infected"]
+__all__ = ["MUTANTS", "Edit", "Mutant", "infect", "infected", "mutated"]
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ def infect(name: str) -> None:
     """Put a mutant into this process, for good. Raises PlanError for one that there is not, LookupError for a stale."""
     if name not in MUTANTS:
         raise PlanError(f"mutant={name!r} is unknown; there are {', '.join(MUTANTS)}")
-    for function, code in _mutated(MUTANTS[name].edits):
+    for function, code in mutated(MUTANTS[name].edits):
         function.__code__ = code
 
 
 @contextlib.contextmanager
 def infected(name: str) -> Iterator[None]:
     """Do the same for a while."""
-    healthy = [(function, function.__code__) for function, _ in _mutated(MUTANTS[name].edits)]
+    healthy = [(function, function.__code__) for function, _ in mutated(MUTANTS[name].edits)]
     infect(name)
     try:
         yield
@@ -72,7 +72,7 @@ def infected(name: str) -> Iterator[None]:
             function.__code__ = code
 
 
-def _mutated(edits: Sequence[Edit]) -> list[tuple[FunctionType, CodeType]]:
+def mutated(edits: Sequence[Edit]) -> list[tuple[FunctionType, CodeType]]:
     """Return the functions that edits change, and their new code."""
     texts: dict[str, str] = {}
     for edit in edits:
