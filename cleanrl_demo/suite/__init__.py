@@ -14,5 +14,6 @@ What ``play`` scores over 1,000 fresh episodes is compared with the environment'
     tasks      what there is to be learnt            demo      the demo trainer as such a function
     examining  learners, each in a process           table     what one sees of it in a terminal
     mutants    broken trainers, to prove the suite   matrix    which environment catches which of them
+    checks     what finds some of them untrained
     plugin     `pytest --ocean module:train`
 """

@@ -47,7 +47,7 @@ class Mutant:
     everywhere: bool = False
     """nothing can be learnt with it, so that it need not pass anywhere"""
     backend: str = "serial"
-    """where it shows; others are trained on the backend of their environment"""
+    """what it is trained on: serial, or pool where it shows there only (matrix.py has environments that need a pool)"""
     portable: bool = False
     """whether it shows on the portable path only, PUFFERLIB_NATIVE=0: such a one is checked, and not trained"""
 
@@ -102,6 +102,7 @@ def _compiled(function: FunctionType, text: str) -> CodeType:
     assert isinstance(definition, ast.FunctionDef)
     definition.decorator_list = []  # they are around the function still
     scope = dict(function.__globals__)
+    # With this file's future statements, which are those of the files that are edited.
     exec(compile(tree, f"<mutant of {function.__qualname__}>", "exec"), scope)
     code: CodeType = scope[definition.name].__code__
     return code
