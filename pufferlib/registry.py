@@ -130,8 +130,10 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if _CALLABLE.fullmatch(entry.target):
         if entry.extra:
             return _Later(entry.name, entry.target)
-        with _saying_what_is_missing(entry.name):  # Ocean's population is PettingZoo's
-            return load(entry.target)
+        if entry.package == "ocean":
+            with _saying_what_is_missing(entry.name):  # population is PettingZoo's
+                return load(entry.target)
+        return load(entry.target)
     if entry.extra:
         mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
         return _FromGymnasium(entry.target, entry.package, mission_length)

@@ -127,7 +127,7 @@ def test_tasks_are_what_has_a_bar_with_what_the_demo_trainer_is_told() -> None:
     for task in found:
         assert task.settings["env"] == task.env
         assert task.batch_size == (task.num_envs // 2 if task.backend == "pool" else task.num_envs)
-        with_memory = task.env == "ocean/memory"
+        with_memory = task.env in ("ocean/bell", "ocean/memory")
         assert task.needs_memory == with_memory
         assert tasks.demo_trainer(task.env) is (ppo_lstm if with_memory else ppo)
 
