@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import re
@@ -10,18 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from programs import running
 from rich.console import Console
 
 from cleanrl_demo import ppo, ppo_lstm
 from cleanrl_demo.suite import tasks
-from cleanrl_demo.suite.examining import Examination, Verdict, examine, score
+from cleanrl_demo.suite.examining import Examination, Verdict, examine, learner, score
 from cleanrl_demo.suite.table import Screen, closing_line
 from pufferlib.cli import main
 from pufferlib.errors import PlanError
@@ -165,6 +166,7 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         (["--env", "bandid"], "env='bandid' is no environment of Ocean that can be learnt; did you mean ocean/bandit?"),
         (["--env", "performance"], "env='performance' is no environment of Ocean that can be learnt"),
         (["--env", "ocean/qqqqqqqqqqqqqq"], "there are ocean/bandit, "),
+        (["--env", "bandit", "--trainer", "toys:train", "--watch"], "--watch needs a terminal to show it in"),
         (["--seeds", "0"], "--seeds 0 leaves nothing to train; use 1 or more"),
         (["--trainer", "toys:no_task"], "trainer='toys:no_task' cannot be called as train(task) (too many positional"),
         (["--trainer", "toys:trian"], '"toys:trian": toys has no trian; did you mean train?'),
@@ -192,7 +194,7 @@ def test_what_returns_nothing_callable_is_told_so() -> None:
 # ------------------------------------------------------------------------------------------ what becomes of learners
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     status: int
     lines: dict[str, str]  # by environment
@@ -296,6 +298,43 @@ def test_the_demo_trainer_passes_bandit(
     found = re.search(r"^ocean/bandit  score (\S+), bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE)
     assert found and float(found[1]) >= 0.9
     assert not (folder / "runs").exists()
+
+
+# --------------------------------------------------------------------------------------------- a learner of a script
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The module of a learner that uses nothing of pufferlib's but Gymnasium's face, and one thread."""
+    num_threads = torch.get_num_threads()
+    monkeypatch.syspath_prepend(str(ROOT))
+    yield "examples.ocean_cleanrl"
+    torch.set_num_threads(num_threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("function", "passes"), [("train", True), ("train_naive", False)])
+def test_a_script_passes_truncation_if_it_is_careful(script: str, function: str, passes: bool) -> None:
+    (task,) = tasks.tasks(["truncation"], ["serial"])
+    task = dataclasses.replace(task, settings={**task.settings, "total_steps": 20_000})
+    verdict, _ = examine(task, learner(f"{script}:{function}"))
+    assert verdict.passed == passes
+    assert verdict.failed != passes
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        ("multiagent", "one agent an environment, and ocean/multiagent has several"),
+        ("population", "one agent an environment, and ocean/population has several"),
+        ("spaces", "no nested spaces and no actions of several parts, as ocean/spaces has"),
+        ("mixed", "no nested spaces and no actions of several parts, as ocean/mixed has"),
+    ],
+)
+def test_a_script_says_what_it_cannot_learn(script: str, env: str, says: str) -> None:
+    (task,) = tasks.tasks([env], ["serial"])
+    with pytest.raises(tasks.Cannot, match=says):
+        examine(task, learner(f"{script}:train"))
 
 
 # ------------------------------------------------------------------------------------------------------ what one sees

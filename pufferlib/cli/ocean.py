@@ -49,6 +49,8 @@ def _seeds(options: Ocean) -> list[int]:
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
     """Train in this process, and show what was learnt."""
+    if not console.is_terminal:
+        raise PlanError("--watch needs a terminal to show it in")
     passed = []
     for task in tasks:
         verdict, play = _suite("examining").examine(task, train)
