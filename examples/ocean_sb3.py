@@ -23,7 +23,6 @@ def train(task: Task) -> Callable[[Any], Any]:
     """Train on a task, and return what plays. Raises Cannot for what Stable-Baselines3 has no way to learn."""
     torch.set_num_threads(1)  # networks so small are slower with more
     envs = DummyVecEnv([lambda: single(task.env)] * task.num_envs)
-    envs.seed(task.seed)
     told = task.settings
     model = PPO(
         "MlpPolicy",

@@ -81,6 +81,9 @@ def test_it_is_drawn_in_the_terminal_and_in_colour(name: str) -> None:
             assert isinstance(picture, str) and picture.strip()
         else:
             assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+    plain = creator()
+    plain.reset(seed=1)
+    assert plain.render() is None
     with pytest.raises(ValueError, match='use "ansi", "rgb_array" or None'):
         creator(render_mode="human")
 

@@ -382,7 +382,6 @@ def test_global_generators_are_left_alone(name):
         ("stochastic", {"p": 1.0}, "p=1.0 asks for one action only"),
         ("stochastic", {"p": math.nan}, "p=nan"),
         ("stochastic", {"horizon": 0}, "horizon=0 is no number of steps; use 1 or more"),
-        *((name, {"render_mode": "human"}, 'use "ansi", "rgb_array" or None') for name in PARAMS),
     ],
 )
 def test_impossible_parameters_are_refused(name, params, message):
@@ -442,16 +441,3 @@ def test_picture_of_spaces():
     seen, _ = env.reset(seed=1)
     rows = [*seen["image"], seen["flat"]]
     assert env.render() == "\n".join("".join(BLUE if x > 0 else RED if x < 0 else GREY for x in row) for row in rows)
-
-
-@each_name
-def test_pictures_in_colour(name):
-    env = wrapped(name, render_mode="rgb_array")
-    env.reset(seed=1)
-    picture = env.render()
-    assert picture.dtype == np.uint8
-    assert picture.ndim == 3 and picture.shape[2] == 3
-    assert picture.shape[0] % 32 == picture.shape[1] % 32 == 0
-    env = wrapped(name)
-    env.reset(seed=1)
-    assert env.render() is None
