@@ -320,6 +320,13 @@ MUTANTS = {
             checks=("log_prob_sums",),
         ),
         Mutant(
+            "clipped_actions_stored",
+            "What is kept of an action is what the bounds left of it, beside the probability of the whole.",
+            both("learn", "= values, choices, aims", "= values, choices, aims.clamp(-1, 1)"),
+            envs=("continuous",),
+            checks=("ratios_begin_at_one",),
+        ),
+        Mutant(
             "observation_transposed",
             "The update sees images transposed, play does not.",
             plain(
@@ -476,12 +483,6 @@ MUTANTS = {
             "The log-probability of several real numbers is their mean in place of their sum.",
             library(f"{DISTRIBUTION}.log_prob", "(2 * math.pi)).sum(1)", "(2 * math.pi)).mean(1)"),
             checks=("log_prob_sums",),
-        ),
-        Mutant(
-            "clipped_actions_stored",
-            "What is kept of an action is what the bounds left of it, beside the probability of the whole.",
-            both("learn", "= values, choices, aims", "= values, choices, aims.clamp(-1, 1)"),
-            checks=("ratios_begin_at_one",),
         ),
         Mutant(
             "agents_shuffled",
