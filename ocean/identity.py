@@ -1,8 +1,11 @@
 """Identity: repeat the code that is shown, in environments of very different speeds. Shows rows of a pool mixed up.
 
-Observation  Box(0, 1, (num_codes,), float32): a code, one-hot, drawn afresh for each step, after the last one too.
+Observation  Box(-1, 1, (num_codes + 1,), float32): a code, one-hot, and a number that says how lucky the step is,
+             uniform in [-1, 1]; both drawn afresh for each step, after the last one too.
 Actions      Discrete(num_codes): the answer.
-Reward       1 for repeating the code, else 0.
+Reward       1 for repeating the code, else 0; and ``fortune`` times the luck, whatever is answered. Who sees its own
+             rows expects that. To who takes others' rewards for its own it is noise, in which drown those that happen
+             to lie where they should: without it such a learner scored .93 after 60,000 steps.
 Ending       After ``horizon`` steps, terminated: it is an examination of so many questions.
 Score        The share of the codes that were repeated. Uniform play: 1/num_codes, by default 0.25; the best policy: 1.
 Catches      rows and actions matched by their place in a batch where environments finish in another order than they
@@ -32,7 +35,7 @@ JITTER = 0.3
 
 
 class Identity(PufferEnv):
-    """The environment; ``num_codes`` >= 2, ``horizon`` >= 1, ``slow`` >= 1; ``step_s`` >= 0, where 0 sleeps never."""
+    """The environment; ``num_codes`` >= 2; ``horizon``, ``slow`` >= 1; ``fortune``, ``step_s`` >= 0, which may be 0."""
 
     metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 1 / 4  # 1/num_codes
@@ -43,6 +46,7 @@ class Identity(PufferEnv):
         self,
         num_codes: int = 4,
         horizon: int = 8,
+        fortune: float = 4.0,
         slow: float = 5.0,
         step_s: float = 0.0001,
         env_index: int = 0,
@@ -52,16 +56,18 @@ class Identity(PufferEnv):
             raise ValueError(f"num_codes={num_codes} leaves nothing to choose; use 2 or more")
         if horizon < 1:
             raise ValueError(f"horizon={horizon} is no number of steps; use 1 or more")
+        if not 0 <= fortune < math.inf:
+            raise ValueError(f"fortune={fortune} is no size of a reward; use a number from 0 up")
         if not 1 <= slow < math.inf:
             raise ValueError(f"slow={slow} would not be slower; use a number from 1 up")
         if not 0 <= step_s < math.inf:
             raise ValueError(f"step_s={step_s} is no time to sleep; use a number of seconds from 0 up")
         if env_index < 0:
             raise ValueError(f"env_index={env_index} is no environment's number; use 0 or more")
-        self.horizon = horizon
+        self.num_codes, self.horizon, self.fortune = num_codes, horizon, fortune
         self.step_s = step_s * (slow if env_index % 4 == 3 else 1)
         self.render_mode = check_render_mode(render_mode)
-        self.single_observation_space = spaces.Box(0, 1, (num_codes,), np.float32)
+        self.single_observation_space = spaces.Box(-1, 1, (num_codes + 1,), np.float32)
         self.single_action_space = spaces.Discrete(num_codes)
         self.clock = np.random.default_rng(0)
 
@@ -78,7 +84,7 @@ class Identity(PufferEnv):
             time.sleep(self.step_s * self.clock.uniform(1 - JITTER, 1 + JITTER))
         self.answer = int(actions[0])
         right = self.answer == self.code
-        self.rewards[0] = right
+        self.rewards[0] = right + self.fortune * self.luck
         self.num_right += right
         self.steps_left -= 1
         self._ask()
@@ -93,13 +99,15 @@ class Identity(PufferEnv):
 
     def render(self) -> Any:
         """Draw the code, in blue, and below it the answer to the one before, in red."""
-        grid = np.zeros((2, self.observations.shape[1]), np.int8)
+        grid = np.zeros((2, self.num_codes), np.int8)
         grid[0, self.code] = 1
         if self.answer is not None:
             grid[1, self.answer] = -1
         return draw(grid, self.render_mode)
 
     def _ask(self) -> None:
-        self.code = int(self.np_random.integers(self.observations.shape[1]))
+        self.code = int(self.np_random.integers(self.num_codes))
+        self.luck = self.np_random.uniform(-1, 1)
         self.observations[0] = 0
         self.observations[0, self.code] = 1
+        self.observations[0, -1] = self.luck

@@ -273,26 +273,30 @@ def test_what_bell_is_worth_to_those_who_forget_too_little_or_all():
     assert 0.65 < by_ring.max(1).sum() / num_episodes < 0.67
 
 
-@pytest.mark.parametrize("params", [{}, {"num_codes": 7, "horizon": 3}])
+@pytest.mark.parametrize("params", [{}, {"num_codes": 7, "horizon": 3, "fortune": 0.5}])
 def test_rules_of_identity(params):
     env = wrapped("identity", **params)
     num_codes, horizon = params.get("num_codes", 4), params.get("horizon", 8)
     rng = np.random.default_rng(7)
-    codes = []
+    codes, lucks = [], []
     for seed in range(300):
         observation, _ = env.reset(seed=seed)
         right = 0
         for step in range(horizon):
-            codes.append(int(observation.argmax()))
-            assert sorted(observation.tolist()) == [0] * (num_codes - 1) + [1]
+            *code, luck = observation.tolist()
+            codes.append(code.index(1))
+            lucks.append(luck)
+            assert sorted(code) == [0] * (num_codes - 1) + [1]
             action = int(rng.integers(num_codes))
             observation, reward, terminated, truncated, info = env.step(action)
-            assert reward == (action == codes[-1])
-            right += reward
+            assert reward == pytest.approx((action == codes[-1]) + params.get("fortune", 4) * luck, abs=1e-5)
+            right += action == codes[-1]
             assert (terminated, truncated) == (step == horizon - 1, False)
         assert info == {"score": right / horizon}
     counts = np.bincount(codes, minlength=num_codes) / len(codes)
     assert np.abs(counts - 1 / num_codes).max() < 0.05
+    assert min(lucks) < -0.95 and max(lucks) > 0.95
+    require_mean(np.array(lucks), 0)
 
 
 def test_every_fourth_environment_is_slow_whatever_it_shows(monkeypatch):
@@ -518,6 +522,7 @@ def test_global_generators_are_left_alone(name):
         (Population, {"entry": -8}, "entry=-8 must be"),
         (Identity, {"num_codes": 1}, "num_codes=1 leaves nothing to choose"),
         (Identity, {"horizon": 0}, "horizon=0 is no number of steps"),
+        (Identity, {"fortune": -1}, "fortune=-1 is no size of a reward"),
         (Identity, {"slow": 0.5}, "slow=0.5 would not be slower"),
         (Identity, {"step_s": -1}, "step_s=-1 is no time"),
         (Identity, {"env_index": -1}, "env_index=-1 is no environment's number"),
