@@ -9,8 +9,9 @@ Ending       The two rewards above terminate the episode; after 100 steps it is 
              place as random as the target's. The position that is reported outside of the square is clipped to it.
 Score        1 if the target was hit, else 0. Uniform play: 0.0417; the best policy: 1. With ``discrete`` positions are
              the start plus multiples of 0.1, and 0.04 % of the targets, in corners, have none of those near them.
-Catches      the log-probability of one of two dimensions dropped. Not: clipped actions stored, bootstrapping through
-             terminations, truncations taken for terminations.
+Catches      the log-probability of one of two dimensions dropped, clipped actions stored beside the log-probability
+             of whole ones. Not: clipped actions stored beside their own, bootstrapping through terminations,
+             truncations taken for terminations.
 Source       After "Continuous" of PufferLib's Ocean (MIT), written anew; its start and target are drawn anew in each
              episode, and its time limit is a truncation.
 """
