@@ -295,8 +295,9 @@ def page(matrix: Matrix) -> str:
         shown = [f"**{cell.text}**" if cell.meant else cell.text for cell in cells]
         checks = ", ".join(f"`{check}`" for check, found in matrix.checks(name).items() if found)
         lines.append(f"| {name} | {' | '.join(shown)} | {checks} |")
-    correct = [matrix.cell(None, env).text for env in matrix.envs]
-    lines += [f"| *{CORRECT}* | {' | '.join(correct)} | |", "", "## What is broken", ""]
+    if matrix.has_correct:
+        lines.append(f"| *{CORRECT}* | {' | '.join(matrix.cell(None, env).text for env in matrix.envs)} | |")
+    lines += ["", "## What is broken", ""]
     lines += ["| mutant | what it gets wrong | scores where it is meant to be caught (bar) |", "|---|---|---|"]
     lines += [f"| {name} | {MUTANTS[name].description} | {_scores(matrix, MUTANTS[name])} |" for name in matrix.rows]
     lines += ["", "## What the checks say of sound code", ""]
