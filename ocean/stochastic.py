@@ -10,8 +10,8 @@ Score        The proximity at the end. Uniform play: 0.9575; always action 0: 0.
              1 - (p - q)² - q(1 - q)/horizon in the mean. The best policy: 0.9979, of q = p; ``solve`` draws lots so.
              (The q that scores most is 0.702, by 0.000004 more; who counts steps can reach 1.) What is paid most is
              a lower q, about 0.61, and that scores 0.9895: learners that are right end between the two.
-Catches      the likeliest action played instead of a drawn one, another action learnt from than was played. Not: the
-             old log-probability of another row's action, which is noise to a learner.
+Catches      the likeliest action played instead of a drawn one. Not surely: another action learnt from than was
+             played, which by chance may end near the right share. Not: the old log-probability of another row's action.
 Source       After "Stochastic" of PufferLib's Ocean (MIT), written anew.
 """
 

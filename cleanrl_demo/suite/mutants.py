@@ -295,7 +295,7 @@ MUTANTS = {
             "action_redrawn",
             "An action is drawn twice: one is played, the other one is learnt from.",
             both("learn", "decisions.actions(choices, aims)", "decisions.actions(*distribution.sample())"),
-            envs=("bandit", "stochastic"),
+            envs=("bandit", "squared"),
             everywhere=True,
         ),
         Mutant(
