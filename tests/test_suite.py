@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from programs import running
 from rich.console import Console
 
 from cleanrl_demo import ppo, ppo_lstm
-from cleanrl_demo.suite import tasks
+from cleanrl_demo.suite import examining, tasks
 from cleanrl_demo.suite.examining import Examination, Verdict, examine, learner, score
 from cleanrl_demo.suite.table import Screen, closing_line
 from pufferlib.cli import main
@@ -29,7 +30,7 @@ from pufferlib.errors import PlanError
 
 ROOT = Path(__file__).parent.parent
 TOYS = """
-import os, pathlib, signal, subprocess, sys, time
+import os, pathlib, signal, subprocess, sys, threading, time
 import numpy as np
 from cleanrl_demo.suite.tasks import Cannot
 
@@ -74,11 +75,42 @@ def hang(task):
     os.replace("hanging.new", "hanging")
     time.sleep(1000)
 
+def says_much(task):
+    raise ValueError("x" * 300_000)
+
+def leaves_thread(task):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return best_arm(task)
+
+def leaves_process(task):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    pathlib.Path("hanging").write_text(str(child.pid))
+    return best_arm(task)
+
+def leaves_fork(task):
+    child = os.fork()
+    if not child:
+        time.sleep(1000)
+    pathlib.Path("hanging").write_text(str(child))
+    print("forked", child > 0)  # not flushed
+    os._exit(3)
+
+def nameless_signal(task):
+    os.kill(os.getpid(), signal.SIGRTMIN + 3)
+    time.sleep(1000)
+
+def prints_much(task):
+    for _ in range(1000):
+        print("y" * 999)
+    print("the end")
+    os._exit(3)
+
 def no_task():
     pass
 
 not_callable = 3
 """
+ONLY_ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has signals without a name")
 ENVS = ("bandit", "identity", "memory", "mixed", "password", "squared", "truncation", "stochastic")
 
 
@@ -234,11 +266,11 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ("identity", r"took longer than 20 s, and was killed"),
+        ("identity", r"took longer than 20 s, and was killed\nlearning ocean/identity"),
         ("memory", r"ended with exit code 3\nline 88\n(line \d+\n)*line 99"),
         ("mixed", r"toys have no mixed actions"),
         ("password", r"catches a learner that does not latch onto a rare reward.*"),
-        ("squared", r"died of SIGSEGV\nlearning ocean/squared\nthis is the end"),
+        ("squared", r"died of signal 11 \(SIGSEGV\)\nlearning ocean/squared\nthis is the end"),
         ("truncation", r"Traceback \(most recent call last\):\n(.*\n)*.*toys\.py.*\n(.*\n)*KeyError: 'sword'"),
         ("stochastic", r"Traceback(.*\n)*.*PlanError: the trainer returned 3; it has to return what plays: .*"),
     ],
@@ -254,7 +286,10 @@ def test_nothing_is_left_of_a_learner_that_was_killed(outcome: Outcome) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_whatever_ends_it_nothing_is_left(tmp_path: Path, number: int, status: int) -> None:
     folder = project(tmp_path)
     command = [sys.executable, "-m", "pufferlib.cli", "ocean", "--trainer", "toys:train", "--env", "identity"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -262,11 +297,39 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
         while not (folder / "hanging").exists():
             assert process.poll() is None
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "Traceback" not in out + err
     assert gone(hanging(folder))
+    assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "passed", "says"),
+    [
+        ("says_much", False, r"Traceback(.*\n)*ValueError: x{300000}"),
+        ("leaves_thread", True, ""),
+        ("leaves_process", True, ""),
+        ("leaves_fork", False, r"ended with exit code 3\nforked True"),
+        ("prints_much", False, r"ended with exit code 3\n(y{999}\n){11}the end"),
+        pytest.param("nameless_signal", False, r"died of signal \d+ \(unknown\)", marks=ONLY_ON_LINUX),
+    ],
+)
+def test_a_verdict_is_there_when_it_is_and_ends_what_the_learner_has_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, passed: bool, says: str
+) -> None:
+    monkeypatch.setattr(examining, "GRACE_S", 0.1)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    monkeypatch.syspath_prepend(str(folder))
+    (task,) = tasks.tasks(["bandit"], ["serial"])
+    timeout_s, start_s = 60.0, time.monotonic()
+    ((_, verdict),) = examining.examined([Examination(task, f"toys:{name}")], timeout_s=timeout_s)
+    assert time.monotonic() - start_s < timeout_s
+    assert verdict.passed == passed
+    assert re.fullmatch(says, verdict.error)
+    if (folder / "hanging").exists():
+        assert gone(hanging(folder))
     assert list((folder / "tmp").iterdir()) == []
 
 

@@ -7,12 +7,10 @@ fails.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import inspect
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -21,7 +19,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +29,9 @@ from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry
 from pufferlib.errors import PlanError
-from pufferlib.vectorization.launch import start_method
+from pufferlib.vectorization.launch import LifePipe, death_of, die_with_parent, end_group, start_method
+from pufferlib.vectorization.messages import signal_name
+from pufferlib.vectorization.signals import as_before, undisturbed
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
@@ -40,7 +39,7 @@ DEMO = "cleanrl_demo.suite.demo:train"
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
 NUM_LAST_LINES = 12  # of a failed learner's output
-PR_SET_PDEATHSIG = 1
+NUM_LAST_BYTES = 64 * 1024  # that they are looked for in
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 
@@ -138,41 +137,66 @@ def examined(
     context = multiprocessing.get_context(start_method(None))
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
-    waiting, running = iter(examinations), dict[Any, _Running]()
+    waiting, running, life = iter(examinations), list[_Running](), LifePipe()
     try:
         while True:
             while len(running) < jobs and (examination := next(waiting, None)) is not None:
-                begun = _Running(context, examination, timeout_s)
-                running[begun.process.sentinel] = begun
+                with undisturbed():
+                    running.append(_Running(context, examination, timeout_s, life))
                 began(examination)
             if not running:
                 return
-            ended = wait(list(running), 0.1)
+            wait([sign for each in running for sign in each.signs], 0.1)
             meanwhile()
-            for sentinel in [*ended, *(key for key, each in running.items() if each.late and key not in ended)]:
-                done = running.pop(sentinel)
-                yield done.examination, done.verdict()
+            for each in [each for each in running if each.over]:
+                verdict = each.verdict()
+                running.remove(each)
+                yield each.examination, verdict
     finally:
-        for each in running.values():
-            each.kill()
+        with undisturbed():
+            for each in running:
+                each.end()
+            life.close()
 
 
 class _Running:
-    """An examination under way in a process."""
+    """An examination under way in a process. signs: of its end, any of which may be readable then."""
 
-    def __init__(self, context: Any, examination: Examination, timeout_s: float) -> None:
+    def __init__(self, context: Any, examination: Examination, timeout_s: float, life: LifePipe) -> None:
         self.examination, self.timeout_s = examination, timeout_s
-        file, path = tempfile.mkstemp(prefix="puffer-ocean-", suffix=".log")
-        os.close(file)
-        self.log = Path(path)
+        output, self.path = tempfile.mkstemp(prefix="puffer-ocean-", suffix=".log")
+        self.output = os.fdopen(output, "rb")
         self.receiver, sender = context.Pipe(duplex=False)
-        arguments = (sender, examination, str(self.log), sys.path)
-        self.process = context.Process(target=_examine_here, args=arguments)
-        with warnings.catch_warnings():  # Python 3.12 counts the sleeping threads of NumPy's BLAS
-            warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
-            self.process.start()
+        self.process = context.Process(target=_examine_here, args=(sender, examination, self.path, life))
+        try:
+            with warnings.catch_warnings():  # Python 3.12 counts the sleeping threads of NumPy's BLAS
+                warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+                self.process.start()
+        except BaseException:
+            os.unlink(self.path)
+            raise
         sender.close()
         self.start_s = time.monotonic()
+        self.said: Verdict | None = None
+        self.code = 0
+        self.death_fd = death_of(self.process.pid)
+        # What the learner has forked keeps the sentinel as it was, and may keep its end of the pipe.
+        self.signs: list[Any] = [self.receiver, self.process.sentinel if self.death_fd is None else self.death_fd]
+
+    @property
+    def over(self) -> bool:
+        """Whether it has said what came of it, has ended or is late."""
+        over = self.ended or self.late  # asked first: what it says last is said by then
+        if self.receiver in self.signs and self.receiver.poll():
+            try:
+                self.said = self.receiver.recv()
+            except (EOFError, OSError):  # the learner has closed its end, or is dying: that will be seen
+                self.signs.remove(self.receiver)
+        return over or self.said is not None
+
+    @property
+    def ended(self) -> bool:
+        return bool(wait(self.signs[-1:], 0))
 
     @property
     def late(self) -> bool:
@@ -181,49 +205,52 @@ class _Running:
     def verdict(self) -> Verdict:
         """Return what came of it; what still runs is killed."""
         bar, seconds = self.examination.task.bar, time.monotonic() - self.start_s
-        said = None
-        with contextlib.suppress(EOFError):
-            if self.receiver.poll():
-                said = self.receiver.recv()
-        if not self.late:
-            self.process.join(GRACE_S)  # its sentinel says so a moment before it has ended
-        late = said is None and self.process.is_alive()
-        self.kill(keep_log=True)
-        if isinstance(said, Verdict):
-            verdict = said
-        elif late:
-            verdict = Verdict(None, bar, seconds, f"took longer than {self.timeout_s:g} s, and was killed")
+        late = self.said is None and not self.ended
+        if not late:
+            wait(self.signs[-1:], GRACE_S)  # it has said all, and may have threads or processes that do not end
+        lines = self._last_lines()
+        with undisturbed():
+            code = self.end()
+        if self.said is not None:
+            return self.said
+        if late:
+            how = f"took longer than {self.timeout_s:g} s, and was killed"
         else:
-            code = self.process.exitcode or 0
-            how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            verdict = Verdict(None, bar, seconds, f"{how}\n{self._last_lines()}".strip())
-        self.log.unlink(missing_ok=True)
-        return verdict
+            how = f"died of signal {-code} ({signal_name(-code)})" if code < 0 else f"ended with exit code {code}"
+        return Verdict(None, bar, seconds, f"{how}\n{lines}".strip())
 
     def _last_lines(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-NUM_LAST_LINES:])
+        self.output.seek(max(0, os.fstat(self.output.fileno()).st_size - NUM_LAST_BYTES))
+        return "\n".join(self.output.read().decode(errors="replace").splitlines()[-NUM_LAST_LINES:])
 
-    def kill(self, *, keep_log: bool = False) -> None:
-        """End the process, and what it has started."""
-        if self.process.is_alive():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.kill()
-        self.process.join()
+    def end(self) -> int:
+        """Kill what still runs of it and what it has started, and return its exit code. Safe to call again."""
+        if self.output.closed:
+            return self.code
+        self.code = end_group(self.process, self.death_fd, 0.0) or 0
+        if self.death_fd is not None:
+            os.close(self.death_fd)
         self.receiver.close()
-        if not keep_log:
-            self.log.unlink(missing_ok=True)
+        self.output.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)  # if it had no time to do so
+        return self.code
 
 
-def _examine_here(sender: Connection, examination: Examination, log: str, path: list[str]) -> None:
+def _examine_here(sender: Connection, examination: Examination, log: str, life: LifePipe) -> None:
     """Be the process of an examination."""
-    os.setpgid(0, 0)  # what it starts ends with it
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    as_before()
+    life.leave()
+    die_with_parent(life.reader)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.unlink(log)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    sys.path[:] = path
+    # Line by line, whatever the parent's are: who crashes flushes nothing.
+    sys.stdout, sys.stderr = (
+        open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        for descriptor in (1, 2)
+    )
     task = examination.task
     start_s = time.perf_counter()
     try:

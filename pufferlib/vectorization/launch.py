@@ -46,7 +46,7 @@ if sys.platform == "win32":
 
 import fcntl  # Windows has none, and has been told
 
-__all__ = ["Launch", "LifePipe", "Process", "start_method"]
+__all__ = ["Launch", "LifePipe", "Process", "death_of", "die_with_parent", "end_group", "start_method"]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -120,9 +120,7 @@ class Process:
                 _close_forgotten_pipes(error)
                 raise
         self.pid: int = self._process.pid
-        self.death_fd: int | None = None
-        with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
-            self.death_fd = os.pidfd_open(self.pid)
+        self.death_fd = death_of(self.pid)
 
     def kill(self) -> None:
         """Kill the process, also one that is stopped; ``end`` then sees to the rest."""
@@ -131,25 +129,42 @@ class Process:
 
     def end(self, grace_s: float) -> int | None:
         """Wait for the process for grace_s, kill its group, and return its exit code, negative for a signal."""
-        if self.death_fd is None:
-            self._process.join(grace_s)
-        else:  # not joined yet, so that its number, which is its group's too, can't have been given to another
-            ended = select.poll()  # select.select refuses descriptors above 1023
-            ended.register(self.death_fd, select.POLLIN)
-            ended.poll(1000 * grace_s)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)  # what the environments started goes too
-        if self._process.exitcode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)  # it may have had no time yet to found its group
-        self._process.join()
-        exitcode: int | None = self._process.exitcode
+        exitcode = end_group(self._process, self.death_fd, grace_s)
         with contextlib.suppress(ValueError):  # SIGCHLD is ignored, or another has waited: nobody knows how it ended
             self._process.close()
         if self.death_fd is not None:
             os.close(self.death_fd)
             self.death_fd = None
         return exitcode
+
+
+def death_of(pid: int) -> int | None:
+    """Return a descriptor that is readable once a process has ended; None where the platform has none."""
+    with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or not Linux
+        return os.pidfd_open(pid)
+    return None
+
+
+def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
+    """Wait for a process for grace_s, kill it and the group that it has founded, and return its exit code.
+
+    process: multiprocessing's, which nobody has joined yet. death_fd: of ``death_of``. The code is negative for a
+    signal, and None where nobody knows how it ended.
+    """
+    if death_fd is None:
+        process.join(grace_s)
+    else:  # not joined yet, so that its number, which is its group's too, can't have been given to another
+        ended = select.poll()  # select.select refuses descriptors above 1023
+        ended.register(death_fd, select.POLLIN)
+        ended.poll(1000 * grace_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what was started in it goes too
+    if process.exitcode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)  # it may have had no time yet to found its group
+    process.join()
+    exitcode: int | None = process.exitcode
+    return exitcode
 
 
 def _portable_task(task: Any, context: str) -> bytes:
@@ -217,7 +232,7 @@ def _main_not_imported() -> Any:
 def run_worker(launch: Launch) -> None:
     """Serve requests until they end. The target of a worker process."""
     as_before()
-    _die_with_parent(launch.life)
+    die_with_parent(launch.life)
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
@@ -371,7 +386,7 @@ def _portable(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _die_with_parent(life: Any) -> None:
+def die_with_parent(life: Any) -> None:
     """Found a process group, and have the kernel kill it when the parent ends, however it does.
 
     The life pipe's end raises a signal for whoever asked for one, within milliseconds, also while the GIL is held and

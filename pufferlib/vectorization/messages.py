@@ -189,7 +189,7 @@ class Died(NamedTuple):
         code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
         if code is not None and code < 0:
-            how = f"was killed by signal {-code} ({_signal_name(-code)})"
+            how = f"was killed by signal {-code} ({signal_name(-code)})"
         else:
             how = f"ended with exit code {code}"
         if self.cause:
@@ -209,7 +209,7 @@ class Died(NamedTuple):
         )
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
