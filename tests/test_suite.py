@@ -157,6 +157,7 @@ def test_tasks_are_what_has_a_bar_with_what_the_demo_trainer_is_told() -> None:
     assert sorted({task.env for task in found}) == sorted(tasks.names())
     assert "ocean/performance" not in tasks.names()
     assert len(found) == 4 * len(tasks.names()) == len(set(found))
+    assert len(list(tasks.tasks(["bandit", "ocean/bandit"], ["pool", "pool"]))) == 1
     for task in found:
         assert task.settings["env"] == task.env
         assert task.batch_size == (task.num_envs // 2 if task.backend == "pool" else task.num_envs)
@@ -200,6 +201,13 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         (["--env", "ocean/qqqqqqqqqqqqqq"], "there are ocean/bandit, "),
         (["--env", "bandit", "--trainer", "toys:train", "--watch"], "--watch needs a terminal to show it in"),
         (["--seeds", "0"], "--seeds 0 leaves nothing to train; use 1 or more"),
+        (["--jobs", "0"], "--jobs 0 trains nothing; use 1 or more"),
+        (["--timeout", "0"], "--timeout 0.0 is no time to learn in; use seconds above 0"),
+        (["--seed", "-1"], "--seed -1 seeds nothing; use 0 or more"),
+        (["--mutant", "nobody"], "--mutant says nothing without --mutants"),
+        (["--page", "x.md", "--save", "x.json"], "--save, --page say nothing without --mutants"),
+        (["--mutants", "--trainer", "toys:train"], "--trainer says nothing with --mutants"),
+        (["--mutants", "--backend", "serial"], "--backend says nothing with --mutants"),
         (["--trainer", "toys:no_task"], "trainer='toys:no_task' cannot be called as train(task) (too many positional"),
         (["--trainer", "toys:trian"], '"toys:trian": toys has no trian; did you mean train?'),
         (["--trainer", "toys:not_callable"], '"toys:not_callable" is no callable but a int'),

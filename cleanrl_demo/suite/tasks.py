@@ -75,17 +75,17 @@ def names() -> list[str]:
 
 
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
-    """Yield a task for each environment, backend and seed.
+    """Yield a task for each environment, backend and seed; one for those that are named twice.
 
     envs: with or without "ocean/"; all where none is named. Raises PlanError for one that there is not.
     """
     known = names()
-    chosen = [_found(env, known) for env in envs] or known
+    chosen = dict.fromkeys(_found(env, known) for env in envs) or known
     for env in chosen:
         made = registry.creator(env)
         settings = demo_settings(env)
-        for backend in backends:
-            for seed in seeds:
+        for backend in dict.fromkeys(backends):
+            for seed in dict.fromkeys(seeds):
                 memory = getattr(made, "needs_memory", False)
                 yield Task(env, backend, seed, made.chance, made.best, made.bar, memory, settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import time
 from pathlib import Path
@@ -14,11 +15,15 @@ from pufferlib.errors import PlanError
 
 __all__ = ["ocean"]
 
+OF_MUTANTS = ("mutant", "all_seeds", "save", "page")
+NOT_OF_MUTANTS = ("backend", "trainer", "watch")
+
 
 def ocean(words: list[str]) -> int:
     """puffer ocean"""
     require("torch", "tyro", "rich")
     options: Ocean = parse(Ocean, "ocean", words, name=None)
+    _check(options)
     if options.mutants:
         return _mutants(options)
     examining, table, console = _suite("examining"), _suite("table"), new_console()
@@ -40,10 +45,26 @@ def ocean(words: list[str]) -> int:
     return 1 if any(verdict.failed for verdict in verdicts) else 0
 
 
+def _check(options: Ocean) -> None:
+    """Raise PlanError for numbers with which nothing would be learnt, and for flags that would be passed over."""
+    if options.seeds is not None and options.seeds < 1:
+        raise PlanError(f"--seeds {options.seeds} leaves nothing to train; use 1 or more")
+    if options.seed < 0:
+        raise PlanError(f"--seed {options.seed} seeds nothing; use 0 or more")
+    if options.jobs < 1:
+        raise PlanError(f"--jobs {options.jobs} trains nothing; use 1 or more")
+    if not options.timeout > 0:
+        raise PlanError(f"--timeout {options.timeout} is no time to learn in; use seconds above 0")
+    idle = NOT_OF_MUTANTS if options.mutants else OF_MUTANTS
+    given = [each.name for each in dataclasses.fields(options) if getattr(options, each.name) != each.default]
+    flags = [f"--{name.replace('_', '-')}" for name in given if name in idle]
+    if flags:
+        verb, where = "says" if len(flags) == 1 else "say", "with" if options.mutants else "without"
+        raise PlanError(f"{', '.join(flags)} {verb} nothing {where} --mutants")
+
+
 def _seeds(options: Ocean) -> list[int]:
     num = options.seeds if options.seeds is not None else 3 if options.mutants else 1
-    if num < 1:
-        raise PlanError(f"--seeds {num} leaves nothing to train; use 1 or more")
     return list(range(options.seed, options.seed + num))
 
 
