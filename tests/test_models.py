@@ -211,6 +211,33 @@ def test_networks_compute_in_the_precision_that_is_asked_for() -> None:
         assert {part.grad.dtype for part in actor.policy.parameters() if part.grad is not None} == {torch.float32}
 
 
+class Counting(torch.nn.Module):
+    """A policy whose state is a number of steps, int64, and their sum, float64."""
+
+    def __init__(self, layout: Any, action_space: Any) -> None:
+        super().__init__()
+        self.steps, self.value = torch.nn.Embedding(9, action_space.n), torch.nn.Linear(action_space.n, 1)
+
+    def initial_state(self, num_rows: int) -> tuple[torch.Tensor, ...]:
+        return torch.zeros(num_rows, dtype=torch.int64), torch.zeros(num_rows, dtype=torch.float64)
+
+    def forward(self, observations: torch.Tensor, state: Any, action_mask: Any = None) -> Any:
+        count, total = state
+        logits = self.steps(count)
+        return logits, self.value(logits).squeeze(1), (count + 1, total + count)
+
+
+def test_a_state_keeps_its_types_whatever_the_precision() -> None:
+    actor = Actor(Counting, FLAT, spaces.Discrete(2))
+    actor.precision = torch.bfloat16
+    state = actor.initial_state(2)
+    for _ in range(2):
+        _, values, state = actor(torch.zeros((2, *FLAT.shape)), state)
+    assert values.dtype == torch.float32
+    assert [part.tolist() for part in state] == [[2, 2], [1.0, 1.0]]
+    assert [part.dtype for part in state] == [torch.int64, torch.float64]
+
+
 # -------------------------------------------------------------------------------------------------------- policies
 
 

@@ -130,13 +130,14 @@ class Actor:
             return network(observations, *others)
         with torch.autocast(observations.device.type, self.precision):
             told = network(observations, *others)
-        return _as_float(told)
+        return _as_float(told, self.precision)
 
 
-def _as_float(told: Any) -> Any:
+def _as_float(told: Any, precision: torch.dtype) -> Any:
+    """Return the same with tensors of this precision as float32; a state may have others, such as counts."""
     if isinstance(told, tuple):
-        return tuple(map(_as_float, told))
-    return told.float() if isinstance(told, Tensor) else told
+        return tuple(_as_float(part, precision) for part in told)
+    return told.float() if isinstance(told, Tensor) and told.dtype == precision else told
 
 
 def _shape(value: Any) -> Any:
