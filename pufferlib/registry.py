@@ -149,6 +149,10 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | None:
         told, _, command = str(error).partition(", ")
     elif isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
+        if (
+            package != error.name and find_spec(package) is not None
+        ):  # it lacks a module: another version, or a slip of the pen
+            return None
         told, command = f"{package} is not installed", f"run `pip install {package}`"
     else:
         return None

@@ -154,6 +154,7 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
 def test_what_to_install_is_told_by_the_environments_name_or_by_the_error(env, error, says):
     assert str(registry.missing(error, env)) == f'"{env if isinstance(env, str) else "Maze"}": {says}'
     assert registry.missing(ImportError("half of it"), env) is None
+    assert registry.missing(ModuleNotFoundError("no", name="numpy.swords"), env) is None
 
 
 def test_missing_families_are_still_listed(monkeypatch):
