@@ -198,12 +198,17 @@ class Session:
             return
         if learner.num_steps > self.num_kept:
             self._save_policy(folder)
-        lines = [f"To go on: puffer train --resume {folder}"]
+        passed = self.origin.env is None
+        lines = [f"To go on: puffer train {'my_module:make_env ' if passed else ''}--resume {folder}"]
         if not (folder / FILE).exists():
             lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
+        elif not is_plain(vars(self.config)):
+            lines = ["It cannot go on, as no file can keep its settings; use plain values"]
         if (folder / POLICY_FILE).exists():
-            env = " --env my_module:make_env" if self.origin.env is None else ""
-            lines.append(f"What it has learnt in {learner.num_steps:,} steps: puffer eval {folder}{env}")
+            steps = f" in {learner.num_steps:,} steps" if learner.num_steps else ""  # else they are not restored yet
+            lines.append(
+                f"What it has learnt{steps}: puffer eval {folder}{' --env my_module:make_env' if passed else ''}"
+            )
         for line in lines:
             told.print(line, soft_wrap=True, markup=False)
 

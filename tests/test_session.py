@@ -150,12 +150,32 @@ def test_a_run_that_is_broken_off_leaves_a_better_policy_alone(tmp_path, monkeyp
         patched.setattr(session, "evaluate", interrupted)
         ppo.train(ppo.Config(**settings), Alone)
     (folder,) = (tmp_path / "b").iterdir()
-    assert f": puffer eval {folder} --env my_module:make_env\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f": puffer eval {folder} --env my_module:make_env\n" in told
+    assert f"To go on: puffer train my_module:make_env --resume {folder}\n" in told
     written = (folder / "policy.pt").stat().st_mtime_ns
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(session.Session, "stretches", interrupted)
         ppo.resume(folder, Alone, 2_000)
+    assert "What it has learnt in " in capsys.readouterr().out
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(session.Session, "restore", interrupted)
+        ppo.resume(folder, Alone, 2_000)
+    assert "What it has learnt: puffer eval" in capsys.readouterr().out
     assert (folder / "policy.pt").stat().st_mtime_ns == written
+
+
+def test_a_run_whose_settings_no_file_keeps_is_not_said_to_go_on(tmp_path, monkeypatch, capsys):
+    from cleanrl_demo import session
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(session, "evaluate", interrupted)
+        ppo.train(ppo.Config(**{**SMALL, "runs": str(tmp_path), "env_kwargs": {"tool": object()}}), Alone)
+    told = capsys.readouterr().out
+    assert "It cannot go on, as no file can keep its settings" in told and "--resume" not in told
 
 
 def test_a_module_that_is_not_found_is_looked_for_where_the_run_was_begun(tmp_path, monkeypatch):
