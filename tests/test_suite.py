@@ -351,6 +351,17 @@ def test_the_exit_code_is_0_if_none_fails(folder: Path, capfd: pytest.CaptureFix
     assert re.search(r"\n0 of 1 passed in \d+ s: 1 failed\n$", capfd.readouterr().out)
 
 
+def test_what_a_learner_cannot_do_is_no_failure_while_it_is_watched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=shown, force_terminal=True)
+    )
+    assert main(["ocean", "--trainer", "toys:train", "--env", "mixed", "--watch"]) == 0
+    assert shown.getvalue() == "ocean/mixed  toys have no mixed actions\n"
+
+
 def test_several_backends_and_seeds_are_told_apart(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["--env", "bandit", "--backend", "serial", "pool", "--seed", "7", "--seeds", "2", "--jobs", "2"]
     assert main(["ocean", "--trainer", "toys:train", *words]) == 0

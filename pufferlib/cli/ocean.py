@@ -74,7 +74,11 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
         raise PlanError("--watch needs a terminal to show it in")
     passed = []
     for task in tasks:
-        verdict, play = _suite("examining").examine(task, train)
+        try:
+            verdict, play = _suite("examining").examine(task, train)
+        except _suite("tasks").Cannot as error:
+            console.print(f"{task.env}  {error}", soft_wrap=True, markup=False)
+            continue
         said = f"score {verdict.score:.3f}, bar {verdict.bar:.2f}: {'passed' if verdict.passed else 'FAILED'}"
         console.print(f"{task.env}  {said}", soft_wrap=True)
         _suite("watching").watch(task, play, console)
