@@ -30,6 +30,7 @@ from cleanrl_demo.suite.examining import Examination, Verdict, examined
 from cleanrl_demo.suite.table import Screen
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, names, tasks
 from pufferlib.bench import machine
+from pufferlib.files import written_whole
 from pufferlib.version import __version__
 
 FOLDER = Path(__file__).parent
@@ -178,7 +179,8 @@ def main() -> None:
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
     """Write the results, a run a line."""
     lines = ",\n".join(f"    {json.dumps(runs[key])}" for key in sorted(runs))
-    path.write_text(f'{{\n  "facts": {json.dumps(facts)},\n  "runs": [\n{lines}\n  ]\n}}\n')
+    with written_whole(path) as part:
+        part.write_text(f'{{\n  "facts": {json.dumps(facts)},\n  "runs": [\n{lines}\n  ]\n}}\n')
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -500,3 +501,23 @@ def test_listing_workloads_runs_none(monkeypatch: pytest.MonkeyPatch, capsys: py
     *lines, total = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["trivial-sync", "trivial-serial-32", "trivial-serial-8"]
     assert total.startswith("about ")
+
+
+# ------------------------------------------------------------------------------------------------------- Ocean's
+
+
+def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import ocean
+
+    path, run = tmp_path / "ocean.json", {"score": 1.0}
+    ocean.write(path, {}, {("ocean/bandit", "pool", 1): run})
+    before = json.loads(path.read_text())
+    assert before == {"facts": {}, "runs": [run]}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_text", lambda self, text: (self.write_bytes(text[:9].encode()), killed()))
+        ocean.write(path, {}, {("ocean/bandit", "pool", 2): run})
+    assert json.loads(path.read_text()) == before
