@@ -212,7 +212,7 @@ class Eval:
 
     target: str
     policy: str | None = None
-    """who plays an environment: random, module:Class, or mlp, cnn, lstm as they are before training"""
+    """who plays an environment: random, module:Class, or mlp, cnn, nature, lstm as they are before training"""
     policy_kwargs: tuple[str, ...] = ()
     """arguments of that policy, each as name=value"""
     env: str | None = None
