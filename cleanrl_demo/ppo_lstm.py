@@ -73,8 +73,8 @@ class Config(RunConfig):
     value_coefficient: float = 0.5
     max_grad_norm: float = 0.5
     precision: str = "float32"
-    """what networks compute in: float32, or bfloat16, which large ones take half the time for on GPUs and on CPUs with
-    AMX; weights and all else stay float32"""
+    """what networks compute in: float32, or bfloat16, which large ones take half the time for on CPUs with AMX; weights
+    and all else stay float32"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
