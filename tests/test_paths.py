@@ -179,8 +179,7 @@ class Habits(gymnasium.Env[Any, Any]):
         self.tick = 0
         self.note(self.salt)
         result = self.observe(), self.choose(INFOS, 5) and self.choose(INFOS, 5)(0)
-        pair = isinstance(result[0], tuple) and len(result[0]) == 2  # which alone looks like (observation, info)
-        if self.odd and self.old and self.digest[12] % 4 == 1 and not pair:
+        if self.odd and self.old and self.digest[12] % 4 == 1:
             return result[0]
         return self.choose((tuple, tuple, Two._make), 15)(result)
 
