@@ -213,6 +213,31 @@ def test_a_pair_that_is_an_observation_is_no_info() -> None:
     assert held.infos == []
 
 
+@pytest.mark.parametrize("front", [np.array([1.0, 2.0]), np.array([1, 2], np.int16), [1.0, 2.0], (1, 2)], ids=repr)
+@pytest.mark.parametrize("info", [None, {}, {"a": 1}])
+@pytest.mark.filterwarnings("ignore:.*is cast to float32")
+def test_so_is_one_that_has_to_be_cast_and_with_an_info_it_has_one(front: Any, info: Any) -> None:
+    """What has to be cast is not in the space, and tells nothing apart by that."""
+
+    class Pair(Odd):
+        observation_space: Any = Tuple([Box(-9, 9, (2,), np.float32), Dict(a=Discrete(2))])
+        action_space = Discrete(4)
+
+        def __init__(self, result: Any) -> None:
+            self.result = result
+
+        def reset(self) -> Any:
+            return self.result
+
+    observation = front, {"a": 1}
+    for result, told in ((observation, []), ((observation, info), [(0, info)] if info else [])):
+        rows = emulate(Pair(result))
+        held = reset(rows)
+        first, second = rows.observation_layout.decode(held.observations[0])
+        assert (first.tolist(), second) == ([1.0, 2.0], {"a": 1})
+        assert held.infos == told
+
+
 class LiveBuffers(gymnasium.Env[Any, Any]):
     """Hands out the one buffer that it works in, in observations and in infos."""
 

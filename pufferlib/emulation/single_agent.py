@@ -118,9 +118,7 @@ class Caller:
 
     def _split(self, result: Any) -> tuple[Any, dict[str, Any]]:
         if isinstance(result, tuple) and len(result) == 2 and (result[1] is None or isinstance(result[1], Mapping)):
-            space = self.raw_observation_space
-            pair = isinstance(space, spaces.Tuple) and len(space.spaces) == 2 and result in space
-            if not pair:
+            if not _is_observation(result, self.raw_observation_space):
                 return result[0], {} if result[1] is None else dict(result[1])
         return result, {}
 
@@ -132,6 +130,26 @@ class Caller:
         terminated = _flag(terminated)
         truncated = _flag(truncated)
         return reward, terminated, truncated, {} if info is None else info
+
+
+def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
+    """Whether a pair that looks like an observation and its info is an observation, of a Tuple of two.
+
+    What only has to be cast, as float64 to float32, is in no space; so it goes by the structure where that tells: if it
+    were an observation and its info, there would be another pair in front.
+    """
+    if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
+        return False
+    if isinstance(space.spaces[1], spaces.Dict) and pair[1] is not None and not _ends_in_mapping(pair[0]):
+        return True
+    return pair in space
+
+
+def _ends_in_mapping(value: Any) -> bool:
+    try:
+        return len(value) == 2 and isinstance(value[1], Mapping)
+    except (TypeError, LookupError):
+        return False
 
 
 class Resetter:
