@@ -96,7 +96,7 @@ def leaves_fork(task):
     os._exit(3)
 
 def nameless_signal(task):
-    signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL)  # whatever the process of the tests has come to
+    signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL)  # pygame catches real-time signals where it has shown a window
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 3])
     os.kill(os.getpid(), signal.SIGRTMIN + 3)
     time.sleep(1000)
