@@ -23,6 +23,7 @@ LAYERS = [
         "pufferlib.cgroups",
         "pufferlib.files",
         "pufferlib.memory",
+        "pufferlib.philox",
         "pufferlib.toml",
         "pufferlib._native",
     },
@@ -40,7 +41,7 @@ LAYERS = [
 # Who stands beside the layers sees itself and what is named here.
 BESIDE = {
     "ocean": {"pufferlib.environment"},
-    "cuda_ext": {"pufferlib.errors", "pufferlib.environment"},
+    "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.philox"},
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
 }
 # Optional packages are imported in the files about them, and nowhere else in pufferlib.

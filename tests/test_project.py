@@ -90,6 +90,9 @@ def test_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
         expected = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
         assert {path.relative_to(wheel) for path in (wheel / package).rglob("*.py")} == expected
     assert (wheel / "cleanrl_demo/defaults.toml").exists()
+    assert {path.name for path in (ROOT / "cuda_ext").glob("*.cuh")} == {
+        path.name for path in (wheel / "cuda_ext").glob("*.cuh")
+    }
     assert (wheel / "pufferlib/py.typed").exists() and list(wheel.glob("pufferlib/_native/pack*.so"))
 
 
