@@ -1,4 +1,4 @@
 """The home of environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each.
 
-There is nothing here yet: no kernel, and no ``backend="cuda"``.
+``references`` holds what a kernel will have to be equal to. There is no kernel yet, and no ``backend="cuda"``.
 """

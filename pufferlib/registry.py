@@ -2,6 +2,7 @@
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     classic/cartpole                         CartPole-v1 of Gymnasium
+    tag/grid                                 the file of ``cuda_ext.references`` that is named so
     mpe/…, butterfly/…, magent/…             a module of PettingZoo, MPE2 or MAgent2 that has ``parallel_env``
     MiniGrid-…, BabyAI-…, ALE/…, Foraging-…  ids of packages that register themselves when they are imported
     CartPole-v1, my_game:Maze-v0             any other id of Gymnasium
@@ -63,7 +64,16 @@ _FAMILIES = (
     _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
     _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
 )
-_ALIASES = (Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),)
+_ALIASES = (
+    Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),
+    Entry(
+        "tag/grid",
+        "cuda_ext.references.tag_grid:TagGrid",
+        "pettingzoo",
+        "pettingzoo",
+        "taggers chase runners over a grid",
+    ),
+)
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it

@@ -16,6 +16,7 @@ from pufferlib import registry
 from pufferlib.errors import MissingExtra, RegistryError
 
 THIRD_PARTY = (
+    ("tag/grid", "pettingzoo"),
     ("mpe/simple_tag_v3", "mpe2"),
     ("butterfly/knights_archers_zombies_v11", "pettingzoo"),
     ("magent/battle_v4", "magent2"),

@@ -1,0 +1,277 @@
+"""Tag on a grid: taggers chase runners over (L + 1)² cells, where L is ``grid_length``.
+
+Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
+Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. Who would leave the grid hits the wall and stays.
+Tag          A runner is tagged if a tagger is on its cell after all have moved; to swap cells is no tag. Who is tagged
+             leaves: it is ``alive`` no longer, and its x and y stay those of the tag.
+Reward       -``wall_hit_penalty`` for a hit, to which is added: for each tagger ``tag_reward_for_tagger`` times the
+             runners that all taggers together have tagged in this step, or -``step_cost_for_tagger`` if there are none;
+             for a runner -``tag_penalty_for_runner`` if it was tagged, else ``step_cost_for_tagger``.
+Ending       A tagged runner is terminated, and with the last runner all taggers are. Otherwise all are truncated after
+             ``episode_length`` steps.
+Observation  Box(0, 1, float32), of the state after the step. In full, (4N + 1,): x / L of all agents, y / L of all, the
+             kind of all (0 tagger, 1 runner), these three 0 for who has left; one-hot of oneself; the time, which is
+             t / ``episode_length``. In part, (2K + 4,) with K ``num_nearest``: one's own x / L and y / L; x / L of the
+             K nearest of the other kind that are alive, y / L of those; one's own kind; the time. The nearest come
+             first, by squared distance, and of two as near the lower number; where fewer are alive, zeros follow.
+Start        "procedural": anywhere, drawn for each agent and episode. "fixed": as ``starts`` says, (N, 2) of x, y; by
+             default taggers in the middle, runners at (0, 0). "pool": one of the layouts ``starts``, (P, N, 2), drawn
+             for each episode, whole; by default those of the first 5 procedural episodes of seed 0.
+Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
+Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
+Source       TagGridWorld of WarpDrive (Lan et al., JMLR 2022), for any number of runners and of nearest agents, with
+             terminations and truncations told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+from pettingzoo import ParallelEnv
+
+from pufferlib.philox import below, philox, philox_array
+
+START, POOL = 1, 2  # purposes of draws: where an agent starts; which layout an episode has
+NUM_LAYOUTS = 5  # of the pool, unless starts are given
+MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
+MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
+MAX_COUNT = 2**24  # up to here a float32 counts exactly
+LARGEST = float(np.finfo(np.float32).max)
+RENDER_MODES = ("ansi", "rgb_array")
+CELL_PIXELS = 8
+LOOKS = (  # of a cell: letter, RGB
+    (".", (90, 90, 90)),  # nobody, grey
+    ("T", (220, 60, 60)),  # taggers, red
+    ("R", (60, 110, 230)),  # runners, blue
+    ("B", (170, 90, 200)),  # both, purple, which only a start can bring about
+)
+
+
+class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
+    """The environment. Raises ValueError for what cannot be played.
+
+    Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x`` and ``y``, int32, and ``alive``,
+    bool, (N,) in the order of ``possible_agents``. Only a tag ends ``alive``: when the episode is over ``agents`` is
+    empty, and the taggers are alive.
+    """
+
+    metadata: ClassVar = {
+        "name": "tag_grid",
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 8,
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self,
+        *,
+        num_taggers: int = 10,
+        num_runners: int = 1,
+        grid_length: int = 10,
+        episode_length: int = 100,
+        wall_hit_penalty: float = 0.1,
+        tag_reward_for_tagger: float = 10.0,
+        tag_penalty_for_runner: float = 2.0,
+        step_cost_for_tagger: float = 0.01,
+        full_observation: bool = True,
+        num_nearest: int = 1,
+        start: str = "procedural",
+        starts: ArrayLike | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.num_taggers = _count("num_taggers", num_taggers)
+        self.num_runners = _count("num_runners", num_runners)
+        self.grid_length = _count("grid_length", grid_length, MAX_GRID_LENGTH)
+        self.episode_length = _count("episode_length", episode_length)
+        self.wall_hit_penalty = _amount("wall_hit_penalty", wall_hit_penalty)
+        self.tag_reward_for_tagger = _amount("tag_reward_for_tagger", tag_reward_for_tagger)
+        self.tag_penalty_for_runner = _amount("tag_penalty_for_runner", tag_penalty_for_runner)
+        self.step_cost_for_tagger = _amount("step_cost_for_tagger", step_cost_for_tagger)
+        self.full_observation = full_observation
+        self.num_nearest = _count("num_nearest", num_nearest)
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi", "rgb_array" or None')
+        self.render_mode = render_mode
+
+        num_agents = num_taggers + num_runners
+        self.is_runner = np.arange(num_agents) >= num_taggers
+        self.possible_agents = [f"tagger_{i}" for i in range(num_taggers)] + [f"runner_{i}" for i in range(num_runners)]
+        self.agents: list[str] = []
+        self.layouts = self._layouts(start, starts)
+        size = 4 * num_agents + 1 if full_observation else 2 * num_nearest + 4
+        self._observation_space = spaces.Box(0, 1, (size,), np.float32)
+        self._action_space = spaces.Discrete(len(MOVES))
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.x, self.y = np.zeros((2, num_agents), np.int32)
+        self.alive = np.zeros(num_agents, bool)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self._observation_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self._action_space
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
+        if seed is not None and not 0 <= seed < 2**32:
+            raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
+        if seed is None and self.seed is not None:
+            self.episode += 1
+        else:
+            self.seed = int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed)
+            self.episode = 0
+        self.t = 0
+        self.x, self.y = self._start().T.copy()
+        self.alive[:] = True
+        self.agents = list(self.possible_agents)
+        everyone = np.arange(len(self.agents))
+        return self._by_name(everyone, self._observe()), {name: {} for name in self.agents}
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        acting = np.flatnonzero(self.alive)
+        moves = self._moves(actions)
+        self.t += 1
+        hit = self._move(moves)
+        tagged = self._tagged()
+        rewards = self._rewards(hit, tagged)
+        self.alive &= ~tagged
+        all_tagged = not self.alive[self.is_runner].any()
+        terminated = tagged | all_tagged
+        truncated = ~terminated & (self.t == self.episode_length)
+        ended = terminated | truncated
+        self.agents = [self.possible_agents[i] for i in acting if not ended[i]]
+        return (
+            self._by_name(acting, self._observe()),
+            self._by_name(acting, rewards.tolist()),
+            self._by_name(acting, terminated.tolist()),
+            self._by_name(acting, truncated.tolist()),
+            {self.possible_agents[i]: {} for i in acting},
+        )
+
+    def render(self) -> Any:
+        """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None."""
+        cells = np.zeros((self.grid_length + 1, self.grid_length + 1), np.uint8)
+        for kind, among in ((1, ~self.is_runner), (2, self.is_runner)):
+            shown = among & self.alive
+            cells[self.y[shown], self.x[shown]] |= kind
+        cells = cells[::-1]
+        if self.render_mode == "ansi":
+            return "\n".join("".join(LOOKS[cell][0] for cell in line) for line in cells)
+        if self.render_mode == "rgb_array":
+            pixels = np.array([colour for _, colour in LOOKS], np.uint8)[cells]
+            return pixels.repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)
+        return None
+
+    def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
+        """Return the layouts that episodes start from, (P, N, 2); None where each has its own."""
+        num_agents = len(self.possible_agents)
+        if start == "procedural":
+            if starts is not None:
+                raise ValueError('start="procedural" draws its own starts; leave starts out, or use "fixed" or "pool"')
+            return None
+        if start not in ("fixed", "pool"):
+            raise ValueError(f'start={start!r} is unknown; use "procedural", "fixed" or "pool"')
+        if starts is None and start == "fixed":
+            taggers = np.full((self.num_taggers, 2), self.grid_length // 2, np.int32)
+            return np.concatenate([taggers, np.zeros((self.num_runners, 2), np.int32)])[np.newaxis]
+        if starts is None:
+            return np.stack([self._procedural(0, episode) for episode in range(NUM_LAYOUTS)])
+        layouts = np.asarray(starts)
+        ndim, wanted = (2, "") if start == "fixed" else (3, "P, ")
+        if layouts.ndim != ndim or layouts.shape[-2:] != (num_agents, 2) or not layouts.size:
+            raise ValueError(f'starts has the shape {layouts.shape}; start="{start}" takes ({wanted}{num_agents}, 2)')
+        if layouts.dtype.kind not in "iu":
+            raise ValueError(f"starts is of {layouts.dtype}; use integers")
+        if layouts.min() < 0 or layouts.max() > self.grid_length:
+            raise ValueError(f"starts has {layouts.min()} to {layouts.max()}; use 0 to grid_length={self.grid_length}")
+        return layouts.reshape(-1, num_agents, 2).astype(np.int32)
+
+    def _procedural(self, seed: int, episode: int) -> NDArray[np.int32]:
+        """Return x, y of all agents, (N, 2)."""
+        words = philox_array(seed, episode, 0, np.arange(len(self.possible_agents)), START)
+        return below(words[:2], self.grid_length + 1).T.astype(np.int32)
+
+    def _start(self) -> NDArray[np.int32]:
+        assert self.seed is not None
+        if self.layouts is None:
+            return self._procedural(self.seed, self.episode)
+        return self.layouts[below(philox(self.seed, self.episode, 0, 0, POOL)[0], len(self.layouts))]
+
+    def _moves(self, actions: Mapping[str, Any]) -> NDArray[np.int32]:
+        """Return where everybody wants to go, (N, 2); who has left wants nothing."""
+        moves = np.zeros((len(self.possible_agents), 2), np.int32)
+        chosen = [int(actions[name]) for name in self.agents]
+        if min(chosen) < 0 or max(chosen) >= len(MOVES):
+            raise ValueError(f"actions {chosen} are not all of Discrete({len(MOVES)}); use 0 to {len(MOVES) - 1}")
+        moves[self.alive] = MOVES[chosen]
+        return moves
+
+    def _move(self, moves: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Move everybody; return who hit the wall."""
+        wanted_x, wanted_y = self.x + moves[:, 0], self.y + moves[:, 1]
+        self.x, self.y = np.clip(wanted_x, 0, self.grid_length), np.clip(wanted_y, 0, self.grid_length)
+        return (self.x != wanted_x) | (self.y != wanted_y)
+
+    def _tagged(self) -> NDArray[np.bool_]:
+        """Return which agents are runners in the game on the cell of a tagger."""
+        taggers = ~self.is_runner
+        met = (self.x[:, np.newaxis] == self.x[taggers]) & (self.y[:, np.newaxis] == self.y[taggers])
+        return self.is_runner & self.alive & met.any(axis=1)
+
+    def _rewards(self, hit: NDArray[np.bool_], tagged: NDArray[np.bool_]) -> NDArray[np.float32]:
+        num_tagged = np.float32(tagged.sum())
+        for_tagger = num_tagged * self.tag_reward_for_tagger if num_tagged else -self.step_cost_for_tagger
+        for_runner = np.where(tagged, -self.tag_penalty_for_runner, self.step_cost_for_tagger)
+        rewards = np.where(hit, -self.wall_hit_penalty, np.float32(0))
+        rewards += np.where(self.is_runner, for_runner, for_tagger)
+        return rewards
+
+    def _observe(self) -> NDArray[np.float32]:
+        """Return the observations of all agents, (N, size)."""
+        length = np.float32(self.grid_length)
+        x, y = self.x.astype(np.float32) / length, self.y.astype(np.float32) / length
+        kind, num_agents = self.is_runner.astype(np.float32), len(self.possible_agents)
+        rows = np.zeros((num_agents, *self._observation_space.shape), np.float32)
+        rows[:, -1] = np.float32(self.t) / np.float32(self.episode_length)
+        if self.full_observation:
+            rows[:, : 3 * num_agents] = (np.stack([x, y, kind]) * self.alive).ravel()
+            rows[:, 3 * num_agents : -1] = np.eye(num_agents)
+            return rows
+        rows[:, 0], rows[:, 1], rows[:, -2] = x, y, kind
+        for agent, row in enumerate(rows):
+            nearest = self._nearest(agent)
+            row[2 : 2 + len(nearest)] = x[nearest]
+            row[2 + self.num_nearest : 2 + self.num_nearest + len(nearest)] = y[nearest]
+        return rows
+
+    def _nearest(self, agent: int) -> NDArray[np.intp]:
+        """Return the agents that an agent sees in part, at most ``num_nearest``."""
+        others = np.flatnonzero(self.alive & (self.is_runner != self.is_runner[agent]))
+        distances = (self.x[others] - self.x[agent]) ** 2 + (self.y[others] - self.y[agent]) ** 2
+        return others[np.argsort(distances, kind="stable")[: self.num_nearest]]
+
+    def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
+        return {self.possible_agents[i]: values[i] for i in agents}
+
+
+def _count(name: str, value: Any, most: int = MAX_COUNT) -> int:
+    if not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+        raise ValueError(f"{name}={value!r} is impossible; use an integer from 1 to {most}")
+    return int(value)
+
+
+def _amount(name: str, value: Any) -> np.float32:
+    if not isinstance(value, (int, float, np.number)) or not abs(value) <= LARGEST:
+        raise ValueError(f"{name}={value!r} is impossible; use a number that a float32 can hold")
+    return np.float32(value)
