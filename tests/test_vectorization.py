@@ -176,7 +176,7 @@ if _native.available:
             actions = np.zeros(4, np.int64)
             for _ in range(10):
                 vec.step(actions)
-            for _ in range(20):  # ten times a second sockets are looked at, which is Python
+            for _ in range(100):  # ten times a second sockets are looked at, which is Python
                 called.clear()
                 sys.setprofile(note)
                 try:

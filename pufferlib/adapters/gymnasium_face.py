@@ -21,7 +21,8 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from pufferlib.adapters.split_env import BESIDE, NOTHING_BESIDE, ActionRows, ObservationRows, SplitEnv
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
-from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization import Batch
+from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.plan import checked_seed
 
 __all__ = ["DEFAULT_MODE", "AutoresetMode", "Face", "WaitTimeout"]
@@ -65,12 +66,12 @@ class Face(_VectorEnv):
     autoreset_mode: AutoresetMode
     uncallable: frozenset[str] = frozenset()  # by ``call``
     logs_errors = False
-    _vec: VecEnv | None = None  # also where __init__ raises: some versions of Gymnasium close what is deleted
+    _vec: CrewedVecEnv | None = None  # also where __init__ raises: some versions of Gymnasium close what is deleted
     _state = AsyncState.DEFAULT
 
     def __init__(
         self,
-        make: Callable[..., VecEnv],
+        make: Callable[..., CrewedVecEnv],
         env_fns: Sequence[Callable[[], Any]],
         copy: bool,
         observation_mode: Any,
@@ -335,7 +336,7 @@ class Face(_VectorEnv):
 
     # ----------------------------------------------------------------------------------------------------- checks
 
-    def _open_vec(self) -> VecEnv:
+    def _open_vec(self) -> CrewedVecEnv:
         if self.closed or self._vec is None:
             raise ClosedEnvironmentError(f"this {type(self).__name__} is closed; make a new one")
         return self._vec

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from pufferlib import _native
 from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
+from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import (
     PLAYED_FRAME,
     Channel,
@@ -37,7 +38,6 @@ from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.signals import undisturbed
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
-from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.watch import STARTING, doing_of
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
@@ -54,7 +54,7 @@ def default_spin(num_workers: int) -> int:
     return SPIN if _native.available or num_workers <= available_cpus() else 0
 
 
-class _Processes(VecEnv):
+class _Processes(CrewedVecEnv):
     backend_arguments = ("worker_threads", "spin")
 
     def _make_crew(

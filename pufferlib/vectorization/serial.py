@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.crew import CLOSE_S, Crew
+from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, Turn, shut
-from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.worker import Worker, WorkerTask
 
 __all__ = ["Serial"]
 
 
-class Serial(VecEnv):
+class Serial(CrewedVecEnv):
     """A VecEnv whose environments run in this process, each stepped as soon as its action is sent."""
 
     backend = "serial"

@@ -1,195 +1,55 @@
-"""VecEnv: many environments behind one object. The one class that users see, whatever runs the environments."""
+"""VecEnv: many environments behind one object. What users see, whatever runs the environments."""
 
 from __future__ import annotations
 
-import functools
-import math
-import threading
-import time
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
-from pufferlib.vectorization.arguments import (
-    checked_actions,
-    checked_ids,
-    checked_limits,
-    checked_restarts,
-    env_creators,
-    options_per_env,
-)
-from pufferlib.vectorization.batch import Batch, Batches
-from pufferlib.vectorization.control import each_value
-from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.express import Express
-from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
-from pufferlib.vectorization.inbox import Inbox
-from pufferlib.vectorization.lane import Lane
-from pufferlib.vectorization.messages import Failed, Reset, ResetOrder
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
-from pufferlib.vectorization.restarts import Restarts
-from pufferlib.vectorization.slab import SlabShape
-from pufferlib.vectorization.telemetry import Recording
-from pufferlib.vectorization.tensors import Tensors, as_numpy
-from pufferlib.vectorization.turns import Turn, refuse
-from pufferlib.vectorization.watch import Limits, Watch
-from pufferlib.vectorization.worker import WorkerTask
+from pufferlib.errors import CallError
+from pufferlib.vectorization.batch import Batch
 
-if TYPE_CHECKING:
-    from pufferlib.vectorization.stats import Stats
-
-__all__ = ["Batch", "VecEnv"]
+__all__ = ["VecEnv", "gymnasium_autoreset_mode"]
 
 Array = np.ndarray[Any, Any]
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def whole(method: Method) -> Method:
-    """Have one thread at a time in a method, and note where Ctrl-C ends it in the middle.
-
-    That is anywhere but in a wait, and only a full reset mends it.
-    """
-
-    @functools.wraps(method)
-    def guarded(self: VecEnv, *args: Any, **kwargs: Any) -> Any:
-        crew, turn, me = self._crew, self._turn, threading.get_ident()
-        if not turn.owner:
-            turn.owner = me  # as in turns, nothing is called since the comparison
-        else:
-            refuse(turn, type(self).__name__)
-        try:
-            crew.interruptible = False
-            return method(self, *args, **kwargs)
-        except PufferError:
-            raise
-        except BaseException as error:  # Ctrl-C, or what a signal handler raises
-            self._raise_if_closed(error)
-            if not crew.interruptible:
-                self._torn, self._lane = True, None
-            raise
-        finally:
-            turn.owner = 0
-
-    return guarded  # type: ignore[return-value]
-
-
-class VecEnv:
+class VecEnv(ABC):
     """Many environments stepped at once; see ``pufferlib.make``, which makes one.
 
-    Serial, Multiprocessing and Pool are this class with another crew of workers and another rule for which finished
-    environments form the next batch.
+    Serial, Multiprocessing and Pool have a crew of workers step environments (crewed.py); CUDA has kernels do it.
     """
 
     backend: ClassVar[str]
-    first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
-    backend_arguments: ClassVar[tuple[str, ...]] = ()  # what backend_kwargs may hold, beside telemetry
 
     num_envs: int
     agents_per_env: int
     agents_per_batch: int
+    multi_agent: bool
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
+    observation_layout: Any
+    action_layout: Any
+    observation_layouts: tuple[Any, ...]  # one a place
+    action_layouts: tuple[Any, ...]
     agent_names: tuple[str, ...]  # one a place; () where there is one agent, or where places change hands
     copies_per_env: int  # environments in each environment: more than 1 where that is vectorized already, a row each
     autoreset_mode: str
     metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
 
-    def __init__(
-        self,
-        env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
-        *,
-        num_envs: int | None = None,
-        num_workers: int | None = None,
-        batch_size: int | None = None,
-        seed: int | None = None,
-        env_args: Sequence[Any] = (),
-        env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        wrap_kwargs: Mapping[str, Any] | None = None,
-        autoreset_mode: str = "next_step",
-        context: str | None = None,
-        copy: bool = False,
-        as_torch: bool = False,
-        device: Any = None,
-        check: str = "first",
-        debug: bool = False,
-        on_error: str = "raise",
-        max_restarts: int | None = 3,
-        step_timeout: float | None = None,
-        reset_timeout: float | None = None,
-        backend_kwargs: Mapping[str, Any] | None = None,
-        reward_dtype: str = "float32",
-    ) -> None:
-        creators = env_creators(env, num_envs, env_args, env_kwargs)
-        self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
-        if autoreset_mode not in AUTORESET_MODES:
-            raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
-        if check not in ("first", "always"):
-            raise PlanError(f"check={check!r} is not 'first' or 'always'")
-        own_kwargs = dict(backend_kwargs or {})
-        telemetry = bool(own_kwargs.pop("telemetry", True))
-        foreign = sorted(set(own_kwargs) - set(self.backend_arguments))
-        if foreign:
-            known = ", ".join((*self.backend_arguments, "telemetry"))
-            raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {self.backend!r} knows {known}")
-        limits = checked_limits(step_timeout, reset_timeout)
-        on_error, max_restarts = checked_restarts(on_error, max_restarts)
-        seeds = Seeds(checked_seed(seed), plan.num_envs)
-        self._tensors = Tensors(device, copy=copy) if as_torch or device is not None else None
-
-        each = not plan.synchronous
-        emulation = {**(wrap_kwargs or {}), "check": check}
-        crew = self._make_crew(
-            plan,
-            lambda index, share: WorkerTask(
-                index,
-                share,
-                [creators[env_id] for env_id in share],
-                emulation,
-                autoreset_mode,
-                each,
-                each and self.first_finished,
-                limits,
-            ),
-            context=context,
-            entropy=seeds.entropy,
-            **own_kwargs,
-        )
-        face = crew.start()
-        space = face.action_space
-        self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
-        shape = SlabShape.of(
-            plan,
-            face.num_agents,
-            face.observation_space,
-            self._action_spaces,
-            reward_dtype=reward_dtype,
-            num_workers=len(crew.shares),
-            telemetry=telemetry,
-        )
-        try:
-            if self._tensors is not None:
-                self._tensors.check(face.observation_space)
-            self._slab, ring = crew.attach(shape)
-            if self._tensors is not None:
-                self._tensors.pin(self._slab.memory)
-        except BaseException:
-            crew.close()
-            raise
-        self._workers, self._finalizer = crew, weakref.finalize(self, crew.close)
-
-        self.num_envs = plan.num_envs
+    def _look_like(self, face: Any, num_envs: int, batch_size: int, autoreset_mode: str) -> None:
+        """Take over what an environment's face (messages.EnvFace) says."""
+        self.num_envs = num_envs
         self.agents_per_env = face.num_agents
         self.copies_per_env = 1 if face.autoreset_mode is None else face.num_agents
-        self.agents_per_batch = plan.batch_size * face.num_agents
+        self.agents_per_batch = batch_size * face.num_agents
         self.multi_agent = face.multi_agent
         self.single_observation_space = face.observation_space
         self.single_action_space = face.action_space
@@ -205,83 +65,6 @@ class VecEnv:
         self.render_mode = face.render_mode
         self.spec = face.spec
 
-        self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
-        shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
-        self._recording = Recording(shared, crew.pids)
-        self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
-        watch = Watch(self._slab.doing[:, 0], plan.num_envs, limits if crew.play is None else Limits())
-        self._inbox = inbox = Inbox(crew, self._restarts, watch, type(self).__name__)
-        self._flight: Flight | Express
-        if ring is None:
-            self._flight = flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
-            if plan.synchronous and len(self._slab.actions) == 1:
-                flight.lane = Lane(
-                    flight,
-                    crew,
-                    self._slab.actions[0],
-                    inbox.gather_infos,
-                    self._recording,
-                    disabled=autoreset_mode == "disabled",
-                )
-        else:
-            self._flight = Express(
-                self._slab,
-                batches,
-                ring,
-                crew.shares,
-                inbox.collect_infos,
-                inbox.gather_infos,
-                crew.dead,
-                first_finished=self.first_finished,
-                disabled=autoreset_mode == "disabled",
-                spin=crew.spin,
-                play=crew.play,
-                step=crew.step,
-                parent_times=self._recording.parent_times,
-            )
-        inbox.flight = self._flight
-        self._lane: Any = self._flight.lane  # the short way of the plain case, while nothing stands in its way
-        self._turn = crew.turn = self._lane if self._lane is not None else Turn()
-        self._errors = inbox.errors
-        self._worker_of = [index for index, share in enumerate(crew.shares) for _ in share]
-        self._in_order = list(range(plan.num_envs))
-        self._torn = False  # whether Ctrl-C has left something half done
-        self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
-        self._action_arrays = [
-            array.reshape(plan.num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
-        ]
-
-    @property
-    def batch(self) -> Batch | None:
-        """The last batch that ``recv`` returned, whole; None before the first."""
-        return self._flight.batch
-
-    @property
-    def host_batch(self) -> Batch | None:
-        """The same as NumPy arrays, where the environments wrote them: of use with ``device``, as nothing waits for it.
-
-        Valid as long as the batch is.
-        """
-        batch: Any = self._flight.batch
-        if batch is None or self._tensors is None:
-            return cast(Batch | None, batch)
-        if self._tensors.device.type != "cpu":
-            return Batch.of(self._batches.host, batch.infos)
-        arrays = self._batches.arrays_of.get(id(batch.observations))
-        if arrays is not None:
-            return Batch.of(arrays, batch.infos)
-        return Batch._make(part if isinstance(part, list) else part.numpy() for part in batch)
-
-    @property
-    def restarts(self) -> list[int]:
-        """How often each environment has been made anew because it, or its worker, failed."""
-        return list(self._restarts.counts)
-
-    def _make_crew(
-        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
-    ) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} is a base class; use pufferlib.make or Serial, Pool, …")
-
     # ------------------------------------------------------------------------------------------ synchronous use
 
     def reset(
@@ -292,9 +75,10 @@ class VecEnv:
         Actions already sent are executed first and their rows dropped. The arguments are those of ``async_reset``;
         with ``env_ids`` the rows of the others come back unchanged, all masks False.
         """
-        if env_ids is not None and not self._plan.synchronous:
+        batch_size = self.agents_per_batch // self.agents_per_env
+        if env_ids is not None and batch_size < self.num_envs:
             raise CallError(
-                f"reset(env_ids=…) returns all rows, but batch_size={self._plan.batch_size} is less than "
+                f"reset(env_ids=…) returns all rows, but batch_size={batch_size} is less than "
                 f"num_envs={self.num_envs}; use async_reset(env_ids=…), whose rows come by recv"
             )
         self.async_reset(seed, options, env_ids)
@@ -308,7 +92,7 @@ class VecEnv:
 
     # ----------------------------------------------------------------------------------------- asynchronous use
 
-    @whole
+    @abstractmethod
     def async_reset(
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
@@ -322,48 +106,8 @@ class VecEnv:
 
         Also mends what Ctrl-C has torn; earlier batches are then no longer valid, and worker processes new ones.
         """
-        start_s = time.monotonic()
-        crew = self._crew
-        if env_ids is not None:
-            self._refuse_torn()
-            if self._flight.torn:
-                raise CallError(f"cannot reset some: {self._flight.torn}")
-        ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
-        if env_ids is not None:
-            busy = [env_id for env_id in ids if self._flight.states[env_id] in (FLYING, READY)]
-            if busy:
-                text = "; ".join(self._flight.describe(env_id) for env_id in busy[:8])
-                raise CallError(f"cannot reset: {text}; recv first")
-        seeds, anew = self._given_seeds(seed, ids)
-        each_options = options_per_env(options, len(ids))
-        if options is not None:  # what cannot be sent is refused before anything has changed
-            self._sealed(map(self._restarts.order, ids, ids, seeds, each_options))
-        if env_ids is None:
-            self._restarts.seeds = anew or self._restarts.seeds
-            if not self._torn:
-                self._drain()
-        if self._torn:
-            self._mend()
-        else:
-            crew.revive()
-        order, slots = self._restarts.order, self._flight.coming_slots(ids)
-        sealed = self._sealed(map(order, ids, slots, seeds, each_options))
-        self._restarts.begun(ids)
-        alone = self._flight.num_coming == 0
-        self._only_resets = env_ids is not None and (alone or self._only_resets)
-        self._flight.depart(ids)
-        for worker, request in sealed.items():
-            crew.send(worker, request)
-        self._flight.hold(self._restarts.pending)
-        self._recording.note_send(start_s)
 
-    def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Any]:
-        """Return what is to be sent to each worker to have environments reset. Raises CallError."""
-        requests: dict[int, list[ResetOrder]] = {}
-        for order in orders:
-            requests.setdefault(self._worker_of[order.env_id], []).append(order)
-        return {worker: self._crew.seal(Reset(orders)) for worker, orders in requests.items()}
-
+    @abstractmethod
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Have environments play actions, whose rows come by ``recv``.
 
@@ -372,206 +116,70 @@ class VecEnv:
             rows that start an episode next (autoreset), are ignored.
         Raises ActionError for a wrong shape or dtype, CallError for environments that do not wait; nothing is sent.
         """
-        if type(actions) is not np.ndarray:
-            actions = as_numpy(actions)
-        if self._lane is not None and env_ids is None:
-            try:
-                if self._lane.send(actions):
-                    return
-            except BaseException as error:
-                self._note_tear(error)
-                raise
-        self._send(actions, env_ids)
 
-    @whole
-    def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
-        """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
-        start_s = time.monotonic()
-        crew, flight = self._crew, self._flight
-        self._refuse_torn()
-        if env_ids is None:
-            last_ids = flight.last_ids
-            if last_ids is None:
-                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
-            ids = last_ids
-        else:
-            ids = checked_ids(env_ids, self.num_envs)
-        components = checked_actions(actions, self._action_spaces, len(ids), self.agents_per_env)
-        if any(flight.states[env_id] != WAITING for env_id in ids):
-            self._refuse_send(ids, asked=env_ids is not None)
-        if self.autoreset_mode == "disabled" and any(flight.overs[env_id] for env_id in ids):
-            over = [env_id for env_id in ids if flight.overs[env_id]]
-            raise CallError(
-                f"the episodes of environments {over} are over, and autoreset_mode is 'disabled'; "
-                f"call {'reset' if self._plan.synchronous else 'async_reset'}(env_ids={over}) first"
-            )
-        everything = ids == self._in_order
-        for array, component in zip(self._action_arrays, components, strict=True):
-            array[slice(None) if everything else ids] = component
-        self._only_resets = False
-        if self._restarts.pending:
-            self._step_or_restart(ids, flight.depart(ids))
-        else:
-            crew.step(ids, flight.depart(ids))
-        self._recording.note_send(start_s)
-
-    def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
-        """Have environments step, but those that crashed end their episodes, or begin anew."""
-        crew, restarts, flight = self._crew, self._restarts, self._flight
-        over = flight.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
-        crashed = [env_id for env_id in ids if env_id in restarts.doomed and not over[env_id]]
-        begun = [env_id for env_id in ids if env_id in restarts.reborn or (env_id in restarts.doomed and over[env_id])]
-        slot_of = dict(zip(ids, slots, strict=True))
-        orders = self._sealed(restarts.order(env_id, slot_of[env_id]) for env_id in begun)
-        restarts.begun(begun)
-        steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
-        if steps:
-            crew.step(steps, [slot_of[env_id] for env_id in steps])
-        for worker, request in orders.items():
-            crew.send(worker, request)
-        for env_id in crashed:
-            self._inbox.answer_by_crash(env_id, restarts.doomed[env_id])
-        flight.hold(restarts.pending)
-
+    @abstractmethod
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the next batch, waiting for it up to ``timeout`` seconds (None: for ever).
 
         Raises WorkerError if an environment raised or a worker died; the object can then be reset or closed.
         Raises RecvTimeout, and loses nothing; CallError if so few environments are in flight that no batch can come.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if self._lane is not None and not self._errors:
-            try:
-                batch: Batch | None = self._lane.recv(math.inf if timeout is None else timeout)
-            except BaseException as error:
-                self._note_tear(error)
-                raise
-            if batch is not None:
-                self._only_resets = False
-                return batch
-        return self._recv(timeout, deadline)
 
-    @whole
-    def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
-        """Receive where more than rows has come, or a wait is long."""
-        self._refuse_torn()
-        start_s = time.monotonic()
-        flight, inbox = self._flight, self._inbox
-        if flight.wants_a_look():
-            inbox.pump(start_s)  # without waiting
-        inbox.raise_error()
-        coming, batch_size = flight.num_coming, self._plan.batch_size
-        if coming < batch_size and not self._fill_with_unchanged():
-            raise CallError(
-                f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
-                f"{'send actions for more' if flight.of_state(WAITING) else 'call reset or async_reset first'}"
-            )
-        crew = self._crew
-        crew.interruptible = True  # between two waits nothing is half done
-        while not inbox.may_land():
-            obstacle = flight.obstacle()
-            if obstacle:
-                raise CallError(f"recv could never return: {obstacle}")
-            if not inbox.pump(deadline, flight.await_block) and not inbox.may_land():
-                raise RecvTimeout(
-                    f"no batch within {timeout} s: {flight.num_ready} environments have finished of the {batch_size} "
-                    f"that it holds, {flight.of_state(FLYING)} are in flight; call recv again, or close"
-                )
-            inbox.raise_error()
-        crew.interruptible = False
-        self._only_resets = False
-        batch = flight.land(inbox.gather_infos)
-        self._recording.note_recv(start_s)
-        return batch
+    @property
+    @abstractmethod
+    def batch(self) -> Batch | None:
+        """The last batch that ``recv`` returned, whole; None before the first."""
+
+    @property
+    @abstractmethod
+    def host_batch(self) -> Batch | None:
+        """The same as NumPy arrays, where the environments wrote them: of use with ``device``, as nothing waits for it.
+
+        Valid as long as the batch is.
+        """
+
+    @property
+    @abstractmethod
+    def restarts(self) -> list[int]:
+        """How often each environment has been made anew because it, or its worker, failed."""
 
     # -------------------------------------------------------------------------------------------------- control
 
+    @abstractmethod
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         """Return, for each environment, the result of its method ``name``, or its attribute if it is not callable.
 
         The environments finish first what was sent to them. Results of other processes are copies.
         """
-        return self._ask("call", name, env_ids, args, kwargs)(None)
 
+    @abstractmethod
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return attribute ``name`` of each environment."""
-        return self._ask("get", name, env_ids, (), {})(None)
 
+    @abstractmethod
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         """Set attribute ``name``. values: a list or tuple of one an environment, or one value for all."""
-        num = self.num_envs if env_ids is None else len(checked_ids(env_ids, self.num_envs))
-        self._ask("set", name, env_ids, each_value(values, num), {})(None)
-
-    @whole
-    def _ask(
-        self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Callable[[float | None], list[Any]]:
-        """Have environments do something; return what waits for their results (see ``Control.ask``)."""
-        self._refuse_torn()
-        ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
-        return functools.partial(self._await, self._inbox.control.ask(action, name, ids, args, kwargs))
-
-    @whole
-    def _await(self, wait: Callable[[float | None], list[Any]], timeout: float | None) -> list[Any]:
-        """Wait for results."""
-        self._crew.interruptible = True  # between two waits nothing is half done
-        return wait(timeout)
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Return what ``render()`` of each environment returns."""
         return self.call("render", env_ids=env_ids)
 
-    def stats(self, *, reset: bool = False) -> Stats:
+    @abstractmethod
+    def stats(self, *, reset: bool = False) -> Any:
         """Return where the time went since the beginning, or since ``stats(reset=True)``, and what would be faster.
 
         Step and reset times of environments, busy shares of workers, shares of the learner, and a verdict in words;
         print it. It is noted all the time, for about a hundredth of it.
         """
-        from pufferlib.vectorization.stats import Stats  # with its model, a tenth of what importing pufferlib costs
 
-        crew = self._crew
-        if not self._slab.shape.telemetry:
-            raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
-        stats = Stats.of(
-            self._recording.take(),
-            backend=self.backend,
-            num_envs=self.num_envs,
-            num_workers=len(crew.shares),
-            batch_size=self._plan.batch_size,
-            agents_per_env=self.agents_per_env,
-            cores=available_cpus(),
-        )
-        if reset:
-            self._recording.begin()
-        return stats
-
-    def close(self, grace_s: float = CLOSE_S) -> None:
-        """Close all environments and end their workers. Safe to call again, after any error, and from any thread.
-
-        grace_s: how many seconds worker processes may take, before they are killed. A call that another thread is in
-            raises ClosedError there.
-        """
-        self._inbox.close()
-        self._lane = None
-        if not self._finalizer.alive:
-            return
-        within = self._turn.owner == threading.get_ident()  # a call that goes on after this: a signal handler closes
-        messages = self._workers.close(grace_s)
-        self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
-        if not within:
-            self._inbox.let_go()
-            self._flight.let_go()
-        for message in messages:
-            if isinstance(message, Failed):
-                warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
-        if self._tensors is not None:
-            self._tensors.close()
-        self._slab.close()
+    @abstractmethod
+    def close(self) -> None:
+        """Close all environments. Safe to call again, after any error, and from any thread."""
 
     @property
+    @abstractmethod
     def closed(self) -> bool:
         """Whether ``close`` has been called."""
-        return self._inbox.closed
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise CallError(
@@ -584,94 +192,6 @@ class VecEnv:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        plan = self._plan
-        return (
-            f"{type(self).__name__}(num_envs={plan.num_envs}, num_workers={self._slab.shape.num_workers}, "
-            f"batch_size={plan.batch_size}, agents_per_env={self.agents_per_env}"
-            f"{', closed' if self.closed else ''})"
-        )
-
-    # ------------------------------------------------------------------------------------- from send to recv
-
-    def _fill_with_unchanged(self) -> bool:
-        """Complete a partial reset: copy the rows of the environments that still wait. False if it is none."""
-        flight = self._flight
-        if not (self._plan.synchronous and self._only_resets) or flight.of_state(NEW, FAILED):
-            return False
-        for env_id in flight.of_state(WAITING):
-            flight.fill(env_id)
-        return True
-
-    def _drain(self) -> None:
-        """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
-        flight, inbox = self._flight, self._inbox
-        while not flight.is_settled() or flight.has_news() or not inbox.collect_infos():
-            if not inbox.pump(None, flight.await_settling) and not flight.is_settled():
-                self._torn = True  # on serial, where a signal handler's exception was taken for an environment's
-                return
-        flight.drop()
-        inbox.forget_infos()
-        while self._errors:
-            warnings.warn(f"dropped by reset: {self._errors.popleft()}", RuntimeWarning, stacklevel=4)
-
-    def _mend(self) -> None:
-        """Begin anew where Ctrl-C left things half done."""
-        for env_id in self._crew.mend():
-            self._restarts.lose(env_id)
-        self._flight.begin_anew()
-        self._inbox.forget()
-        self._torn = False
-        self._lane = self._flight.lane
-
-    # ------------------------------------------------------------------------------------------------- checks
-
-    def _raise_if_closed(self, error: BaseException) -> None:
-        """Raise ClosedError for what failed because a signal handler, or an environment on serial, has closed us."""
-        if self.closed and isinstance(error, Exception):
-            raise ClosedError(f"this {type(self).__name__} was closed in the middle of a call") from error
-
-    def _note_tear(self, error: BaseException) -> None:
-        """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``whole`` does."""
-        self._raise_if_closed(error)
-        if self.closed:
-            return
-        crew = self._crew
-        if self._lane.midway and not crew.interruptible:
-            self._torn, self._lane = True, None
-        crew.interruptible = False
-
-    def _refuse_torn(self) -> None:
-        if self._torn:
-            raise CallError("Ctrl-C has ended a call in the middle; call reset, which begins anew, or close")
-
-    @property
-    def _crew(self) -> Crew:
-        """The workers. Raises ClosedError."""
-        return self._inbox.crew
-
-    def _refuse_send(self, ids: list[int], *, asked: bool) -> None:
-        states = self._flight.states
-        wrong = [env_id for env_id in ids if states[env_id] != WAITING]
-        lost = [env_id for env_id in wrong if states[env_id] in (NEW, FAILED)]
-        text = "; ".join(self._flight.describe(env_id) for env_id in wrong[:8])
-        if lost:
-            way_out = f"call reset, or async_reset(env_ids={lost[:8]})"
-        elif asked:
-            way_out = "name only environments whose rows have been received"
-        else:
-            way_out = "the last batch has been answered already; call recv"
-        raise CallError(f"cannot send: {text}; {way_out}")
-
-    def _given_seeds(self, seed: Any, ids: list[int]) -> tuple[list[int | None], Seeds | None]:
-        """Return one seed an environment, and where a single one is given, those that all others derive from it."""
-        if seed is None:
-            return [None] * len(ids), None
-        if isinstance(seed, (Sequence, np.ndarray)):
-            return listed_seeds(seed, len(ids)), None
-        seeds = Seeds(checked_seed(seed), self.num_envs)
-        return [seeds[env_id] for env_id in ids], seeds
 
 
 def gymnasium_autoreset_mode(name: str) -> Any:
