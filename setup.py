@@ -1,16 +1,20 @@
-"""All about the project stands in pyproject.toml; here only the compiled path, which is optional.
+"""All about the project stands in pyproject.toml; here only what is compiled, which is optional.
 
-Where there is no C compiler, no Cython or no Linux, the package installs without it and runs the portable path;
-`puffer doctor` says which one is in use.
+The compiled path: where there is no C compiler, no Cython or no Linux, the package installs without it and runs the
+portable path; `puffer doctor` says which one is in use. The kernels of cuda_ext as the host plays them: without them
+they are compiled when they are first used.
 """
 
 import sys
 from glob import glob
+from importlib import import_module
+from pathlib import Path
 
 from setuptools import Extension, setup
 
 FOLDER = "pufferlib/_native"
 FLAGS = ["-O2", "-g0", "-std=gnu11", "-fno-strict-aliasing", "-Wno-unused-function"]
+KERNELS = Path("build/kernels")
 
 
 def extensions() -> list[Extension]:
@@ -38,4 +42,32 @@ def extensions() -> list[Extension]:
     return built
 
 
-setup(ext_modules=extensions())
+def kernels() -> list[Extension]:
+    """Return one library of all kernels of cuda_ext, their programs written where they are compiled."""
+    if not sys.platform.startswith("linux") or sys.implementation.name != "cpython":
+        return []
+    sys.path.insert(0, str(Path(__file__).parent))
+    sources = import_module("cuda_ext.sources")
+    KERNELS.mkdir(parents=True, exist_ok=True)
+    programs = ["cuda_ext/_host.cpp"]
+    for file in sorted(Path("cuda_ext").glob("*.cuh")):
+        if not file.with_suffix(".py").exists():
+            continue  # what kernels share
+        program = KERNELS / f"{file.stem}.cpp"
+        program.write_text(sources.for_host(import_module(f"cuda_ext.{file.stem}").KERNEL))
+        programs.append(str(program))
+    return [
+        Extension(
+            "cuda_ext._host",
+            programs,
+            include_dirs=["cuda_ext"],
+            depends=sorted(glob("cuda_ext/*.cuh") + glob("cuda_ext/*.h") + glob("cuda_ext/*.py")),
+            extra_compile_args=[*sources.HOST_FLAGS, "-g0", "-DNDEBUG"],
+            extra_link_args=["-pthread"],
+            language="c++",
+            optional=True,
+        )
+    ]
+
+
+setup(ext_modules=extensions() + kernels())

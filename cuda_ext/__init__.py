@@ -1,4 +1,12 @@
-"""The home of environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each.
+"""Environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each, and what runs them.
 
-``references`` holds what a kernel will have to be equal to. There is no kernel yet, and no ``backend="cuda"``.
+tag_grid        an environment: its schema (.py), its kernel (.cuh), its twin in NumPy (references/)
+schema          what an environment keeps on the device, declared for Python and CUDA at once
+kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws
+data            the data manager: arrays on the device, owned once; what crosses the bus is counted
+functions       the function manager: kernels compiled for where they run, kept, and launched
+sources         the programs that are compiled
+host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers
+nvrtc           the same kernels compiled for GPUs that are not there
+references/     environments in NumPy to which kernels are equal, bit for bit
 """

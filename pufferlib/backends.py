@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pufferlib.errors import PlanError
-from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
+from pufferlib.vectorization import CUDA, Multiprocessing, Pool, Serial, VecEnv
 
 __all__ = ["BACKENDS", "make"]
 
-BACKENDS: dict[str, type[VecEnv]] = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}
+BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment
+KINDS: dict[str, Callable[..., VecEnv]] = {**BACKENDS, CUDA.backend: CUDA}
 
 
 def make(
@@ -73,9 +74,9 @@ def make(
     cannot be flattened, WorkerError if an environment cannot be made.
     """
     try:
-        kind = BACKENDS[backend]
+        kind = KINDS[backend]
     except (KeyError, TypeError):
-        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, BACKENDS))}") from None
+        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, KINDS))}") from None
     return kind(
         env,
         num_envs=num_envs,

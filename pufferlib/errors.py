@@ -11,6 +11,7 @@ PufferError
 ├── RegistryError (LookupError)     no environment of that name
 ├── RecordingError (ValueError)     a file is no recording, or one that cannot be read here
 ├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded here
+├── KernelError (RuntimeError)      a kernel does not compile, or does not fit its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the operating system refuses what is needed
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
@@ -25,6 +26,7 @@ __all__ = [
     "CallError",
     "CheckpointError",
     "ClosedError",
+    "KernelError",
     "MissingExtra",
     "PlanError",
     "PlatformError",
@@ -80,6 +82,10 @@ class RecordingError(PufferError, ValueError):
 
 class CheckpointError(PufferError, ValueError):
     """A file holds no policy of a pufferlib trainer's, not all of one, or one that cannot be loaded here."""
+
+
+class KernelError(PufferError, RuntimeError):
+    """A kernel does not compile, or does not fit its schema or its reference."""
 
 
 class MissingExtra(PufferError, ImportError):

@@ -52,6 +52,7 @@ OPTIONAL = {
         "pufferlib.testing.pettingzoo_api",
     },
     "torch": {
+        "pufferlib.vectorization.cuda",
         "pufferlib.vectorization.tensors",
         "pufferlib.cli.doctor",
         "pufferlib.models",

@@ -102,6 +102,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.possible_agents = [f"tagger_{i}" for i in range(num_taggers)] + [f"runner_{i}" for i in range(num_runners)]
         self.agents: list[str] = []
         self.layouts = self._layouts(start, starts)
+        self.num_layouts = 0 if self.layouts is None else len(self.layouts)
         size = 4 * num_agents + 1 if full_observation else 2 * num_nearest + 4
         self._observation_space = spaces.Box(0, 1, (size,), np.float32)
         self._action_space = spaces.Discrete(len(MOVES))

@@ -1,0 +1,188 @@
+"""The function manager: kernels compiled for where they run, kept, and launched.
+
+For a device CuPy compiles them with NVRTC, and keeps the cubins in its cache, by source, options and architecture. For
+the host they are in the library that setup.py has built; those of others, and all where nothing was built, are compiled
+once with the system's C++ compiler and kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cuda_ext import sources
+from cuda_ext.schema import KernelEnv
+from pufferlib.errors import KernelError, MissingExtra
+
+__all__ = ["DeviceKernel", "HostKernel", "Shape", "compiled_library"]
+
+OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
+NUM_LANES = 32
+MOST_THREADS = 1024
+TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
+MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)")  # as NVRTC, GCC and Clang put it
+THREAD_ROWS = 16384  # rows that are worth a thread of the host, which takes some 20 µs to start
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a launch is laid out: threads that play an environment together, threads of a block, floats of its tile."""
+
+    group_size: int
+    block_size: int
+    tile: int
+
+    @classmethod
+    def of(cls, num_agents: int, observation_size: int) -> Shape:
+        """Return the shape for environments of so many agents: a thread an agent, while there are that many."""
+        if num_agents <= NUM_LANES:
+            group_size, block_size = num_agents, 128
+        else:
+            group_size = block_size = min(MOST_THREADS, -(-num_agents // NUM_LANES) * NUM_LANES)
+        floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
+        return cls(group_size, block_size, floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0)
+
+    @property
+    def envs_per_block(self) -> int:
+        if self.group_size > NUM_LANES:
+            return 1
+        return self.block_size // NUM_LANES * (NUM_LANES // self.group_size)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What a program is compiled with (see kernel.cuh)."""
+        return {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
+
+    def num_blocks(self, num_envs: int) -> int:
+        return -(-num_envs // self.envs_per_block)
+
+
+class HostKernel:
+    """A kernel that this process plays, on as many threads as there is work for."""
+
+    def __init__(self, kernel: KernelEnv, num_threads: int) -> None:
+        self._play = getattr(_library(kernel), sources.entry(kernel))
+        self._play.argtypes, self._play.restype = (ctypes.c_void_p, ctypes.c_int), None
+        self._num_threads = num_threads
+
+    def launch(self, arguments: Any, num_envs: int, num_rows: int, stream: int) -> None:
+        """Play. arguments: a NumPy array of one ``struct Env``."""
+        self._play(arguments.ctypes.data, max(1, min(self._num_threads, num_rows // THREAD_ROWS)))
+
+
+class DeviceKernel:
+    """A kernel for a CUDA device, of a fixed number of agents and other constants.
+
+    num_registers, shared_nbytes, local_nbytes (of spilled registers and arrays): a thread's, a block's, a thread's.
+    """
+
+    def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise MissingExtra(
+                f'"{kernel.name}" on a CUDA device needs CuPy: pip install "pufferlib[cuda]"; '
+                'or use device="host", which plays the same kernel on the CPU'
+            ) from error
+        self.shape = shape
+        name = sources.entry(kernel)
+        source = sources.for_device(kernel, name, constants, shape.macros)
+        try:
+            module = cupy.RawModule(code=source, options=OPTIONS, name_expressions=None)
+            self._raw = module.get_function(name)
+            self.num_registers: int = self._raw.num_regs  # compiles
+        except cupy.cuda.compiler.CompileException as error:
+            raise KernelError(explained(kernel, str(error))) from error
+        self.shared_nbytes: int = self._raw.shared_size_bytes
+        self.local_nbytes: int = self._raw.local_size_bytes
+        self._function = self._raw.kernel
+
+    def launch(self, arguments: Any, num_envs: int, num_rows: int, stream: int) -> None:
+        """Launch on a stream, given by its address, and return at once."""
+        grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
+        self._function(grid, block, (arguments,), stream=_Stream(stream))
+
+
+class _Stream:
+    """What CuPy takes for a stream: anything with its address."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
+def _library(kernel: KernelEnv) -> ctypes.CDLL:
+    """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
+    spec = importlib.util.find_spec("cuda_ext._host")
+    if spec is not None and spec.origin is not None:
+        library = ctypes.CDLL(spec.origin)
+        built_from = getattr(library, f"{sources.entry(kernel)}_digest", None)
+        if built_from is not None:
+            built_from.restype = ctypes.c_char_p
+            if built_from().decode() == sources.digest(kernel):
+                return library
+    return compiled_library(kernel, sources.for_host(kernel))
+
+
+def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """Return the library of a C++ program about a kernel, compiled unless the cache has it.
+
+    Raises KernelError where there is no compiler, or the program is wrong.
+    """
+    if not Path(kernel.source).is_file():
+        raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; the kernel\'s source= names it')
+    compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or ""]
+    if not compiler[0]:
+        raise KernelError(
+            f'"{kernel.name}" has to be compiled for the host, and there is no C++ compiler: install one (Debian and '
+            "Ubuntu: apt-get install g++) or name it in CXX, or use a CUDA device, for which CuPy compiles"
+        )
+    command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC", "-I", str(sources.FOLDER), "-x", "c++", "-"]
+    path = _cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
+    if not path.exists():
+        _compile(kernel, [*command, "-o"], program, path)
+    return ctypes.CDLL(str(path))
+
+
+def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    os.close(descriptor)
+    try:
+        result = subprocess.run([*command, part], input=program, capture_output=True, text=True)
+        if result.returncode:
+            raise KernelError(explained(kernel, result.stderr))
+        os.replace(part, path)  # whole or not at all, also for those who compile the same at the same time
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "pufferlib" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KernelError(f"there is no {folder} to keep compiled kernels in: {error}; set XDG_CACHE_HOME") from None
+    return folder
+
+
+def explained(kernel: KernelEnv, log: str) -> str:
+    """Return what a compiler said, with the field that a kernel uses and its schema lacks, where that is it."""
+    lacking = MEMBER.findall(log)
+    told = "".join(
+        f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '
+        f'add Field("{name}", …) or Parameter("{name}", …) to it'
+        for name in dict.fromkeys(lacking)
+    )
+    return f'"{kernel.name}" does not compile:{told}\n{log.strip()}'

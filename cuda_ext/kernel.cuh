@@ -1,0 +1,243 @@
+// What every kernel shares: who plays which environment, THE autoreset on the device, rows, actions.
+//
+// A kernel file finds `struct Env` declared by its schema and writes three functions. Each is called by all threads of
+// a group, which play one environment together; thread `group.rank` takes agents rank, rank + size, …:
+//
+//     void start(const Env& env, int e, const Group& group);             // the first state of an episode
+//     void step(const Env& env, int e, int row, const Group& group);     // from actions to state, rewards and flags
+//     void observe(const Env& env, int e, const Group& group, float* observations);  // (num_agents, observation_size)
+//
+// `e` is the environment, `e * env.num_agents + a` an agent's place in the fields, `row + a` its place in the rows:
+// env.rewards, env.terminations, env.truncations, which are zero before a step, and env.masks, which says who acts in
+// it. Whoever is terminated or truncated acts no longer; when nobody does the episode is over. Threads see what others of their group wrote after group.sync(), which all of them have to reach. No two
+// environments share anything.
+//
+// GROUP_SIZE threads make a group: 1 (no thread waits for another: how the host runs it), 2 to 32 of one warp, or a
+// whole block. TILE is how many floats of shared memory collect a block's observations, so that they leave it in order;
+// 0 for none.
+#pragma once
+#include "philox.cuh"
+
+#ifndef GROUP_SIZE
+#define GROUP_SIZE 1
+#endif
+#ifndef BLOCK_SIZE
+#define BLOCK_SIZE GROUP_SIZE
+#endif
+#ifndef TILE
+#define TILE 0
+#endif
+
+enum { NEXT_STEP, SAME_STEP, DISABLED };
+enum { POLICY = 100 };  // the purpose of random numbers that choose actions; environments have those below
+
+struct Group {
+    int rank;
+#if GROUP_SIZE == 1
+    static constexpr int size = 1;
+    __device__ __forceinline__ void sync() const {}
+    __device__ __forceinline__ bool any(bool value) const { return value; }
+    __device__ __forceinline__ int sum(int value) const { return value; }
+    __device__ __forceinline__ unsigned long long min(unsigned long long value) const { return value; }
+#elif GROUP_SIZE <= 32
+    static constexpr int size = GROUP_SIZE;
+    unsigned mask;   // the group's lanes of its warp
+    int first_lane;  // the lowest of them
+    __device__ __forceinline__ void sync() const { __syncwarp(mask); }
+    __device__ __forceinline__ bool any(bool value) const { return (__ballot_sync(mask, value) & mask) != 0; }
+    __device__ __forceinline__ int sum(int value) const {
+        int total = 0;
+        for (int lane = 0; lane < size; ++lane) total += __shfl_sync(mask, value, first_lane + lane);
+        return total;
+    }
+    __device__ __forceinline__ unsigned long long min(unsigned long long value) const {
+        unsigned long long least = value;
+        for (int lane = 0; lane < size; ++lane) {
+            const unsigned long long other = __shfl_sync(mask, value, first_lane + lane);
+            least = other < least ? other : least;
+        }
+        return least;
+    }
+#else
+    static constexpr int size = GROUP_SIZE;
+    unsigned long long* shared;  // one word of the block
+    __device__ __forceinline__ void sync() const { __syncthreads(); }
+    __device__ __forceinline__ bool any(bool value) const { return __syncthreads_or(value) != 0; }
+    __device__ __forceinline__ int sum(int value) const {
+        if (rank == 0) *shared = 0;
+        sync();
+        if (value) atomicAdd((int*)shared, value);
+        sync();
+        const int total = *(int*)shared;
+        sync();  // before anybody uses the word again
+        return total;
+    }
+    __device__ __forceinline__ unsigned long long min(unsigned long long value) const {
+        if (rank == 0) *shared = ~0ull;
+        sync();
+        if (value != ~0ull) atomicMin(shared, value);
+        sync();
+        const unsigned long long least = *shared;
+        sync();
+        return least;
+    }
+#endif
+};
+
+__device__ void start(const Env& env, int e, const Group& group);
+__device__ void step(const Env& env, int e, int row, const Group& group);
+__device__ void observe(const Env& env, int e, const Group& group, float* observations);
+
+// The action of a row, or a random one of so many where the launch has none.
+__device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions) {
+    if (env.actions == nullptr) {
+        return (int)below(philox(env.seed[e], env.episode[e], env.t[e], a, POLICY).w[0], num_actions);
+    }
+    if (env.actions_nbytes == 8) return (int)((const long long*)env.actions)[row + a];
+    return ((const int*)env.actions)[row + a];
+}
+
+__device__ __forceinline__ int env_of(const Env& env, int index) {
+    return env.env_ids == nullptr ? env.first_env + index : env.env_ids[index];
+}
+
+__device__ __forceinline__ void begin(const Env& env, int index, int e, const Group& group) {
+    if (group.rank == 0) {
+        if (env.resets && env.seeds != nullptr) {
+            env.seed[e] = env.seeds[index];
+            env.episode[e] = 0;
+        } else {
+            env.episode[e] += 1;
+        }
+        zero_env(env, e);
+    }
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        const int i = e * env.num_agents + a;
+        zero_agent(env, i);
+        env.acts[i] = true;
+    }
+    group.sync();
+    start(env, e, group);
+    group.sync();
+}
+
+// Plays one step; returns whether the episode is over.
+__device__ __forceinline__ bool advance(const Env& env, int e, int row, const Group& group) {
+    if (group.rank == 0) env.t[e] += 1;
+    group.sync();
+    step(env, e, row, group);
+    group.sync();
+    bool acts = false;
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        const int i = e * env.num_agents + a;
+        if (!env.masks[row + a]) continue;
+        env.episode_return[i] += env.rewards[row + a];
+        if (env.terminations[row + a] || env.truncations[row + a]) {
+            env.acts[i] = false;
+            env.lengths[row + a] = env.t[e];
+        } else {
+            acts = true;
+        }
+    }
+    const bool ended = !group.any(acts);
+    group.sync();
+    if (group.rank == 0) env.over[e] = ended;
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        env.returns[row + a] = env.episode_return[e * env.num_agents + a];
+    }
+    return ended;
+}
+
+// Plays one step of an environment, or the reset that is due instead: THE autoreset on the device.
+// index: in the launch; slot: where its rows go.
+__device__ __forceinline__ void play(const Env& env, int index, int slot, const Group& group, float* observations) {
+    const int e = env_of(env, index), row = slot * env.num_agents;
+    const bool over = env.over[e];
+    bool starts = env.resets || (env.autoreset == NEXT_STEP && over);
+    const bool rests = !starts && env.autoreset == DISABLED && over;  // until somebody resets it
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        env.rewards[row + a] = 0.0f;
+        env.terminations[row + a] = env.truncations[row + a] = false;
+        env.masks[row + a] = !starts && env.acts[e * env.num_agents + a];
+    }
+    group.sync();  // all have read before anybody writes
+    const bool ended = !starts && !rests && advance(env, e, row, group);
+    if (group.rank == 0) {
+        env.ended[slot] = ended;
+        if (env.slot_ids != nullptr) env.slot_ids[slot] = e;
+    }
+    bool final = ended && env.autoreset == SAME_STEP;  // what is observed first is the last of an episode
+#pragma unroll 1
+    for (bool again = true; again; final = false) {
+        again = final;
+        if (starts) begin(env, index, e, group);
+        float* const rows = final ? env.final_observations + (size_t)row * env.observation_size : observations;
+        observe(env, e, group, rows);
+        group.sync();
+        for (int a = group.rank; a < env.num_agents; a += group.size) {
+            if (starts || env.masks[row + a]) continue;  // who has ended before sees nothing
+            for (int k = 0; k < env.observation_size; ++k) rows[a * env.observation_size + k] = 0.0f;
+        }
+        group.sync();
+        starts = true;
+    }
+}
+
+// Plays the launch's steps, one after another; the rows of each come after those of the one before, or in their place.
+// leave: called after each step with the step's first slot, by those who do not play, too.
+template <class Leave>
+__device__ __forceinline__ void play_all(const Env& env, int index, bool plays, const Group& group, float* tile,
+                                         const Leave& leave) {
+    const int size = env.num_agents * env.observation_size;
+    for (int k = 0; k < env.num_steps; ++k) {
+        const int first_slot = env.first_slot + env.step_slots * k;
+        const int slot = first_slot + (env.by_env && plays ? env_of(env, index) : index);
+        if (plays) play(env, index, slot, group, tile != nullptr ? tile : env.observations + (size_t)slot * size);
+        leave(first_slot);
+        if (plays) group.sync();
+    }
+}
+
+#ifdef CUDA_KERNEL  // on a device, or by the fibres and threads of host.h
+extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const Env env) {
+#if GROUP_SIZE <= 32
+    constexpr int groups_per_warp = 32 / GROUP_SIZE, groups_per_block = BLOCK_SIZE / 32 * groups_per_warp;
+    const int lane = threadIdx.x % 32, of_warp = lane / GROUP_SIZE, first_lane = of_warp * GROUP_SIZE;
+    const int of_block = threadIdx.x / 32 * groups_per_warp + of_warp;
+    const bool plays = of_warp < groups_per_warp && blockIdx.x * groups_per_block + of_block < (unsigned)env.num_envs;
+#if GROUP_SIZE == 1
+    const Group group = {0};
+#else
+    const Group group = {lane - first_lane, (unsigned)((1ull << GROUP_SIZE) - 1) << first_lane, first_lane};
+#endif
+#else
+    constexpr int groups_per_block = 1;
+    __shared__ unsigned long long word;
+    const int of_block = 0;
+    const bool plays = true;
+    const Group group = {(int)threadIdx.x, &word};
+#endif
+#ifdef __CUDA_ARCH__
+    __builtin_assume(group.rank >= 0 && group.rank < group.size);  // a loop over as many agents is no loop
+#endif
+    const int first = blockIdx.x * groups_per_block;
+#if TILE
+    __shared__ float tile[TILE];
+    if (env.by_env && env.env_ids != nullptr) {  // rows that are no neighbours
+        play_all(env, first + of_block, plays, group, nullptr, [](int) {});
+        return;
+    }
+    const int size = env.num_agents * env.observation_size;
+    const int count = (env.num_envs - first < groups_per_block ? env.num_envs - first : groups_per_block) * size;
+    play_all(env, first + of_block, plays, group, tile + of_block * size, [&](int first_slot) {
+        const int shift = env.by_env ? env.first_env : 0;
+        float* const out = env.observations + (size_t)(first_slot + shift + first) * size;
+        __syncthreads();
+        for (int k = threadIdx.x; k < count; k += BLOCK_SIZE) out[k] = tile[k];
+        __syncthreads();
+    });
+#else
+    play_all(env, first + of_block, plays, group, nullptr, [](int) {});
+#endif
+}
+#endif

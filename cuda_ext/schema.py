@@ -1,0 +1,181 @@
+"""What an environment keeps on the device: its parameters and arrays, declared once, for Python and for CUDA alike.
+
+    SCHEMA = Schema(
+        parameters=(Parameter("num_taggers", "int32"), Parameter("wall_hit_penalty", "float32")),
+        fields=(Field("x", "int32", per="agent"), Field("starts", "int32", per="launch", role="const")),
+    )
+
+``Schema.declaration`` is the C++ of it, ``struct Env``, which a kernel file finds declared. Nothing but the standard
+library is imported here and in the files that declare environments: setup.py reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["COMMON", "CONSTANTS", "CTYPES", "DTYPES", "LAUNCH", "Field", "KernelEnv", "Parameter", "Schema"]
+
+CTYPES = {
+    "bool": "bool",
+    "int32": "int",
+    "uint32": "unsigned",
+    "int64": "long long",
+    "float32": "float",
+    "float64": "double",
+}
+DTYPES = tuple(CTYPES)
+PER = ("agent", "env", "launch")
+ROLES = ("state", "const", "scratch")
+RESETS = ("start", "zero", "keep")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that is the same for all environments; its value is the reference's attribute of this name.
+
+    dtype: "int32" or "float32". constant: known when a kernel is compiled for a device, and no part of its arguments.
+    """
+
+    name: str
+    dtype: str
+    constant: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name("parameter", self.name)
+        if self.dtype not in ("int32", "float32"):
+            raise ValueError(f"parameter {self.name}: dtype={self.dtype!r} is not 'int32' or 'float32'")
+
+
+@dataclass(frozen=True)
+class Field:
+    """An array on the device. In a kernel ``env.name`` points to its first element.
+
+    per: "agent" (one a row: index ``e * env.num_agents + a``), "env" (index ``e``) or "launch" (one for all).
+    dtype: one of DTYPES.
+    role: "state" (what the reference has under this name too, and the consistency checker compares), "const" (read
+        only; its value is the reference's attribute of this name, pushed once) or "scratch" (means nothing between two
+        launches).
+    reset: what the start of an episode does to it. "start": the kernel's ``start`` writes it. "zero": it is zeroed
+        before that. "keep": nothing.
+    """
+
+    name: str
+    dtype: str
+    per: str = "agent"
+    role: str = "state"
+    reset: str = "start"
+
+    def __post_init__(self) -> None:
+        _check_name("field", self.name)
+        choices = {"dtype": DTYPES, "per": PER, "role": ROLES, "reset": RESETS}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                listed = ", ".join(map(repr, known))
+                raise ValueError(f"field {self.name}: {name}={getattr(self, name)!r} is not one of {listed}")
+        if (self.per == "launch") != (self.role == "const"):
+            raise ValueError(f"field {self.name}: what is const is per='launch', and what is per='launch' is const")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{kind} {name!r}: a name is of small letters, digits and _, and begins with a letter")
+
+
+# What every environment has. The reference has the state under these names: the seed that `reset` was given, the number
+# of the episode since then, and the steps played in it.
+COMMON = (
+    Field("seed", "uint32", per="env", reset="keep"),
+    Field("episode", "uint32", per="env", reset="keep"),
+    Field("t", "int32", per="env", reset="zero"),
+    Field("acts", "bool", role="scratch"),  # whether the agent's next action counts
+    Field("over", "bool", per="env", role="scratch", reset="zero"),
+    Field("episode_return", "float64", role="scratch", reset="zero"),
+)
+
+# What a launch is told, in the order of the struct. Pointers are to the first row of the first slot.
+LAUNCH = (
+    ("num_envs", "int"),  # of this launch
+    ("first_env", "int"),  # where env_ids is null, environments first_env, first_env + 1, …
+    ("env_ids", "const int*"),
+    ("resets", "int"),  # whether new episodes start, whatever goes on
+    ("seeds", "const unsigned*"),  # with resets: one an environment of the launch, or null to go on with the old ones
+    ("autoreset", "int"),  # NEXT_STEP, SAME_STEP or DISABLED
+    ("actions", "const void*"),
+    ("actions_nbytes", "int"),  # of one action, 4 or 8
+    ("observations", "float*"),
+    ("rewards", "float*"),
+    ("terminations", "bool*"),
+    ("truncations", "bool*"),
+    ("masks", "bool*"),
+    ("returns", "double*"),  # where an agent's life ended, its return
+    ("lengths", "int*"),  # and its length
+    ("final_observations", "float*"),  # in same_step: where an episode ended, its last
+    ("first_slot", "int"),  # where the rows of the first environment go
+    ("by_env", "int"),  # slots are numbered as environments are, rather than as they come in the launch
+    ("ended", "bool*"),  # one a slot: whether an episode ended in this step
+    ("slot_ids", "long long*"),  # where this is no null, the environment in each slot
+    ("num_steps", "int"),  # to play in this launch
+    ("step_slots", "int"),  # how many slots further the rows of each go, and its actions come from; 0: the same
+    ("num_agents", "int"),  # of an environment
+    ("observation_size", "int"),  # of an agent
+)
+CONSTANTS = ("num_agents", "observation_size", "num_steps")  # of LAUNCH, those that may be compiled in
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All of an environment's parameters and fields. Raises ValueError for what fits no other."""
+
+    parameters: tuple[Parameter, ...] = ()
+    fields: tuple[Field, ...] = ()
+    all_fields: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in LAUNCH] + [each.name for each in (*COMMON, *self.parameters, *self.fields)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is declared twice, or what every environment has; choose another name")
+        object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
+
+    def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:
+        """Return the C++ of ``struct Env``. constants: values of what is to be known when it is compiled."""
+        constants = constants or {}
+        typed = [*LAUNCH, *((each.name, CTYPES[each.dtype]) for each in self.parameters)]
+        lines = []
+        for name, ctype in typed:
+            known = name in constants
+            lines.append(f"static constexpr {ctype} {name} = {constants[name]};" if known else f"{ctype} {name};")
+        for each in self.all_fields:
+            lines.append(f"{'const ' if each.role == 'const' else ''}{CTYPES[each.dtype]}* {each.name};")
+        zeroed = {
+            per: [each.name for each in self.all_fields if (each.reset, each.per) == ("zero", per)] for per in PER
+        }
+        for_env = "".join(f" env.{name}[e] = 0;" for name in zeroed["env"])
+        for_agent = "".join(f" env.{name}[i] = 0;" for name in zeroed["agent"])
+        return "\n".join(
+            [
+                "struct Env {",
+                *(f"    {line}" for line in lines),
+                "};",
+                f"__device__ __forceinline__ void zero_env(const Env& env, int e) {{{for_env} }}",
+                f"__device__ __forceinline__ void zero_agent(const Env& env, int i) {{{for_agent} }}",
+                "",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class KernelEnv:
+    """An environment that has a kernel: what is in ``<stem>.cuh``, what that is declared to hold, and its reference.
+
+    source: path of the .cuh file. reference: "module:attribute" of the environment in NumPy whose twin this is;
+        parameters, const fields and state are its attributes of the same names.
+    """
+
+    name: str
+    source: str
+    reference: str
+    schema: Schema

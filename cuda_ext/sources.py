@@ -1,0 +1,90 @@
+"""Kernel source: one text of a declaration, what all kernels share, and an environment's own file.
+
+Nothing but the standard library is imported here: setup.py writes what it compiles with this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from cuda_ext.schema import KernelEnv
+
+__all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host"]
+
+FOLDER = Path(__file__).parent
+# No fused multiply-adds: the host, the device and NumPy are to round alike.
+HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread")
+
+
+def entry(kernel: KernelEnv) -> str:
+    """Return the name under which a library for the host exports a kernel."""
+    return "kernel_" + "".join(letter if letter.isalnum() else "_" for letter in kernel.name)
+
+
+def digest(kernel: KernelEnv, *more: str) -> str:
+    """Return what changes with a kernel's schema, its file, and whatever else it is compiled with."""
+    shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), FOLDER / "kernel.cuh", FOLDER / "philox.cuh"])]
+    texts = [kernel.schema.declaration(), Path(kernel.source).read_text(), *HOST_FLAGS, *more, *shared]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+
+
+def for_host(kernel: KernelEnv) -> str:
+    """Return a C++ program for the host; the folder of headers is FOLDER."""
+    return "\n".join(
+        [
+            "#include <exception>",
+            *_program(kernel, {}),
+            f"#define HOST_KERNEL {entry(kernel)}",
+            f"#define HOST_KERNEL_DIGEST {entry(kernel)}_digest",
+            f'#define DIGEST "{digest(kernel)}"',
+            '#include "host_main.h"',
+            "",
+        ]
+    )
+
+
+def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
+    """Return a C++ program that plays a kernel with groups of many threads, as a device would.
+
+    It exports ``int <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned order_seed)``, which
+    returns 0, or another number where barriers are wrong. macros: as in ``for_device``. threads: one thread of the host
+    for each of CUDA, for sanitizers, in place of fibres.
+    """
+    mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
+    return "\n".join(
+        [
+            *_program(kernel, {**mode, **macros}),
+            f'extern "C" __attribute__((visibility("default"))) int {entry(kernel)}_check(',
+            "    const Env* env, unsigned num_blocks, unsigned num_threads, unsigned order_seed) {",
+            "    return host::launch(num_blocks, num_threads, order_seed, [env] { checked_kernel(*env); });",
+            "}",
+            "",
+        ]
+    )
+
+
+def _program(kernel: KernelEnv, macros: Mapping[str, object]) -> list[str]:
+    return [
+        *(f"#define {name} {value}" for name, value in macros.items()),
+        '#include "host.h"',
+        "namespace {",
+        kernel.schema.declaration(),
+        '#include "kernel.cuh"',
+        f'#include "{kernel.source}"',
+        "}",
+    ]
+
+
+def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float], macros: Mapping[str, int]) -> str:
+    """Return a CUDA program of one kernel of this name, headers and all.
+
+    constants: the values of what is constant in the schema. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
+    """
+    headers = ("philox.cuh", "kernel.cuh")
+    shared = "\n".join((FOLDER / each).read_text() for each in headers)
+    own = Path(kernel.source).read_text()
+    defined = [f"#define {each} {value}" for each, value in {**macros, "CUDA_KERNEL": name}.items()]
+    text = "\n".join([*defined, kernel.schema.declaration(constants), shared, own, ""])
+    return text.replace('#include "philox.cuh"\n', "").replace("#pragma once\n", "")

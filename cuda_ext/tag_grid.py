@@ -1,0 +1,30 @@
+"""tag/grid as a kernel. The rules are in references/tag_grid.py, its twin in NumPy."""
+
+from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
+
+KERNEL = KernelEnv(
+    name="tag/grid",
+    source=__file__.replace(".py", ".cuh"),
+    reference="cuda_ext.references.tag_grid:TagGrid",
+    schema=Schema(
+        parameters=(
+            Parameter("num_taggers", "int32", constant=True),
+            Parameter("num_nearest", "int32", constant=True),
+            Parameter("full_observation", "int32", constant=True),
+            Parameter("grid_length", "int32"),
+            Parameter("episode_length", "int32"),
+            Parameter("wall_hit_penalty", "float32"),
+            Parameter("tag_reward_for_tagger", "float32"),
+            Parameter("tag_penalty_for_runner", "float32"),
+            Parameter("step_cost_for_tagger", "float32"),
+            Parameter("num_layouts", "int32"),  # to start from; 0: each episode has one of its own
+        ),
+        fields=(
+            Field("x", "int32"),
+            Field("y", "int32"),
+            Field("alive", "bool"),  # whether a runner has not been tagged
+            Field("tagged", "int32", role="scratch"),  # taggers on an agent's cell
+            Field("layouts", "int32", per="launch", role="const"),  # (num_layouts, num_agents, 2)
+        ),
+    ),
+)

@@ -1,0 +1,769 @@
+"""CUDA: environments that are kernels, with all that they know, and all that learners see, on one device.
+
+A launch plays some environments, whose rows fill slots of a block; a full block is the next batch. Nothing is copied to
+the device or from it, and nothing is waited for: a batch can be used on the device before it is there.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import gymnasium
+import numpy as np
+
+from pufferlib.emulation import emulate
+from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
+from pufferlib.vectorization.arguments import checked_ids
+from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.control import each_value
+from pufferlib.vectorization.messages import EnvFace
+from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.vecenv import VecEnv
+
+__all__ = ["CUDA", "KernelStats"]
+
+Array = np.ndarray[Any, Any]
+Ids = range | Array  # of environments: neighbours, or any
+
+NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sent
+
+
+@dataclass(frozen=True)
+class KernelStats:
+    """What a device has done. seconds: from the first launch to now; on a device launches may still be under way."""
+
+    num_launches: int
+    num_env_steps: int
+    seconds: float
+    host_to_device_nbytes: int  # by the data manager, seeds and actions
+    device_to_host_nbytes: int  # by what was asked for: infos, attributes
+
+    @property
+    def env_steps_per_s(self) -> float:
+        return self.num_env_steps / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_env_steps:,} environment steps in {self.num_launches:,} launches and {self.seconds:.3g} s, "
+            f"{self.env_steps_per_s:,.0f} a second; {self.host_to_device_nbytes:,} bytes went to the device, "
+            f"{self.device_to_host_nbytes:,} came back"
+        )
+
+
+class CUDA(VecEnv):
+    """A VecEnv whose environments are one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
+
+    device: "cuda" (the default), "cuda:1", or "host": the same kernel, played by this process.
+    backend_kwargs: threads: how many play on the host, by default one for each CPU at hand.
+
+    Each environment takes the same arguments. ``infos`` are made when they are read, which copies some columns of the
+    batch to the host; ``info["episode"]["t"]`` is the episode's share of the time since the first launch. With
+    ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
+    reset: nobody waits for the device to find out. ``get_attr`` and ``set_attr`` reach the fields of the kernel's
+    schema, ``call`` and ``render`` a reference environment that is given an environment's state. One thread at a time.
+    """
+
+    backend = "cuda"
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        num_envs: int | None = None,
+        num_workers: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        env_args: Sequence[Any] = (),
+        env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        wrap_kwargs: Mapping[str, Any] | None = None,
+        autoreset_mode: str = "next_step",
+        context: str | None = None,
+        copy: bool = False,
+        as_torch: bool = True,
+        device: Any = None,
+        check: str = "first",
+        debug: bool = False,
+        on_error: str = "raise",
+        max_restarts: int | None = 3,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        backend_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        kernel = _kernel(env)
+        self._plan = plan = Plan.of(1 if num_envs is None else num_envs, 1, batch_size)
+        if autoreset_mode not in AUTORESET_MODES:
+            raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
+        if wrap_kwargs:
+            raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
+        own_kwargs = dict(backend_kwargs or {})
+        num_threads = own_kwargs.pop("threads", None)
+        own_kwargs.pop("telemetry", None)
+        if own_kwargs:
+            raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads')
+        self._torch = torch = _torch(kernel.name)
+        self.device = _device(torch, device)
+        self._seeds: Seeds | None = None
+        self._seed = checked_seed(seed)
+
+        self._reference = reference = _imported(kernel.reference)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
+        face = EnvFace.of(emulate(reference))
+        self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
+        self._check_spaces(kernel.name)
+        self._open(kernel, num_threads)
+        batches = -(-plan.num_envs // plan.batch_size)
+        self._blocks = [_Block(self, torch) for _ in range(batches + 2)]
+        self._free = deque(self._blocks)
+        self._leased: deque[_Block] = deque()
+        self._filling: _Block | None = None
+        self._full: deque[_Block] = deque()
+        self._states = np.full(plan.num_envs, NEW, np.int8)
+        self._copy, self._debug = copy, debug
+        self._batch: Batch | None = None
+        self._last: Ids | None = None  # whose rows the last batch holds
+        self._only_resets = False
+        self._closed = False
+        self._start_s = 0.0
+        self._clear_stats()
+
+    def _open(self, kernel: Any, num_threads: int | None) -> None:
+        """Make the arrays, and compile the kernel."""
+        data, functions = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.functions")
+        size = int(np.prod(self.single_observation_space.shape or (1,)))
+        values = {
+            **data.parameters_of(kernel, self._reference),
+            "num_agents": self.agents_per_env, "observation_size": size, "num_steps": 1,
+        }  # fmt: skip
+        self._schema = kernel.schema
+        self._data = data.Data(kernel, self.num_envs, self.agents_per_env, self.device, self._reference)
+        self._kernel: Any
+        if self.device.type == "cpu":
+            constants: Mapping[str, Any] = {}
+            self._kernel = functions.HostKernel(kernel, available_cpus() if num_threads is None else num_threads)
+        else:
+            constants = data.constants_of(kernel, values)
+            shape = functions.Shape.of(self.agents_per_env, size)
+            with self._torch.cuda.device(self.device):
+                self._kernel = functions.DeviceKernel(kernel, shape, constants)
+        self._arguments = np.zeros((), data.arguments_dtype(kernel.schema, constants))
+        fixed = {**values, **self._data.addresses, "autoreset": AUTORESET_MODES.index(self.autoreset_mode)}
+        for name in self._arguments.dtype.names or ():
+            if name in fixed:
+                self._arguments[name] = fixed[name]
+
+    def _check_spaces(self, name: str) -> None:
+        observed, acted = self.single_observation_space, self.single_action_space
+        if observed.dtype != np.float32:
+            raise KernelError(f'"{name}" observes {observed.dtype}, and kernels write float32; have it observe that')
+        if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
+            raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
+
+    # ----------------------------------------------------------------------------------------- asynchronous use
+
+    def async_reset(
+        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+    ) -> None:
+        self._refuse_closed()
+        if options:
+            raise PlanError(f"options={options!r}: a kernel takes none when it resets; leave them out")
+        ids: Ids
+        if env_ids is None:
+            ids = range(self.num_envs)
+        else:
+            ids = np.array(checked_ids(env_ids, self.num_envs))
+            flying = ids[self._states[ids] == FLYING].tolist()
+            if flying:
+                raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
+        seeds = self._seeds_of(seed, ids)
+        fresh = self._states[_indices(ids)] == NEW
+        if env_ids is None:
+            self._drop()
+        self._only_resets = env_ids is not None and (self._only_resets or not (self._states == FLYING).any())
+        if seeds is None and fresh.any() and not fresh.all():  # some begin, some go on
+            new, old = np.asarray(ids)[fresh], np.asarray(ids)[~fresh]
+            self._launch(new, None, seeds=self._first_seeds(new), resets=True)
+            self._launch(old, None, resets=True)
+        else:
+            seeds = self._first_seeds(ids) if seeds is None and fresh.any() else seeds
+            self._launch(ids, None, seeds=seeds, resets=True)
+
+    def _seeds_of(self, seed: Any, ids: Ids) -> Array | None:
+        """Return the uint32 seeds that a reset was given, one an environment, or None."""
+        if seed is None:
+            return None
+        if isinstance(seed, (Sequence, np.ndarray)):
+            listed = listed_seeds(seed, len(ids))
+            wrong = [each for each in listed if each is None or each >= 2**32]
+            if wrong:
+                raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1")
+            return np.array(listed, np.uint32)
+        seeds = Seeds(checked_seed(seed), self.num_envs)
+        if len(ids) == self.num_envs:
+            self._seeds = seeds
+        return np.array([seeds[env_id] for env_id in ids], np.uint32)
+
+    def _first_seeds(self, ids: Ids) -> Array:
+        """Return the seeds of environments that were never reset."""
+        if self._seeds is None:
+            self._seeds = Seeds(self._seed, self.num_envs)
+        return np.array([self._seeds[env_id] for env_id in ids], np.uint32)
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        self._refuse_closed()
+        if env_ids is None:
+            if self._last is None:
+                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+            ids = self._last
+        else:
+            ids = np.array(checked_ids(env_ids, self.num_envs))
+        tensor = self._checked(actions, len(ids))
+        states = self._states if len(ids) == self.num_envs else self._states[_indices(ids)]
+        if (states != WAITING).any():
+            wrong = [env_id for env_id, state in zip(ids, states.tolist(), strict=True) if state != WAITING][:8]
+            raise CallError(
+                f"cannot send: environments {wrong} do not wait for an action; "
+                + ("name only those whose rows have been received" if env_ids is not None else "call recv, or reset")
+            )
+        self._only_resets = False
+        self._launch(ids, tensor)
+
+    def recv(self, timeout: float | None = None) -> Batch:
+        self._refuse_closed()
+        if not self._full:
+            self._fill_with_unchanged()
+        block = self._finished()
+        if len(self._leased) == 2:  # valid until the second recv after its own
+            old = self._leased.popleft()
+            old.expire(self._debug)
+            self._free.append(old)
+        self._leased.append(block)
+        self._states[_indices(block.ids)] = WAITING
+        self._last = block.ids
+        self._only_resets = False
+        self._batch = batch = block.batch(self._copy)
+        return batch
+
+    def _finished(self) -> _Block:
+        """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
+        if not self._full:
+            flying = int((self._states == FLYING).sum())
+            raise CallError(
+                f"{flying} environments are in flight, and a batch holds {self._plan.batch_size}: recv could never "
+                f"return; {'send actions for more' if (self._states == WAITING).any() else 'call reset first'}"
+            )
+        block = next((each for each in self._full if each.is_done()), self._full[0])
+        self._full.remove(block)
+        block.wait()
+        return block
+
+    # ------------------------------------------------------------------------------------------------- launches
+
+    def _launch(self, ids: Ids, actions: Any, *, seeds: Array | None = None, resets: bool = False) -> None:
+        """Play environments, whose rows go to the next free slots."""
+        num_sent, size = 0, self._plan.batch_size
+        while num_sent < len(ids):
+            block = self._filling or self._open_block()
+            if self._plan.synchronous:
+                num = len(ids)
+            else:
+                num = min(len(ids) - num_sent, size - block.num_filled)
+            part = slice(num_sent, num_sent + num)
+            rows = slice(num_sent * self.agents_per_env, (num_sent + num) * self.agents_per_env)
+            self._launch_part(
+                block,
+                ids[part],
+                None if actions is None else actions[rows],
+                None if seeds is None else seeds[part],
+                resets,
+            )
+            num_sent += num
+
+    def _open_block(self) -> _Block:
+        if not self._free:
+            raise AssertionError("more blocks are in use than batches can be under way")
+        self._filling = block = self._free.popleft()
+        block.begin()
+        return block
+
+    def _launch_part(self, block: _Block, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
+        arguments, num = self._arguments, len(ids)
+        synchronous = self._plan.synchronous
+        contiguous = isinstance(ids, range)
+        kept: list[Any] = []  # what the launch reads, until it has been launched
+        for name, address in block.addresses:
+            arguments[name] = address
+        arguments["num_envs"] = num
+        arguments["first_env"] = ids[0] if contiguous else 0
+        arguments["env_ids"] = 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)
+        arguments["seeds"] = 0 if seeds is None else self._carried(seeds.view(np.int32), kept)
+        arguments["resets"] = resets
+        arguments["by_env"] = synchronous
+        arguments["first_slot"] = 0 if synchronous else block.num_filled
+        if actions is not None:
+            if not (synchronous and contiguous):
+                actions = block.take_actions(actions, ids if synchronous else None)
+            arguments["actions"], arguments["actions_nbytes"] = actions.data_ptr(), actions.element_size()
+            kept.append(actions)
+        with block.on_stream(kept) as stream:
+            self._kernel.launch(arguments, num, num * self.agents_per_env, stream)
+        block.fill(ids)
+        self._states[_indices(ids)] = FLYING
+        self._num_launches += 1
+        self._num_env_steps += 0 if resets else num
+        if not self._start_s:
+            self._start_s = time.perf_counter()
+        if block.num_filled == self._plan.batch_size:
+            self._filling = None
+            self._full.append(block)
+
+    def _carried(self, array: Array, kept: list[Any]) -> int:
+        """Copy an array to the device; return its address."""
+        tensor = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        self._data.host_to_device_nbytes += array.nbytes
+        kept.append(tensor)
+        return int(tensor.data_ptr())
+
+    def _fill_with_unchanged(self) -> None:
+        """Complete a partial reset of a synchronous object: copy the rows of environments that still wait."""
+        block = self._filling
+        if block is None or not (self._plan.synchronous and self._only_resets) or (self._states == NEW).any():
+            return
+        others = np.flatnonzero(self._states == WAITING)
+        block.copy_rows(self._leased[-1], others)
+        block.fill(others)
+        self._filling = None
+        self._full.append(block)
+
+    def _drop(self) -> None:
+        """Forget the rows of what is in flight."""
+        for block in (*self._full, *([self._filling] if self._filling is not None else [])):
+            block.wait()
+            self._free.append(block)
+        self._full.clear()
+        self._filling = None
+
+    def _checked(self, actions: Any, num_envs: int) -> Any:
+        """Return actions as a tensor on the device, int32 or int64 and contiguous. Raises ActionError."""
+        torch, space = self._torch, self.single_action_space
+        shape = (num_envs * self.agents_per_env, *(space.shape or ()))
+        if not isinstance(actions, torch.Tensor):
+            try:
+                array = np.asarray(actions)
+                if not array.flags.writeable:
+                    array = array.copy()  # torch warns of others
+                tensor = torch.from_numpy(array)
+            except (TypeError, ValueError) as error:
+                raise ActionError(f"actions cannot be read as an array: {error}") from error
+        else:
+            tensor = actions
+        if tuple(tensor.shape) != shape:
+            raise ActionError(
+                f"actions have shape {tuple(tensor.shape)}, expected {shape}: {self.agents_per_env} row(s) for each of "
+                f"{num_envs} environments"
+            )
+        if tensor.dtype not in (torch.int64, torch.int32):
+            if tensor.dtype not in (torch.uint8, torch.int8, torch.int16):
+                raise ActionError(f"actions have dtype {tensor.dtype}, expected {space.dtype}; convert them")
+            tensor = tensor.to(torch.int64)
+        if tensor.device != self.device:
+            if tensor.device.type == "cpu":
+                self._data.host_to_device_nbytes += tensor.nbytes
+            tensor = tensor.to(self.device)
+        return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+    # -------------------------------------------------------------------------------------------------- control
+
+    @property
+    def batch(self) -> Batch | None:
+        return self._batch
+
+    @property
+    def host_batch(self) -> Batch | None:
+        batch: Any = self._batch
+        if batch is None:
+            return None
+        return Batch._make(part if isinstance(part, Sequence) else part.cpu().numpy() for part in batch)
+
+    @property
+    def restarts(self) -> list[int]:
+        return [0] * self.num_envs
+
+    @property
+    def data(self) -> Any:
+        """The data manager (cuda_ext.data.Data): all arrays on the device."""
+        return self._data
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        found = []
+        for twin in self._twins(env_ids):
+            value = getattr(twin, name)
+            found.append(value(*args, **kwargs) if callable(value) else value)
+        return found
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+        self._refuse_closed()
+        field = self._data.fields.get(name)
+        if field is None or field.role != "state":
+            return [getattr(twin, name) for twin in self._twins(env_ids)]
+        values = self._data.pull(name)
+        rows = [values[env_id] for env_id in self._chosen(env_ids)]
+        return [row.item() if field.per == "env" else row for row in rows]
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        self._refuse_closed()
+        field = self._data.fields.get(name)
+        if field is None or field.role != "state":
+            fields = [each.name for each in self._data.fields.values() if each.role == "state"]
+            raise CallError(f"{name} is no state of these environments; there are {', '.join(fields)}")
+        ids = self._chosen(env_ids)
+        array = self._data.pull(name)
+        for env_id, value in zip(ids, each_value(values, len(ids)), strict=True):
+            array[env_id] = value
+        self._data.push(name, array)
+
+    def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
+        return list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
+
+    def _twins(self, env_ids: Sequence[int] | None) -> Iterator[Any]:
+        """Yield the reference environment with the state of each environment, one after another."""
+        self._refuse_closed()
+        state = {name: self._data.pull(name) for name, each in self._data.fields.items() if each.role == "state"}
+        for env_id in self._chosen(env_ids):
+            twin = copy.copy(self._reference)
+            for name, values in state.items():
+                value = values[env_id]
+                setattr(twin, name, value.item() if value.ndim == 0 else value.copy())
+            yield twin
+
+    def stats(self, *, reset: bool = False) -> KernelStats:
+        """Return what the device has done since the beginning, or since ``stats(reset=True)``; print it."""
+        self._refuse_closed()
+        seconds = time.perf_counter() - self._start_s if self._start_s else 0.0
+        found = KernelStats(
+            self._num_launches,
+            self._num_env_steps,
+            seconds,
+            self._data.host_to_device_nbytes - self._before[0],
+            self._data.device_to_host_nbytes - self._before[1],
+        )
+        if reset:
+            self._clear_stats()
+        return found
+
+    def _clear_stats(self) -> None:
+        self._num_launches = self._num_env_steps = 0
+        self._start_s = 0.0
+        self._before = (self._data.host_to_device_nbytes, self._data.device_to_host_nbytes)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self.device.type == "cuda":
+            self._torch.cuda.synchronize(self.device)  # kernels that still run write to what is freed next
+        self._blocks, self._batch, self._filling = [], None, None
+        for each in (self._free, self._leased, self._full):
+            each.clear()
+        del self._data, self._kernel
+        close = getattr(self._reference, "close", None)
+        if close is not None:
+            close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise ClosedError("this CUDA is closed; make a new one")
+
+    def __repr__(self) -> str:
+        return (
+            f"CUDA(num_envs={self.num_envs}, batch_size={self._plan.batch_size}, device={str(self.device)!r}, "
+            f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
+        )
+
+
+class _Block:
+    """The rows of a batch, on the device, and which environments they are of."""
+
+    def __init__(self, vec: CUDA, torch: Any) -> None:
+        self._vec, self._torch = vec, torch
+        num_slots, num_agents = vec._plan.batch_size, vec.agents_per_env
+        rows, device = num_slots * num_agents, vec.device
+        shape = (rows, *(vec.single_observation_space.shape or ()))
+
+        def zeros(shape: Any, dtype: Any) -> Any:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.observations = zeros(shape, torch.float32)
+        self.rewards = zeros(rows, torch.float32)
+        self.terminations, self.truncations, self.masks = (zeros(rows, torch.bool) for _ in range(3))
+        self.returns, self.lengths = zeros(rows, torch.float64), zeros(rows, torch.int32)
+        self.ended = zeros(num_slots, torch.bool)
+        self.env_ids = torch.arange(num_slots, dtype=torch.int64, device=device)
+        self.agent_ids = torch.arange(rows, dtype=torch.int64, device=device)
+        self.final_observations = zeros(shape, torch.float32) if vec.autoreset_mode == "same_step" else None
+        names = ("observations", "rewards", "terminations", "truncations", "masks", "returns", "lengths", "ended")
+        columns = {name: getattr(self, name) for name in names}
+        columns["final_observations"] = self.final_observations
+        columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
+        self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
+        self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
+        self._actions: Any = None
+        self.ids: Ids = range(0)
+        self.num_filled = 0
+        self.lap = 0
+        self._event: Any = None
+        pooled = device.type == "cuda" and not vec._plan.synchronous
+        self._stream = torch.cuda.Stream(device) if pooled else None
+
+    def begin(self) -> None:
+        """Be filled anew."""
+        self.ids, self.num_filled = range(0), 0
+        self.lap += 1
+
+    def fill(self, ids: Ids) -> None:
+        """Note whose rows were launched last."""
+        if self._vec._plan.synchronous:
+            self.ids = range(self._vec.num_envs)
+        elif self.num_filled == 0:
+            self.ids = ids
+        elif isinstance(ids, range) and isinstance(self.ids, range) and self.ids.stop == ids.start:
+            self.ids = range(self.ids.start, ids.stop)
+        else:
+            self.ids = np.concatenate([np.asarray(self.ids), np.asarray(ids)])
+        self.num_filled += len(ids)
+
+    def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
+        """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""
+        vec = self._vec
+        num_agents = vec.agents_per_env
+        if self._actions is None or self._actions.dtype != actions.dtype:
+            rows = vec._plan.batch_size * num_agents
+            self._actions = actions.new_zeros((rows, *actions.shape[1:]))
+        if env_ids is None:
+            first = self.num_filled * num_agents
+            self._actions[first : first + len(actions)] = actions
+        else:
+            ids = self._torch.as_tensor(np.asarray(env_ids), device=vec.device)
+            by_env = self._actions.reshape(vec._plan.batch_size, num_agents, *actions.shape[1:])
+            by_env[ids] = actions.reshape(len(ids), num_agents, *actions.shape[1:])
+        return self._actions
+
+    def copy_rows(self, source: _Block, env_ids: Array) -> None:
+        """Take over the rows of environments as another block has them, masks False; slots are environments."""
+        rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
+        chosen = self._torch.as_tensor(rows, device=self._vec.device)
+        for name in ("observations", "rewards", "terminations", "truncations"):
+            getattr(self, name)[chosen] = getattr(source, name)[chosen]
+        self.masks[chosen] = False
+        self.ended[self._torch.as_tensor(env_ids, device=self._vec.device)] = False
+
+    def on_stream(self, kept: Sequence[Any]) -> _Launching:
+        return _Launching(self, kept)
+
+    def is_done(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def wait(self) -> None:
+        """Have the caller's stream wait until all rows are there."""
+        if self._event is not None:
+            self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
+
+    def batch(self, copied: bool) -> Batch:
+        vec = self._vec
+        if not vec._plan.synchronous:
+            own = self.env_ids[:, None] * vec.agents_per_env + self._places
+            self.agent_ids.copy_(own.reshape(-1))
+        columns = (self.observations, self.rewards, self.terminations, self.truncations)
+        ids = (self.env_ids, self.agent_ids, self.masks)
+        if copied:
+            columns, ids = tuple(map(_clone, columns)), tuple(map(_clone, ids))
+        return Batch(*columns, _Infos(self), *ids)  # type: ignore[arg-type]
+
+    def expire(self, debug: bool) -> None:
+        """Be valid no longer."""
+        if debug:
+            self.observations.fill_(float("nan"))
+            self.rewards.fill_(float("nan"))
+
+    def infos(self) -> list[dict[str, Any]]:
+        """Return the infos of the block's rows. Copies columns to the host, and waits for them."""
+        vec, num_agents = self._vec, self._vec.agents_per_env
+        vec._data.device_to_host_nbytes += self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
+        over = (self.terminations | self.truncations).cpu().numpy().reshape(-1, num_agents)
+        if not over.any():
+            return []
+        ended = self.ended.cpu().numpy()
+        returns = self.returns.cpu().numpy().reshape(-1, num_agents)
+        lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
+        vec._data.device_to_host_nbytes += returns.nbytes + lengths.nbytes
+        finals = None
+        if self.final_observations is not None and ended.any():
+            vec._data.device_to_host_nbytes += self.final_observations.nbytes
+            finals = self.final_observations.cpu().numpy()
+        env_ids = np.asarray(self.ids)
+        mean_step_s = vec.stats().seconds / max(1, vec._num_launches)
+        found = []
+        for slot in np.flatnonzero(over.any(axis=1)).tolist():
+            env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())
+            told: list[tuple[int | None, dict[str, Any]]] = [
+                (int(place), {"episode": _episode(returns[slot, place], lengths[slot, place], mean_step_s)})
+                for place in np.flatnonzero(over[slot])
+            ]
+            if ended[slot] and vec.multi_agent:
+                told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
+            elif ended[slot]:
+                told[0][1]["env"] = True
+            for agent, info in told:
+                if finals is not None and ended[slot]:
+                    last = dict(info)
+                    if agent is not None:
+                        info["final_obs"] = finals[slot * num_agents + agent]
+                    info["final_info"] = last
+                info["env_id"] = env_id
+                if agent is not None and vec.multi_agent:
+                    info["agent_id"] = env_id * num_agents + agent
+                found.append(info)
+        return found
+
+
+def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, Any]:
+    return {"r": float(episode_return), "l": int(length), "t": int(length) * mean_step_s}
+
+
+def _clone(tensor: Any) -> Any:
+    return tensor.clone()
+
+
+class _Launching:
+    """The stream of a block, as a context: it waits for what the caller's does, and notes when the rows are there."""
+
+    def __init__(self, block: _Block, kept: Sequence[Any]) -> None:
+        self._block, self._kept = block, kept
+
+    def __enter__(self) -> int:
+        torch, device, stream = self._block._torch, self._block._vec.device, self._block._stream
+        if device.type == "cpu":
+            return 0
+        current = torch.cuda.current_stream(device)
+        if stream is None:
+            return int(current.cuda_stream)
+        stream.wait_stream(current)
+        for tensor in self._kept:
+            tensor.record_stream(stream)
+        return int(stream.cuda_stream)
+
+    def __exit__(self, *_: object) -> None:
+        if self._block._stream is not None:
+            self._block._event = self._block._torch.cuda.Event()
+            self._block._event.record(self._block._stream)
+
+
+class _Infos(Sequence[dict[str, Any]]):
+    """The infos of a batch, made when they are read. Raises CallError if that is after the batch was valid."""
+
+    def __init__(self, block: _Block) -> None:
+        self._block: _Block | None = block
+        self._lap = block.lap
+        self._found: list[dict[str, Any]] = []
+
+    def _read(self) -> list[dict[str, Any]]:
+        block = self._block
+        if block is not None:
+            if block.lap != self._lap:
+                raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
+            self._found = block.infos()
+            self._block = None
+        return self._found
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, _Infos) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
+def _indices(ids: Ids) -> Any:
+    return slice(ids.start, ids.stop) if isinstance(ids, range) else ids
+
+
+def _kernel(env: Any) -> Any:
+    """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
+    schema = importlib.import_module("cuda_ext.schema")
+    if isinstance(env, schema.KernelEnv):
+        return env
+    folder = Path(str(schema.__file__)).parent
+    known = {path.stem: path for path in sorted(folder.glob("*.cuh")) if path.with_suffix(".py").exists()}
+    if isinstance(env, str) and env.replace("/", "_") in known:
+        return importlib.import_module(f"cuda_ext.{env.replace('/', '_')}").KERNEL
+    if isinstance(env, str) and ":" in env:
+        found = _imported(env)
+        if isinstance(found, schema.KernelEnv):
+            return found
+    names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in known]
+    raise RegistryError(
+        f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
+        "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
+    )
+
+
+def _imported(target: str) -> Any:
+    module, _, name = target.partition(":")
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        return dict(env_kwargs or {})
+    if len(env_kwargs) != num_envs:
+        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
+    if any(each != env_kwargs[0] for each in env_kwargs):
+        raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
+    return dict(env_kwargs[0])
+
+
+def _torch(name: str) -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise MissingExtra(f'"{name}" on backend "cuda" needs torch: pip install "pufferlib[train]"') from error
+
+
+def _device(torch: Any, device: Any) -> Any:
+    """Return the torch.device. Raises PlanError for one that is not there."""
+    if device in ("host", "cpu"):
+        return torch.device("cpu")
+    way_out = 'use device="host", which plays the same kernels on the CPU'
+    try:
+        found = torch.device("cuda" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise PlanError(f"device={device!r} is none: {str(error).splitlines()[0]}; {way_out}") from None
+    if found.type != "cuda":
+        raise PlanError(f'device={device!r} runs no kernels; use "cuda", or {way_out[4:]}')
+    count = torch.cuda.device_count()
+    if (found.index or 0) >= count:
+        raise PlanError(f'device="{found}": torch {torch.__version__} sees {count} CUDA devices; {way_out}')
+    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
