@@ -6,7 +6,9 @@ the device or from it, and nothing is waited for: a batch can be used on the dev
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import importlib
 import time
 from collections import deque
@@ -118,7 +120,7 @@ class CUDA(VecEnv):
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads)
         batches = -(-plan.num_envs // plan.batch_size)
-        self._blocks = [_Block(self, torch) for _ in range(batches + 2)]
+        self._blocks = [_Block(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
         self._leased: deque[_Block] = deque()
         self._filling: _Block | None = None
@@ -134,28 +136,23 @@ class CUDA(VecEnv):
 
     def _open(self, kernel: Any, num_threads: int | None) -> None:
         """Make the arrays, and compile the kernel."""
-        data, functions = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.functions")
-        size = int(np.prod(self.single_observation_space.shape or (1,)))
-        values = {
+        data, launcher = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.launcher")
+        fixed = {
             **data.parameters_of(kernel, self._reference),
-            "num_agents": self.agents_per_env, "observation_size": size, "num_steps": 1,
-        }  # fmt: skip
-        self._schema = kernel.schema
+            "num_agents": self.agents_per_env,
+            "observation_size": int(np.prod(self.single_observation_space.shape or (1,))),
+            "autoreset": AUTORESET_MODES.index(self.autoreset_mode),
+        }
         self._data = data.Data(kernel, self.num_envs, self.agents_per_env, self.device, self._reference)
-        self._kernel: Any
-        if self.device.type == "cpu":
-            constants: Mapping[str, Any] = {}
-            self._kernel = functions.HostKernel(kernel, available_cpus() if num_threads is None else num_threads)
-        else:
-            constants = data.constants_of(kernel, values)
-            shape = functions.Shape.of(self.agents_per_env, size)
-            with self._torch.cuda.device(self.device):
-                self._kernel = functions.DeviceKernel(kernel, shape, constants)
-        self._arguments = np.zeros((), data.arguments_dtype(kernel.schema, constants))
-        fixed = {**values, **self._data.addresses, "autoreset": AUTORESET_MODES.index(self.autoreset_mode)}
-        for name in self._arguments.dtype.names or ():
-            if name in fixed:
-                self._arguments[name] = fixed[name]
+        threads = available_cpus() if num_threads is None else num_threads
+
+        def made(**more: Any) -> Any:
+            on_device = self.device.type == "cuda"
+            with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
+                return launcher.Launcher(kernel, self._data, {**fixed, **more}, threads)
+
+        self._launcher = made(num_steps=1, step_slots=0)
+        self._long_launcher = functools.cache(made)  # of many steps: compiled where it is used
 
     def _check_spaces(self, name: str) -> None:
         observed, acted = self.single_observation_space, self.single_action_space
@@ -249,6 +246,62 @@ class CUDA(VecEnv):
         self._batch = batch = block.batch(self._copy)
         return batch
 
+    def rollout(self, num_steps: int, actions: Any = None, *, keep: bool = True) -> Batch:
+        """Play many steps in one launch, and return their rows: (num_steps, rows, …) of each column, valid for good.
+
+        actions: (num_steps, rows, …), a table; None: random ones, uniform, of the environments' own generators. Where
+            an episode starts anew (next_step), the action of that step is ignored.
+        keep: False returns the rows of the last step alone, (rows, …), and, with random actions, writes no others.
+        Afterwards ``batch`` holds the last step's rows, and ``send`` goes on. It tells no infos: ``terminations`` and
+        ``truncations`` are there. Raises CallError unless all environments wait, and for batches of fewer than all.
+        """
+        self._refuse_closed()
+        if not self._plan.synchronous or (self._states != WAITING).any():
+            raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
+        if num_steps < 1:
+            raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
+        rows = self.agents_per_batch
+        if actions is not None:
+            actions = self._checked(actions, self.num_envs, num_steps)
+        block = self._open_block()
+        all_rows = keep or actions is not None
+        wide = _Block(self, self._torch, self.num_envs * num_steps) if all_rows else block
+        launcher = self._long_launcher()
+        launcher.set(
+            {**dict(wide.addresses), "num_steps": num_steps, "step_slots": self.num_envs * all_rows, "by_env": 1}
+        )
+        launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
+        if actions is not None:
+            launcher.set({"actions_nbytes": actions.element_size()})
+        with block.on_stream([]) as stream:
+            launcher.launch(self.num_envs, stream)
+        if all_rows:
+            for name, _ in block.addresses:
+                column = getattr(block, name, None)
+                if column is not None:
+                    column.copy_(getattr(wide, name)[-len(column) :])
+        block.fill(range(self.num_envs))
+        self._filling = None
+        self._full.append(block)
+        self._states[:] = FLYING
+        self._num_launches += 1
+        self._num_env_steps += num_steps * self.num_envs
+        last = self.recv()
+        if not keep:
+            return last
+
+        def by_step(column: Any) -> Any:
+            return column.reshape(num_steps, rows, *column.shape[1:])
+
+        return last._replace(
+            observations=by_step(wide.observations),
+            rewards=by_step(wide.rewards),
+            terminations=by_step(wide.terminations),
+            truncations=by_step(wide.truncations),
+            masks=by_step(wide.masks),
+            infos=[],
+        )
+
     def _finished(self) -> _Block:
         """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
         if not self._full:
@@ -292,13 +345,13 @@ class CUDA(VecEnv):
         return block
 
     def _launch_part(self, block: _Block, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
-        arguments, num = self._arguments, len(ids)
+        launcher, num = self._launcher, len(ids)
+        arguments = launcher.arguments
         synchronous = self._plan.synchronous
         contiguous = isinstance(ids, range)
         kept: list[Any] = []  # what the launch reads, until it has been launched
         for name, address in block.addresses:
             arguments[name] = address
-        arguments["num_envs"] = num
         arguments["first_env"] = ids[0] if contiguous else 0
         arguments["env_ids"] = 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)
         arguments["seeds"] = 0 if seeds is None else self._carried(seeds.view(np.int32), kept)
@@ -311,7 +364,7 @@ class CUDA(VecEnv):
             arguments["actions"], arguments["actions_nbytes"] = actions.data_ptr(), actions.element_size()
             kept.append(actions)
         with block.on_stream(kept) as stream:
-            self._kernel.launch(arguments, num, num * self.agents_per_env, stream)
+            launcher.launch(num, stream)
         block.fill(ids)
         self._states[_indices(ids)] = FLYING
         self._num_launches += 1
@@ -348,10 +401,11 @@ class CUDA(VecEnv):
         self._full.clear()
         self._filling = None
 
-    def _checked(self, actions: Any, num_envs: int) -> Any:
+    def _checked(self, actions: Any, num_envs: int, num_steps: int | None = None) -> Any:
         """Return actions as a tensor on the device, int32 or int64 and contiguous. Raises ActionError."""
         torch, space = self._torch, self.single_action_space
-        shape = (num_envs * self.agents_per_env, *(space.shape or ()))
+        steps = () if num_steps is None else (num_steps,)
+        shape = (*steps, num_envs * self.agents_per_env, *(space.shape or ()))
         if not isinstance(actions, torch.Tensor):
             try:
                 array = np.asarray(actions)
@@ -470,7 +524,7 @@ class CUDA(VecEnv):
         self._blocks, self._batch, self._filling = [], None, None
         for each in (self._free, self._leased, self._full):
             each.clear()
-        del self._data, self._kernel
+        del self._data, self._launcher, self._long_launcher
         close = getattr(self._reference, "close", None)
         if close is not None:
             close()
@@ -493,9 +547,9 @@ class CUDA(VecEnv):
 class _Block:
     """The rows of a batch, on the device, and which environments they are of."""
 
-    def __init__(self, vec: CUDA, torch: Any) -> None:
+    def __init__(self, vec: CUDA, torch: Any, num_slots: int) -> None:
         self._vec, self._torch = vec, torch
-        num_slots, num_agents = vec._plan.batch_size, vec.agents_per_env
+        num_agents = vec.agents_per_env
         rows, device = num_slots * num_agents, vec.device
         shape = (rows, *(vec.single_observation_space.shape or ()))
 

@@ -1,0 +1,47 @@
+"""A kernel with its arguments: what is fixed is filled in once, what a launch is told is set for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cuda_ext.data import Data, arguments_dtype, constants_of
+from cuda_ext.functions import DeviceKernel, HostKernel, Shape
+from cuda_ext.schema import KernelEnv
+
+__all__ = ["Launcher"]
+
+
+class Launcher:
+    """Launches the kernel of an environment on the device of its data.
+
+    fixed: what is the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the constants
+        among it are compiled in: with num_steps=1 the kernel takes fewer registers.
+    num_threads: of the host, if it plays.
+    """
+
+    def __init__(self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int) -> None:
+        constants: dict[str, int | float] = {}
+        self.kernel: Any
+        if data.device.type == "cpu":
+            self.kernel = HostKernel(kernel, num_threads)
+        else:
+            constants = constants_of(kernel, fixed)
+            shape = Shape.of(data.num_agents, fixed["observation_size"])
+            self.kernel = DeviceKernel(kernel, shape, constants)
+        self.arguments = np.zeros((), arguments_dtype(kernel.schema, constants))
+        self._num_agents = data.num_agents
+        self._names = frozenset(self.arguments.dtype.names or ())
+        self.set({**fixed, **data.addresses})
+
+    def set(self, values: Mapping[str, Any]) -> None:
+        """Set what later launches are told, as far as it is not compiled in."""
+        for name in self._names.intersection(values):
+            self.arguments[name] = values[name]
+
+    def launch(self, num_envs: int, stream: int) -> None:
+        """Play so many environments, as the arguments say. stream: its address; returns before a device is done."""
+        self.arguments["num_envs"] = num_envs
+        self.kernel.launch(self.arguments, num_envs, num_envs * self._num_agents, stream)
