@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,9 +75,14 @@ class HostKernel:
         self._play.argtypes, self._play.restype = (ctypes.c_void_p, ctypes.c_int), None
         self._num_threads = num_threads
 
-    def launch(self, arguments: Any, num_envs: int, num_rows: int, stream: int) -> None:
-        """Play. arguments: a NumPy array of one ``struct Env``."""
-        self._play(arguments.ctypes.data, max(1, min(self._num_threads, num_rows // THREAD_ROWS)))
+    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+        """Return what plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
+
+        It is told a stream, of which the host has none.
+        """
+        play, address = self._play, arguments.ctypes.data
+        num_threads = max(1, min(self._num_threads, num_rows // THREAD_ROWS))
+        return lambda stream: play(address, num_threads)
 
 
 class DeviceKernel:
@@ -107,10 +112,14 @@ class DeviceKernel:
         self.local_nbytes: int = self._raw.local_size_bytes
         self._function = self._raw.kernel
 
-    def launch(self, arguments: Any, num_envs: int, num_rows: int, stream: int) -> None:
-        """Launch on a stream, given by its address, and return at once."""
+    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+        """Return what launches on a stream, given by its address, and returns at once.
+
+        arguments: a NumPy array of one ``struct Env``, copied at each call.
+        """
         grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
-        self._function(grid, block, (arguments,), stream=_Stream(stream))
+        function, given = self._function, (arguments,)
+        return lambda stream: function(grid, block, given, 0, _Stream(stream))
 
 
 class _Stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,12 @@ class Launcher:
         for name in self._names.intersection(values):
             self.arguments[name] = values[name]
 
+    def bound(self, arguments: Any) -> Callable[[int], None]:
+        """Return what launches with other arguments than these, which may change; it is told the stream."""
+        num_envs = int(arguments["num_envs"])
+        return self.kernel.bound(arguments, num_envs, num_envs * self._num_agents)  # type: ignore[no-any-return]
+
     def launch(self, num_envs: int, stream: int) -> None:
         """Play so many environments, as the arguments say. stream: its address; returns before a device is done."""
         self.arguments["num_envs"] = num_envs
-        self.kernel.launch(self.arguments, num_envs, num_envs * self._num_agents, stream)
+        self.bound(self.arguments)(stream)

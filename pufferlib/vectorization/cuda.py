@@ -125,7 +125,13 @@ class CUDA(VecEnv):
         self._leased: deque[_Block] = deque()
         self._filling: _Block | None = None
         self._full: deque[_Block] = deque()
-        self._states = np.full(plan.num_envs, NEW, np.int8)
+        self._states = _States(plan.num_envs)
+        self._everyone = range(plan.num_envs)
+        # What actions have to be like to be read from where they are: those of all environments.
+        self._actions_shape = (
+            (self.agents_per_batch, *(self.single_action_space.shape or ())) if plan.synchronous else ()
+        )
+        self._whole_numbers = (torch.int64, torch.int32)
         self._copy, self._debug = copy, debug
         self._batch: Batch | None = None
         self._last: Ids | None = None  # whose rows the last batch holds
@@ -174,14 +180,14 @@ class CUDA(VecEnv):
             ids = range(self.num_envs)
         else:
             ids = np.array(checked_ids(env_ids, self.num_envs))
-            flying = ids[self._states[ids] == FLYING].tolist()
+            flying = ids[self._states.of(ids) == FLYING].tolist()
             if flying:
                 raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
         seeds = self._seeds_of(seed, ids)
-        fresh = self._states[_indices(ids)] == NEW
+        fresh = self._states.of(ids) == NEW
         if env_ids is None:
             self._drop()
-        self._only_resets = env_ids is not None and (self._only_resets or not (self._states == FLYING).any())
+        self._only_resets = env_ids is not None and (self._only_resets or not len(self._states.where(FLYING)))
         if seeds is None and fresh.any() and not fresh.all():  # some begin, some go on
             new, old = np.asarray(ids)[fresh], np.asarray(ids)[~fresh]
             self._launch(new, None, seeds=self._first_seeds(new), resets=True)
@@ -212,6 +218,9 @@ class CUDA(VecEnv):
         return np.array([self._seeds[env_id] for env_id in ids], np.uint32)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        if env_ids is None and self._states.all == WAITING and self._fits(actions):
+            self._send_all(actions)
+            return
         self._refuse_closed()
         if env_ids is None:
             if self._last is None:
@@ -220,9 +229,8 @@ class CUDA(VecEnv):
         else:
             ids = np.array(checked_ids(env_ids, self.num_envs))
         tensor = self._checked(actions, len(ids))
-        states = self._states if len(ids) == self.num_envs else self._states[_indices(ids)]
-        if (states != WAITING).any():
-            wrong = [env_id for env_id, state in zip(ids, states.tolist(), strict=True) if state != WAITING][:8]
+        wrong = [] if self._states.all == WAITING else np.asarray(ids)[self._states.of(ids) != WAITING].tolist()[:8]
+        if wrong:
             raise CallError(
                 f"cannot send: environments {wrong} do not wait for an action; "
                 + ("name only those whose rows have been received" if env_ids is not None else "call recv, or reset")
@@ -230,9 +238,30 @@ class CUDA(VecEnv):
         self._only_resets = False
         self._launch(ids, tensor)
 
+    def _fits(self, actions: Any) -> bool:
+        """Whether a kernel can read actions for all environments from where they are."""
+        return (
+            type(actions) is self._torch.Tensor
+            and actions.shape == self._actions_shape
+            and actions.dtype in self._whole_numbers
+            and actions.device == self.device
+            and actions.is_contiguous()
+        )
+
+    def _send_all(self, actions: Any) -> None:
+        """Have all environments play actions that fit: the plain case, which is to cost no more than its launch."""
+        block = self._free.popleft()
+        block.begin()
+        block.play_all(actions)
+        block.ids, block.num_filled = self._everyone, self.num_envs
+        self._full.append(block)
+        self._states.all = FLYING
+        self._num_launches += 1
+        self._num_env_steps += self.num_envs
+
     def recv(self, timeout: float | None = None) -> Batch:
-        self._refuse_closed()
         if not self._full:
+            self._refuse_closed()
             self._fill_with_unchanged()
         block = self._finished()
         if len(self._leased) == 2:  # valid until the second recv after its own
@@ -240,7 +269,7 @@ class CUDA(VecEnv):
             old.expire(self._debug)
             self._free.append(old)
         self._leased.append(block)
-        self._states[_indices(block.ids)] = WAITING
+        self._states.set(block.ids, WAITING)
         self._last = block.ids
         self._only_resets = False
         self._batch = batch = block.batch(self._copy)
@@ -256,7 +285,7 @@ class CUDA(VecEnv):
         ``truncations`` are there. Raises CallError unless all environments wait, and for batches of fewer than all.
         """
         self._refuse_closed()
-        if not self._plan.synchronous or (self._states != WAITING).any():
+        if not self._plan.synchronous or self._states.all != WAITING:
             raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
         if num_steps < 1:
             raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
@@ -283,7 +312,7 @@ class CUDA(VecEnv):
         block.fill(range(self.num_envs))
         self._filling = None
         self._full.append(block)
-        self._states[:] = FLYING
+        self._states.set(range(self.num_envs), FLYING)
         self._num_launches += 1
         self._num_env_steps += num_steps * self.num_envs
         last = self.recv()
@@ -305,11 +334,13 @@ class CUDA(VecEnv):
     def _finished(self) -> _Block:
         """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
         if not self._full:
-            flying = int((self._states == FLYING).sum())
+            flying = len(self._states.where(FLYING))
             raise CallError(
                 f"{flying} environments are in flight, and a batch holds {self._plan.batch_size}: recv could never "
-                f"return; {'send actions for more' if (self._states == WAITING).any() else 'call reset first'}"
+                f"return; {'send actions for more' if len(self._states.where(WAITING)) else 'call reset first'}"
             )
+        if self._plan.synchronous:
+            return self._full.popleft()
         block = next((each for each in self._full if each.is_done()), self._full[0])
         self._full.remove(block)
         block.wait()
@@ -366,7 +397,7 @@ class CUDA(VecEnv):
         with block.on_stream(kept) as stream:
             launcher.launch(num, stream)
         block.fill(ids)
-        self._states[_indices(ids)] = FLYING
+        self._states.set(ids, FLYING)
         self._num_launches += 1
         self._num_env_steps += 0 if resets else num
         if not self._start_s:
@@ -374,6 +405,10 @@ class CUDA(VecEnv):
         if block.num_filled == self._plan.batch_size:
             self._filling = None
             self._full.append(block)
+
+    def _stream(self) -> int:
+        """Return the address of torch's current stream; 0 on the host."""
+        return 0 if self.device.type == "cpu" else self._torch.cuda.current_stream(self.device).cuda_stream
 
     def _carried(self, array: Array, kept: list[Any]) -> int:
         """Copy an array to the device; return its address."""
@@ -385,9 +420,9 @@ class CUDA(VecEnv):
     def _fill_with_unchanged(self) -> None:
         """Complete a partial reset of a synchronous object: copy the rows of environments that still wait."""
         block = self._filling
-        if block is None or not (self._plan.synchronous and self._only_resets) or (self._states == NEW).any():
+        if block is None or not (self._plan.synchronous and self._only_resets) or len(self._states.where(NEW)):
             return
-        others = np.flatnonzero(self._states == WAITING)
+        others = self._states.where(WAITING)
         block.copy_rows(self._leased[-1], others)
         block.fill(others)
         self._filling = None
@@ -519,6 +554,7 @@ class CUDA(VecEnv):
         if self._closed:
             return
         self._closed = True
+        self._states.all = None  # so that nothing is plain
         if self.device.type == "cuda":
             self._torch.cuda.synchronize(self.device)  # kernels that still run write to what is freed next
         self._blocks, self._batch, self._filling = [], None, None
@@ -542,6 +578,39 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self._plan.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )
+
+
+class _States:
+    """Where each environment is: NEW, WAITING or FLYING. As a rule all are the same, which costs nothing to say.
+
+    all: what all are, or None where they differ.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.all: int | None = NEW
+        self._each = np.full(num_envs, NEW, np.int8)
+
+    def of(self, ids: Ids) -> Array:
+        self._tell_apart()
+        found: Array = self._each[_indices(ids)]
+        return found
+
+    def where(self, state: int) -> Array:
+        """Return the environments that are in a state."""
+        self._tell_apart()
+        return np.flatnonzero(self._each == state)
+
+    def set(self, ids: Ids, state: int) -> None:
+        if len(ids) == len(self._each):
+            self.all = state
+        else:
+            self._tell_apart()
+            self.all = None
+            self._each[_indices(ids)] = state
+
+    def _tell_apart(self) -> None:
+        if self.all is not None:
+            self._each[:] = self.all
 
 
 class _Block:
@@ -571,6 +640,8 @@ class _Block:
         self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
         self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
+        self._arguments: Any = None  # of the plain case
+        self._play: Any = None
         self.ids: Ids = range(0)
         self.num_filled = 0
         self.lap = 0
@@ -594,6 +665,20 @@ class _Block:
         else:
             self.ids = np.concatenate([np.asarray(self.ids), np.asarray(ids)])
         self.num_filled += len(ids)
+
+    def play_all(self, actions: Any) -> None:
+        """Launch a step of all environments of a synchronous object, with actions read from where they are."""
+        if self._arguments is None:
+            self._arguments = self._vec._launcher.arguments.copy()
+            for name, address in self.addresses:
+                self._arguments[name] = address
+            for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
+                self._arguments[name] = 0
+            self._arguments["num_envs"], self._arguments["by_env"] = self._vec.num_envs, 1
+            self._play = self._vec._launcher.bound(self._arguments)
+        self._arguments["actions"] = actions.data_ptr()
+        self._arguments["actions_nbytes"] = actions.element_size()
+        self._play(self._vec._stream())
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
         """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""
@@ -707,10 +792,9 @@ class _Launching:
         torch, device, stream = self._block._torch, self._block._vec.device, self._block._stream
         if device.type == "cpu":
             return 0
-        current = torch.cuda.current_stream(device)
         if stream is None:
-            return int(current.cuda_stream)
-        stream.wait_stream(current)
+            return self._block._vec._stream()
+        stream.wait_stream(torch.cuda.current_stream(device))
         for tensor in self._kept:
             tensor.record_stream(stream)
         return int(stream.cuda_stream)
