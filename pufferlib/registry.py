@@ -17,8 +17,10 @@ import ast
 import contextlib
 import difflib
 import importlib
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -78,6 +80,17 @@ _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers i
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
 _FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, which people type for module:function
+# What pip calls the packages of our extras, and what those need in turn, by the modules that are imported.
+_OF_EXTRAS = """lbforaging magent2 matplotlib minigrid mpe2 optuna pettingzoo pygame rich scipy tensorboard torch tyro
+    wandb"""
+_PIP_NAMES = {
+    "ale_py": "ale-py",
+    "Box2D": "box2d",
+    "cv2": "opencv-python-headless",
+    "imageio_ffmpeg": "imageio-ffmpeg",
+    "PIL": "pillow",
+    **{name: name for name in _OF_EXTRAS.split()},
+}
 _GYMNASIUM_EXTRAS = {"classic_control": "classic", "toy_text": "classic", "box2d": "box2d"}  # by package of its envs
 
 
@@ -140,21 +153,21 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     if _CALLABLE.fullmatch(entry.target):
         if entry.extra:
             return _Later(entry.name, entry.target)
-        if entry.package == "ocean":
-            with _saying_what_is_missing(entry.name):  # population is PettingZoo's
-                return load(entry.target)
-        return load(entry.target)
+        return _class_in_ocean(entry) if entry.name.startswith("ocean/") else load(entry.target)
     if entry.extra:
         mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
         return _FromGymnasium(entry.target, entry.package, mission_length)
     return _FromGymnasium(_spec(entry.target))
 
 
-def missing(error: BaseException | None, env: Any) -> MissingExtra | None:
-    """Return what to install where an environment has raised for want of a package; None where it was not that.
+def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
+    """Return what to do where an environment has raised for want of a package; None where it was not that.
 
-    env: the environment's name, or a creator.
+    env: the environment's name, or a creator. A MissingExtra has the command to type; of a module that is none of those
+    that we know, which may be misspelt or lie elsewhere, a RegistryError says that it is not found.
     """
+    named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    extra = _extra(env) if isinstance(env, str) else ""
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         told, _, command = str(error).partition(", ")
     elif isinstance(error, ModuleNotFoundError) and error.name:
@@ -163,12 +176,13 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | None:
             package != error.name and find_spec(package) is not None
         ):  # it lacks a module: another version, or a slip of the pen
             return None
-        told, command = f"{package} is not installed", f"run `pip install {package}`"
+        if not extra and package not in _PIP_NAMES:
+            where = f"no module of that name is installed or found from the working folder, {os.getcwd()}"
+            return RegistryError(f'"{named}" imports {package}, and {where}')
+        told, command = f"{package} is not installed", f"run `pip install {_PIP_NAMES.get(package, package)}`"
     else:
         return None
-    extra = _extra(env) if isinstance(env, str) else ""
     command = f'run `pip install "pufferlib[{extra}]"`' if extra else command
-    named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     return MissingExtra("; ".join(part for part in (f'"{named}": {told}', command) if part))
 
 
@@ -235,6 +249,33 @@ def _import(module_name: str, name: str) -> Any:
         raise RegistryError(f'"{name}": there is no module {error.name} on the module search path') from None
 
 
+def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
+    """Return the class of a file of ``ocean``. Raises RegistryError, which names the file, where it gives none."""
+    module_name, _, class_name = entry.target.partition(":")
+    file = f"{module_name.replace('.', '/')}.py"
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        lacking = missing(error, entry.name)
+        if isinstance(lacking, MissingExtra):  # population is PettingZoo's
+            raise lacking from error
+        raise RegistryError(f'"{entry.name}": {file} cannot be imported: {_in_words(error, file)}') from error
+    if not hasattr(module, class_name):
+        own = [name for name, each in vars(module).items() if isinstance(each, type) and each.__module__ == module_name]
+        raise RegistryError(
+            f'"{entry.name}": {file} has no class {class_name}, which its name stands for, but '
+            f"{' and '.join(own) or 'none at all'}; rename one of them"
+        )
+    return load(entry.target)
+
+
+def _in_words(error: Exception, file: str) -> str:
+    """Return what was raised where a file was read or imported, and in which of its lines if that is known."""
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)]
+    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # which has said so
+    return f"{type(error).__name__}: {error}{where}"
+
+
 def load(target: str) -> Callable[..., Any]:
     """Return what "module:attribute" names. Raises RegistryError if that is no callable."""
     _refuse_file(target)
@@ -281,8 +322,11 @@ def _ocean() -> Iterator[Entry]:
         for file in sorted(folder.glob("[a-z]*.py")):
             name = file.stem
             class_name = "".join(part.capitalize() for part in name.split("_"))
-            docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-            description = docstring.partition("\n")[0]
+            try:
+                docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
+                description = docstring.partition("\n")[0]
+            except (OSError, SyntaxError, ValueError) as error:  # the others are there all the same
+                description = f"ocean/{file.name} cannot be read: {_in_words(error, file.name)}"
             yield Entry(f"ocean/{name}", f"ocean.{name}:{class_name}", "ocean", "", description)
 
 

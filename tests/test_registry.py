@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import cloudpickle
 import gymnasium
@@ -13,6 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 import pufferlib
 from ocean.squared import Squared
 from pufferlib import registry
+from pufferlib.cli import main
 from pufferlib.errors import MissingExtra, RegistryError
 
 THIRD_PARTY = (
@@ -74,20 +76,65 @@ def test_every_listed_environment_is_found_under_its_own_name():
             assert registry.find(entry.name) == entry
 
 
-def test_ocean_is_what_files_there_are(tmp_path, monkeypatch):
+@pytest.fixture
+def ocean(tmp_path, monkeypatch):
+    """An Ocean of no files yet, in place of ours."""
     folder = tmp_path / "ocean"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
-    (folder / "_helper.py").write_text("")
-    (folder / "two_words.py").write_text('"""Two words: a new one.\n\nMore.\n"""\nclass TwoWords:\n    pass\n')
     for name in [name for name in sys.modules if name.partition(".")[0] == "ocean"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
-    entries = [entry for entry in registry.names() if entry.name.startswith("ocean/")]
-    assert [(entry.name, entry.description) for entry in entries] == [("ocean/two_words", "Two words: a new one.")]
-    assert registry.creator("ocean/two_words").__name__ == "TwoWords"
+    yield folder
     for name in [name for name in sys.modules if name.partition(".")[0] == "ocean"]:
         del sys.modules[name]
+
+
+def listed():
+    entries = (entry for entry in registry.names() if entry.name.startswith("ocean/"))
+    return [(entry.name, entry.description) for entry in entries]
+
+
+def test_ocean_is_what_files_there_are(ocean):
+    (ocean / "_helper.py").write_text("")
+    (ocean / "two_words.py").write_text('"""Two words: a new one.\n\nMore.\n"""\nclass TwoWords:\n    pass\n')
+    assert listed() == [("ocean/two_words", "Two words: a new one.")]
+    assert registry.creator("ocean/two_words").__name__ == "TwoWords"
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_listed(ocean, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    (ocean / "coin.py").write_text('"""Coin: a new one."""\nx = [/b\n')
+    (ocean / "die.py").write_text('"""Die: a newer one."""\nclass Die:\n    pass\n')
+    (ocean / "latin.py").write_bytes('"""Lat\xedn: an old one."""\n'.encode("latin-1"))
+    told = dict(listed())
+    assert told["ocean/die"] == "Die: a newer one."
+    assert told["ocean/coin"].startswith("ocean/coin.py cannot be read: SyntaxError: ")
+    assert told["ocean/coin"].endswith("(coin.py, line 2)")
+    assert told["ocean/latin"].startswith("ocean/latin.py cannot be read: UnicodeDecodeError: ")
+    assert registry.creator("ocean/die").__name__ == "Die"
+    assert main(["envs"]) == 0
+    assert "ocean/coin.py cannot be read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("class Coin\n", r"ocean/coin\.py cannot be imported: SyntaxError: .*\(coin\.py, line 1\)"),
+        ("\n\n1 / 0\n", r"ocean/coin\.py cannot be imported: ZeroDivisionError: division by zero \(line 3\)"),
+        ("import swords\n", r"ocean/coin\.py cannot be imported: ModuleNotFoundError: No module .*swords.* \(line 1\)"),
+        ("import ocean.no\n", r"ocean/coin\.py cannot be imported: ModuleNotFoundError: No module named 'ocean\.no'"),
+        (
+            "class Coins:\n    pass\n",
+            "ocean/coin.py has no class Coin, which its name stands for, but Coins; rename one",
+        ),
+        ("", "ocean/coin.py has no class Coin, which its name stands for, but none at all; rename one of them"),
+    ],
+)
+def test_a_file_that_gives_no_environment_is_named(ocean, text, says):
+    (ocean / "coin.py").write_text(text)
+    with pytest.raises(RegistryError, match=f'"ocean/coin": {says}'):
+        registry.creator("ocean/coin")
 
 
 def test_ocean_names_its_classes():
@@ -148,7 +195,8 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
         ("classic/cartpole", ModuleNotFoundError("no", name="a.b"),
          'a is not installed; run `pip install "pufferlib[classic]"`'),
         ("Ant-v5", DependencyNotInstalled("MuJoCo is not installed, run `x`"), "MuJoCo is not installed; run `x`"),
-        ("of_mine:make", ModuleNotFoundError("no", name="cv2"), "cv2 is not installed; run `pip install cv2`"),
+        ("of_mine:make", ModuleNotFoundError("no", name="cv2"),
+         "cv2 is not installed; run `pip install opencv-python-headless`"),
         (Maze, DependencyNotInstalled("there is no sound"), "there is no sound"),
     ],
 )  # fmt: skip
@@ -156,6 +204,19 @@ def test_what_to_install_is_told_by_the_environments_name_or_by_the_error(env, e
     assert str(registry.missing(error, env)) == f'"{env if isinstance(env, str) else "Maze"}": {says}'
     assert registry.missing(ImportError("half of it"), env) is None
     assert registry.missing(ModuleNotFoundError("no", name="numpy.swords"), env) is None
+
+
+def test_no_package_is_told_to_be_installed_for_a_module_that_is_none_of_those_we_know():
+    found = registry.missing(ModuleNotFoundError("no", name="wepons.swords"), "of_mine:make")
+    assert isinstance(found, RegistryError)
+    where = f"no module of that name is installed or found from the working folder, {Path.cwd()}"
+    assert str(found) == f'"of_mine:make" imports wepons, and {where}'
+
+
+def test_what_pip_is_told_to_install_is_of_our_extras():
+    project = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    of_gymnasiums_extras = {"pygame", "box2d"}
+    assert all(f'"{name}' in project for name in set(registry._PIP_NAMES.values()) - of_gymnasiums_extras)
 
 
 def test_missing_families_are_still_listed(monkeypatch):

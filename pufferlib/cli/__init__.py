@@ -141,6 +141,7 @@ def _explain(error: Exception) -> None:
 def envs(words: list[str]) -> int:
     """puffer envs [FILTER]"""
     require("rich")
+    from rich.markup import escape
     from rich.table import Table
 
     text = "only those with this in their name; lists families in full"
@@ -155,8 +156,8 @@ def envs(words: list[str]) -> int:
     for (description, extra, ready), group in itertools.groupby(
         entries, lambda entry: (entry.description, entry.extra, registry.installed(entry))
     ):
-        what = description if ready else f'{description}: pip install "pufferlib\\[{extra}]"'
-        table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", what)
+        what = description if ready else f'{description}: pip install "pufferlib[{extra}]"'
+        table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", escape(what))
     if wanted and ids:
         table.add_row("\n".join(ids), "yes", "ids of Gymnasium")
     console = new_console()
