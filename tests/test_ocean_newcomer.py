@@ -44,7 +44,7 @@ def test_a_file_is_an_environment(folder: Path) -> None:
 def test_it_is_trained_and_passed(folder: Path) -> None:
     status, shown = python(folder, "pufferlib.cli", "ocean", "--env", "coin", "--backend", "serial")
     assert status == 0, shown
-    assert re.search(r"^ocean/coin  score \S+, bar 0\.95  \S+ s  passed$", shown, re.MULTILINE)
+    assert re.search(r"^ocean/coin  score \S+, chance 0.500, bar 0\.95  \S+ s  passed$", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize("fault", ["", "chance", "solve", "Source"])

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,99 +26,17 @@ from cleanrl_demo import ppo, ppo_lstm
 from cleanrl_demo.suite import examining, tasks
 from cleanrl_demo.suite.examining import Examination, Verdict, examine, learner, score
 from cleanrl_demo.suite.table import Screen, closing_line
+from pufferlib import registry
 from pufferlib.cli import main
-from pufferlib.errors import PlanError
+from pufferlib.errors import ActionError, PlanError
 
 ROOT = Path(__file__).parent.parent
-TOYS = """
-import os, pathlib, signal, subprocess, sys, threading, time
-import numpy as np
-from cleanrl_demo.suite.tasks import Cannot
-
-def train(task):
-    print("learning", task.env, flush=True)
-    return {
-        "bandit": best_arm, "identity": hang, "memory": leave, "mixed": cannot, "password": badly,
-        "squared": crash, "truncation": raises, "stochastic": number,
-    }[task.env.removeprefix("ocean/")](task)
-
-def best_arm(task):
-    with task.make(num_envs=1, batch_size=1) as vec:
-        (best,) = vec.call("solve")
-    return lambda batch: np.full(len(batch.masks), best[0])
-
-def badly(task):
-    return lambda batch: np.zeros(len(batch.masks), np.int64)
-
-def raises(task):
-    raise KeyError("sword")
-
-def number(task):
-    return 3
-
-def cannot(task):
-    raise Cannot("toys have no mixed actions")
-
-def leave(task):
-    for line in range(100):
-        print("line", line)
-    sys.stdout.flush()
-    os._exit(3)
-
-def crash(task):
-    print("this is the end", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGSEGV)
-    time.sleep(1000)
-
-def hang(task):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-    pathlib.Path("hanging.new").write_text(f"{os.getpid()} {child.pid}")
-    os.replace("hanging.new", "hanging")
-    time.sleep(1000)
-
-def says_much(task):
-    raise ValueError("x" * 300_000)
-
-def leaves_thread(task):
-    threading.Thread(target=time.sleep, args=(1000,)).start()
-    return best_arm(task)
-
-def leaves_process(task):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
-    pathlib.Path("hanging").write_text(str(child.pid))
-    return best_arm(task)
-
-def leaves_fork(task):
-    child = os.fork()
-    if not child:
-        time.sleep(1000)
-    pathlib.Path("hanging").write_text(str(child))
-    print("forked", child > 0)  # not flushed
-    os._exit(3)
-
-def nameless_signal(task):
-    signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL)  # pygame catches real-time signals where it has shown a window
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 3])
-    os.kill(os.getpid(), signal.SIGRTMIN + 3)
-    time.sleep(1000)
-
-def prints_much(task):
-    for _ in range(1000):
-        print("y" * 999)
-    print("the end")
-    os._exit(3)
-
-def no_task():
-    pass
-
-not_callable = 3
-"""
 ONLY_ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has signals without a name")
-ENVS = ("bandit", "identity", "memory", "mixed", "password", "squared", "truncation", "stochastic")
+ENVS = ("bandit", "identity", "memory", "mixed", "multiagent", "password", "squared", "truncation", "stochastic")
 
 
 def project(folder: Path) -> Path:
-    (folder / "toys.py").write_text(TOYS)
+    shutil.copy(ROOT / "tests" / "toy_learners.py", folder / "toys.py")
     (folder / "tmp").mkdir()
     return folder
 
@@ -199,7 +118,12 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
     ("words", "says"),
     [
         (["--env", "bandid"], "env='bandid' is no environment of Ocean that can be learnt; did you mean ocean/bandit?"),
-        (["--env", "performance"], "env='performance' is no environment of Ocean that can be learnt"),
+        (
+            ["--env", "performance"],
+            "env='performance' is no environment of Ocean that can be learnt: Performance has no bar and no chance and "
+            "no best; ocean/__init__.py says what these are",
+        ),
+        (["--env", "bandit,bandid"], "env='bandid' is no environment of Ocean"),
         (["--env", "ocean/qqqqqqqqqqqqqq"], "there are ocean/bandit, "),
         (["--env", "bandit", "--trainer", "toys:train", "--watch"], "--watch needs a terminal to show it in"),
         (["--seeds", "0"], "--seeds 0 leaves nothing to train; use 1 or more"),
@@ -212,6 +136,10 @@ def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
         (["--mutants", "--backend", "serial"], "--backend says nothing with --mutants"),
         (["--trainer", "toys:no_task"], "trainer='toys:no_task' cannot be called as train(task) (too many positional"),
         (["--trainer", "toys:trian"], '"toys:trian": toys has no trian; did you mean train?'),
+        (["--trainer", "reinforce"], "trainer='reinforce' is not module:function, such as reinforce:train for the"),
+        (["--trainer", "reinforce"], "in the box is cleanrl_demo.suite.demo:train: PPO, with an LSTM where a memory"),
+        (["--trainer", "toys:"], "trainer='toys:' is not module:function, such as toys:train for the function"),
+        (["--trainer", "toys.py"], '"toys.py" names a file; name its module: toys:function'),
         (["--trainer", "toys:not_callable"], '"toys:not_callable" is no callable but a int'),
         (["--trainer", "swords:train"], "there is no module swords on the module search path"),
     ],
@@ -231,6 +159,83 @@ def test_what_returns_nothing_callable_is_told_so() -> None:
         PlanError, match=r"the trainer returned 3; it has to return what plays: a callable from a batch"
     ):
         examine(task, lambda task: 3)  # type: ignore[arg-type, return-value]
+
+
+def test_an_environment_without_a_score_is_told_before_anything_is_learnt() -> None:
+    (task,) = tasks.tasks(["bandit"], ["serial"])
+    with pytest.raises(PlanError, match=r"CartPole-v1 reports no info\['score'\] at the end of an episode; see ocean/"):
+        examine(dataclasses.replace(task, env="CartPole-v1"), lambda task: pytest.fail("it was trained on"))
+
+
+@pytest.mark.parametrize(
+    ("env", "column", "value", "says"),
+    [
+        ("bandit", 0, 4, r"ocean/bandit: the action of agent 1 \(row 1 of the batch\) is 4, and 0 to 3 are allowed"),
+        ("bandit", 0, -1, r"ocean/bandit: the action of agent 1 \(row 1 of the batch\) is -1, and 0 to 3 are allowed"),
+        ("spaces", 1, 2, r"ocean/spaces: part 1 of the action of agent 1 \(row 1 .*\) is 2, and 0 to 1 are allowed"),
+        (
+            "continuous",
+            1,
+            np.nan,
+            r"ocean/continuous: part 1 of the action of agent 1 \(row 1 .*\) is nan, and -inf to",
+        ),
+        ("continuous", 1, 7, None),
+    ],
+)
+def test_an_action_that_there_is_not_is_refused(env: str, column: int, value: float, says: str | None) -> None:
+    (task,) = tasks.tasks([env], ["serial"])
+    with task.make() as vec:
+        shape, dtype = vec.action_space.shape, vec.action_space.dtype
+
+    def play(batch: object) -> np.ndarray:
+        actions = np.zeros(shape, dtype)
+        actions.reshape(shape[0], -1)[1, column] = value
+        return actions
+
+    if says is None:
+        score(task, play, num_episodes=1)
+    else:
+        with pytest.raises(ActionError, match=says):
+            score(task, play, num_episodes=1)
+
+
+def coin(**stated: float) -> type:
+    return type("Coin", (), stated)
+
+
+@pytest.mark.parametrize(
+    ("stated", "lacking"),
+    [
+        ({"chance": 0.5, "best": 1.0}, "bar"),
+        ({"bar": 0.9}, "chance and no best"),
+        ({"bar": 0.9, "chance": 0.5}, "best"),
+    ],
+)
+def test_what_an_environment_does_not_state_is_named(
+    monkeypatch: pytest.MonkeyPatch, stated: dict[str, float], lacking: str
+) -> None:
+    monkeypatch.setattr(tasks, "_listed", lambda: ["ocean/coin"])
+    monkeypatch.setattr(registry, "creator", lambda name: coin(**stated))
+    says = f"env='coin' is no environment of Ocean that can be learnt: Coin has no {lacking}; ocean/__init__.py says"
+    with pytest.raises(PlanError, match=says):
+        list(tasks.tasks(["coin"]))
+    assert tasks.names() == []
+    assert [says in fault for fault in tasks.faults().values()] == ([True] if "bar" in stated else [])
+
+
+def test_an_environment_that_cannot_be_learnt_is_told_and_the_others_go_on(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creator = registry.creator
+    monkeypatch.setattr(tasks, "_listed", lambda: ["ocean/bandit", "ocean/coin"])
+    monkeypatch.setattr(registry, "creator", lambda name: coin(bar=0.9) if name == "ocean/coin" else creator(name))
+    words = ["ocean", "--trainer", "toys:train", "--backend", "serial"]
+    assert main(words) == 1
+    shown = capfd.readouterr()
+    assert "1 of 1 passed" in shown.out
+    assert shown.err.startswith("puffer: env='coin' is no environment of Ocean that can be learnt: Coin has no chance")
+    assert main([*words, "--env", "bandit"]) == 0
+    assert capfd.readouterr().err == ""
 
 
 # ------------------------------------------------------------------------------------------ what becomes of learners
@@ -265,11 +270,11 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
     assert sorted(outcome.lines) == sorted(ENVS)
     for env, line in outcome.lines.items():
         assert line.endswith({"bandit": " passed", "mixed": " cannot"}.get(env, " FAILED"))
-    assert "score 1.000, bar 0.90" in outcome.lines["bandit"]
-    assert "score 0.000, bar 0.90" in outcome.lines["password"]
+    assert "score 1.000, chance 0.250, bar 0.90" in outcome.lines["bandit"]
+    assert "score 0.000, chance 0.031, bar 0.90" in outcome.lines["password"]
     assert sorted(outcome.why) == sorted(set(ENVS) - {"bandit"})
     assert outcome.status == 1
-    assert re.fullmatch(r"1 of 8 passed in \d+ s: 6 failed, 1 cannot be learnt by it\n", outcome.closing)
+    assert re.fullmatch(r"1 of 9 passed in \d+ s: 7 failed, 1 cannot be learnt by it\n", outcome.closing)
 
 
 @pytest.mark.slow
@@ -279,10 +284,15 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
         ("identity", r"took longer than 20 s, and was killed\nlearning ocean/identity"),
         ("memory", r"ended with exit code 3\nline 88\n(line \d+\n)*line 99"),
         ("mixed", r"toys have no mixed actions"),
-        ("password", r"catches a learner that does not latch onto a rare reward.*"),
+        (
+            "multiagent",
+            r"pufferlib\.errors\.ActionError: ocean/multiagent: the action of agent 2 \(row 2 of the batch\) is 2, "
+            "and 0 to 1 are allowed",
+        ),
+        ("password", r"may be: a learner that does not latch onto a rare reward.*"),
         ("squared", r"died of signal 11 \(SIGSEGV\)\nlearning ocean/squared\nthis is the end"),
-        ("truncation", r"Traceback \(most recent call last\):\n(.*\n)*.*toys\.py.*\n(.*\n)*KeyError: 'sword'"),
-        ("stochastic", r"Traceback(.*\n)*.*PlanError: the trainer returned 3; it has to return what plays: .*"),
+        ("truncation", r"Traceback \(most recent call last\):\n.*toys\.py.*\n(.*\n)*KeyError: 'of damocles'"),
+        ("stochastic", r"pufferlib\.errors\.PlanError: the trainer returned 3; it has to return what plays: .*"),
     ],
 )
 def test_it_is_told_why_a_learner_did_not_pass(outcome: Outcome, env: str, says: str) -> None:
@@ -311,6 +321,8 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, number: int, status: i
         out, err = process.communicate()
     assert process.returncode == status
     assert "Traceback" not in out + err
+    if number == signal.SIGINT:
+        assert re.search(r"^0 of 1 passed in \d+ s: 1 not judged$", out, re.MULTILINE)
     assert gone(hanging(folder))
     assert list((folder / "tmp").iterdir()) == []
 
@@ -318,7 +330,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, number: int, status: i
 @pytest.mark.parametrize(
     ("name", "passed", "says"),
     [
-        ("says_much", False, r"Traceback(.*\n)*ValueError: x{300000}"),
+        ("says_much", False, r"Traceback.*\n.*toys\.py(.*\n)*ValueError: x{300000}"),
         ("leaves_thread", True, ""),
         ("leaves_process", True, ""),
         ("leaves_fork", False, r"ended with exit code 3\nforked True"),
@@ -379,7 +391,9 @@ def test_the_demo_trainer_passes_bandit(
     settings = tasks.demo_settings("ocean/bandit")
     monkeypatch.setattr(tasks, "demo_settings", lambda env: {**settings, "total_steps": 20_000})
     assert main(["ocean", "--env", "bandit", "--backend", "serial"]) == 0
-    found = re.search(r"^ocean/bandit  score (\S+), bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE)
+    found = re.search(
+        r"^ocean/bandit  score (\S+), chance 0.250, bar 0.90  \S+ s  passed$", capfd.readouterr().out, re.MULTILINE
+    )
     assert found and float(found[1]) >= 0.9
     assert not (folder / "runs").exists()
 
@@ -463,19 +477,27 @@ def test_a_terminal_shows_a_table_of_all() -> None:
     assert re.search(r"ocean/memory +0\.250 +– +0\.90 +0\.4 +cannot", last)
     assert re.search(r"ocean/squared +0\.008 +0\.250 +0\.95 +5\.6 +FAILED", last)
     assert "\nocean/memory\ntoys have [no] memory\n" in last
-    assert "\nocean/squared\ncatches " in last and "\nocean/bandit\n" not in last
+    assert "\nocean/squared\nmay be: " in last and "\nocean/bandit\n" not in last
 
 
 def test_elsewhere_there_is_a_line_for_each() -> None:
     shown, _ = seen(30, force_terminal=False)
     assert shown[:-1] == [
-        *("", "ocean/bandit   score 1.000, bar 0.90  12.3 s  passed\n"),
-        *("", "ocean/memory   no score, bar 0.90  0.4 s  cannot\n"),
-        *("", "ocean/squared  score 0.250, bar 0.95  5.6 s  FAILED\n"),
+        *("", "ocean/bandit   score 1.000, chance 0.250, bar 0.90  12.3 s  passed\n"),
+        *("", "ocean/memory   no score, chance 0.250, bar 0.90  0.4 s  cannot\n"),
+        *("", "ocean/squared  score 0.250, chance 0.008, bar 0.95  5.6 s  FAILED\n"),
     ]
-    assert shown[-1].startswith("\nocean/memory\ntoys have [no] memory\n\nocean/squared\ncatches ")
+    assert shown[-1].startswith("\nocean/memory\ntoys have [no] memory\n\nocean/squared\nmay be: ")
+
+
+def test_what_a_low_score_may_come_of() -> None:
+    bandit, memory = tasks.tasks(["bandit,memory"], ["serial"])
+    assert tasks.shortfall(bandit, 0.86).startswith("may be: an advantage or a reward of the wrong sign")
+    assert tasks.shortfall(bandit, 0.87).startswith("near the bar: another seed may pass, or longer training\nmay be: ")
+    assert tasks.shortfall(memory, 0.5).startswith("no policy without a memory passes\nmay be: a recurrent state")
 
 
 def test_what_they_come_to() -> None:
     assert closing_line(list(VERDICTS.values()), 61.2) == "1 of 3 passed in 61 s: 1 failed, 1 cannot be learnt by it"
+    assert closing_line([VERDICTS["bandit"]], 1, 3) == "1 of 4 passed in 1 s: 3 not judged"
     assert closing_line([VERDICTS["bandit"]], 1) == "1 of 1 passed in 1 s: all passed"

@@ -19,27 +19,39 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
+import pufferlib
+from cleanrl_demo import evaluation
+from cleanrl_demo.acting import Act, random_actor
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry
-from pufferlib.errors import PlanError
+from pufferlib.errors import ActionError, PlanError, PufferError
+from pufferlib.vectorization import arguments
 from pufferlib.vectorization.launch import LifePipe, death_of, die_with_parent, end_group, start_method
 from pufferlib.vectorization.messages import signal_name
 from pufferlib.vectorization.signals import as_before, undisturbed
+from pufferlib.vectorization.tensors import as_numpy
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
 DEMO = "cleanrl_demo.suite.demo:train"
 TIMEOUT_S = 600.0
 GRACE_S = 5.0
+MAX_RANDOM_STEPS = 1000  # to look for the end of an episode in
+NO_SCORE = "{env} reports no info['score'] at the end of an episode; see ocean/__init__.py"
 NUM_LAST_LINES = 12  # of a failed learner's output
 NUM_LAST_BYTES = 64 * 1024  # that they are looked for in
+# Files whose frames lie between the process of an examination and a learner's code.
+IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, arguments, registry, importlib)}
+IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 
@@ -80,7 +92,14 @@ class Examination:
 
 
 def learner(name: str) -> Learner:
-    """Return the function that ``module:function`` names. Raises PlanError where it takes no task."""
+    """Return the function that ``module:function`` names. Raises PlanError for another word, or if it takes no task."""
+    module, _, function = name.partition(":")
+    if not (module and function) and not name.endswith(".py"):
+        word = module or function or "my_learner"
+        raise PlanError(
+            f"trainer={name!r} is not module:function, such as {word}:train for the function train(task) in {word}.py; "
+            f"in the box is {DEMO}: PPO, with an LSTM where a memory is needed"
+        )
     found = registry.load(name)
     try:
         inspect.signature(found).bind(None)
@@ -93,6 +112,7 @@ def learner(name: str) -> Learner:
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
     """Train on a task in this process; return the verdict, and what plays. What the learner raises is raised."""
+    _require_scores(task)
     start_s = time.perf_counter()
     play = train(task)
     seconds = time.perf_counter() - start_s
@@ -110,12 +130,59 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
     torch.set_num_threads(1)  # by default as many as there are cores, which workers need too
     try:
         with task.make(seed=seed) as vec:
-            found = mean_score(evaluate(vec, play, num_episodes, seed))
+            found = mean_score(evaluate(vec, _refereed(vec, play, task.env), num_episodes, seed))
     finally:
         torch.set_num_threads(num_threads)
     if found is None:
-        raise PlanError(f"{task.env} reports no info['score'] at the end of an episode; see ocean/__init__.py")
+        raise PlanError(NO_SCORE.format(env=task.env))
     return found
+
+
+def _require_scores(task: Task) -> None:
+    """Raise PlanError, before anything is learnt, for an environment that ends a random episode without a score."""
+    with task.make(backend="serial", num_envs=1, batch_size=1) as vec:
+        (episode,) = evaluate(vec, random_actor(vec, seed=task.seed), 1, task.seed, max_steps=MAX_RANDOM_STEPS)
+    if episode.score is None and not episode.cut:
+        raise PlanError(NO_SCORE.format(env=task.env))
+
+
+def _refereed(vec: pufferlib.VecEnv, play: Act, env: str) -> Act:
+    """Return what plays the same, but raises ActionError for a choice that there is not, and for NaN.
+
+    Environments make of such what they like, and most make nothing. Numbers beyond their bounds are clipped, as ever.
+    """
+    space = vec.single_action_space
+    parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
+    ranges = [_range(part) for part in parts]
+
+    def act(batch: pufferlib.Batch) -> Any:
+        actions = play(batch)
+        played = arguments.checked_actions(as_numpy(actions), parts, len(batch.env_ids), vec.agents_per_env)
+        for array, (low, high) in zip(played, ranges, strict=True):
+            rows = array.reshape(len(batch.agent_ids), -1)
+            wrong = np.argwhere(~((low <= rows) & (rows <= high)))
+            if len(wrong):
+                row, column = wrong[0]
+                part = f"part {column} of the action" if rows.shape[1] > 1 else "the action"
+                raise ActionError(
+                    f"{env}: {part} of agent {batch.agent_ids[row]} (row {row} of the batch) is {rows[row, column]}, "
+                    f"and {low[column]:g} to {high[column]:g} are allowed"
+                )
+        return actions
+
+    return act
+
+
+def _range(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest value of each number of an action, both (numbers,); of a Box any number."""
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        num = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        start = np.ravel(getattr(space, "start", 0))  # older MultiDiscretes have none
+        return start + np.zeros_like(num), start + num - 1
+    size = int(np.prod(space.shape))
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(size), np.ones(size)
+    return np.full(size, -np.inf), np.full(size, np.inf)
 
 
 # ------------------------------------------------------------------------------------------------ in other processes
@@ -261,6 +328,14 @@ def _examine_here(sender: Connection, examination: Examination, log: str, life: 
         verdict = Verdict(None, task.bar, time.perf_counter() - start_s, str(error), cannot=True)
     except BaseException as error:
         traceback.print_exc()
-        text = "".join(traceback.format_exception(error)).strip()
+        text = "".join(traceback.format_exception(type(error), error, _from_learner_on(error))).strip()
         verdict = Verdict(None, task.bar, time.perf_counter() - start_s, text)
     sender.send(verdict)
+
+
+def _from_learner_on(error: BaseException) -> TracebackType | None:
+    """Return an error's traceback without what is ours in front; None for a sentence of ours that has nothing else."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in IN_FRONT:
+        trace = trace.tb_next
+    return trace if trace is not None or isinstance(error, PufferError) else error.__traceback__

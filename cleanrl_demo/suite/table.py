@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from cleanrl_demo.suite.examining import Examination, Verdict
-from cleanrl_demo.suite.tasks import Task, catches
+from cleanrl_demo.suite.tasks import Task, shortfall
 
 __all__ = ["Screen", "closing_line"]
 
@@ -52,9 +52,9 @@ class Screen:
         self.verdicts[examination] = verdict
         if self.live is None:
             word, style = _outcome(verdict)
-            said = "no score" if verdict.score is None else f"score {verdict.score:.3f}"
+            task, said = examination.task, "no score" if verdict.score is None else f"score {verdict.score:.3f}"
             self.console.print(
-                f"{self._name(examination.task):<{self._width()}}  {said}, bar {verdict.bar:.2f}  "
+                f"{self._name(task):<{self._width()}}  {said}, chance {task.chance:.3f}, bar {verdict.bar:.2f}  "
                 f"{verdict.seconds:.1f} s  [{style}]{word}[/]",
                 soft_wrap=True,
             )
@@ -104,18 +104,21 @@ class Screen:
         for examination, verdict in self.verdicts.items():
             if not verdict.passed:
                 self.console.print(f"\n[bold]{self._name(examination.task)}[/]", soft_wrap=True)
-                said = verdict.error or f"catches {catches(examination.task.env)}"
+                said = verdict.error if verdict.score is None else shortfall(examination.task, verdict.score)
                 self.console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
-def closing_line(verdicts: Sequence[Verdict], seconds: float) -> str:
-    """Return how many passed, and how long it all took."""
+def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0) -> str:
+    """Return how many passed, of those that are unjudged too, and how long it all took."""
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible
     told = [f"{num_failed} failed"] if num_failed else []
     told += [f"{num_impossible} cannot be learnt by it"] if num_impossible else []
-    return f"{num_passed} of {len(verdicts)} passed in {seconds:.0f} s: {', '.join(told) or 'all passed'}"
+    told += [f"{num_unjudged} not judged"] if num_unjudged else []
+    return (
+        f"{num_passed} of {len(verdicts) + num_unjudged} passed in {seconds:.0f} s: {', '.join(told) or 'all passed'}"
+    )
 
 
 def _outcome(verdict: Verdict) -> tuple[str, str]:

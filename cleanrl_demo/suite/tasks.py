@@ -14,10 +14,11 @@ from cleanrl_demo.settings import family_settings
 from pufferlib import registry
 from pufferlib.errors import PlanError, PufferError
 
-__all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "names", "tasks"]
+__all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shortfall", "tasks"]
 
 NUM_EPISODES = 1000  # fresh ones, which a score is the mean of
 PREFIX = "ocean/"
+NEAR = 0.05  # of the way from chance to the bar, below which a score is near it
 
 
 class Cannot(PufferError, NotImplementedError):
@@ -69,20 +70,24 @@ class Task:
 
 
 def names() -> list[str]:
-    """Return the environments that have a bar."""
-    found = (entry.name for entry in registry.names() if entry.name.startswith(PREFIX))
-    return [name for name in found if getattr(registry.creator(name), "bar", None) is not None]
+    """Return the environments that have a bar and can be learnt."""
+    return _surveyed()[0]
+
+
+def faults() -> dict[str, str]:
+    """Return, by name and in a sentence, what is wrong with environments that cannot be learnt but should be."""
+    return _surveyed()[1]
 
 
 def tasks(envs: Sequence[str] = (), backends: Sequence[str] = ("pool",), seeds: Sequence[int] = (1,)) -> Iterator[Task]:
     """Yield a task for each environment, backend and seed; one for those that are named twice.
 
-    envs: with or without "ocean/"; all where none is named. Raises PlanError for one that there is not.
+    envs: with or without "ocean/", each or several with commas between; all where none is named. Raises PlanError for
+        one that there is not, or that cannot be learnt.
     """
-    known = names()
-    chosen = dict.fromkeys(_found(env, known) for env in envs) or known
+    chosen = dict.fromkeys(_found(env.strip()) for each in envs for env in each.split(",")) or names()
     for env in chosen:
-        made = registry.creator(env)
+        made = _learnable(env)
         settings = demo_settings(env)
         for backend in dict.fromkeys(backends):
             for seed in dict.fromkeys(seeds):
@@ -95,6 +100,16 @@ def catches(env: str) -> str:
     module = sys.modules[registry.creator(env).__module__]
     found = re.search(r"^Catches +(.*(?:\n +.*)*)", module.__doc__ or "", re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
+
+
+def shortfall(task: Task, score: float) -> str:
+    """Return what a score below the bar may come of, in a few lines."""
+    told = []
+    if task.bar - score <= NEAR * (task.bar - task.chance):
+        told.append("near the bar: another seed may pass, or longer training")
+    if task.needs_memory:
+        told.append("no policy without a memory passes")
+    return "\n".join([*told, f"may be: {catches(task.env)}"])
 
 
 def demo_settings(env: str) -> dict[str, Any]:
@@ -110,10 +125,40 @@ def demo_trainer(env: str) -> Any:
     return ppo_lstm if getattr(registry.creator(env), "needs_memory", False) else ppo
 
 
-def _found(env: str, known: Sequence[str]) -> str:
+def _found(env: str) -> str:
     name = env if env.startswith(PREFIX) else PREFIX + env
-    if name not in known:
+    if name not in _listed():
+        known = names()
         near = difflib.get_close_matches(name, known, 1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         raise PlanError(f"env={env!r} is no environment of Ocean that can be learnt; {meant}")
     return name
+
+
+def _listed() -> list[str]:
+    return [entry.name for entry in registry.names() if entry.name.startswith(PREFIX)]
+
+
+def _surveyed() -> tuple[list[str], dict[str, str]]:
+    """Return what can be learnt, and what is wrong with others. Without a bar one is neither: it is not meant to be."""
+    fine, wrong = list[str](), dict[str, str]()
+    for env in _listed():
+        try:
+            if getattr(registry.creator(env), "bar", None) is not None:
+                _learnable(env)
+                fine.append(env)
+        except PufferError as error:
+            wrong[env] = str(error)
+    return fine, wrong
+
+
+def _learnable(env: str) -> Any:
+    """Return what makes an environment of Ocean. Raises PufferError where it cannot be made or lacks what it states."""
+    made = registry.creator(env)
+    lacking = [name for name in ("bar", "chance", "best") if getattr(made, name, None) is None]
+    if lacking:
+        raise PlanError(
+            f"env={env.removeprefix(PREFIX)!r} is no environment of Ocean that can be learnt: {made.__name__} has no "
+            f"{' and no '.join(lacking)}; ocean/__init__.py says what these are"
+        )
+    return made

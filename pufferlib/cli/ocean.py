@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,14 @@ def ocean(words: list[str]) -> int:
     require("torch", "tyro", "rich")
     options: Ocean = parse(Ocean, "ocean", words, name=None)
     _check(options)
-    if options.mutants:
-        return _mutants(options)
+    wrong = {} if options.env else _suite("tasks").faults()
+    for sentence in wrong.values():  # and the others go on
+        print(f"puffer: {sentence}", file=sys.stderr)
+    return max(1 if wrong else 0, _mutants(options) if options.mutants else _examined(options))
+
+
+def _examined(options: Ocean) -> int:
+    """Train the learner on each environment; the exit code is 0 if it fails none."""
     examining, table, console = _suite("examining"), _suite("table"), new_console()
     tasks = list(_suite("tasks").tasks(options.env, options.backend, _seeds(options)))
     named = examining.DEMO if options.trainer is None else options.trainer
@@ -33,15 +40,18 @@ def ocean(words: list[str]) -> int:
     if options.watch:
         return _watched(tasks, train, console)
     examinations = [examining.Examination(task, named) for task in tasks]
-    start_s = time.monotonic()
-    with table.Screen(examinations, console) as screen:
-        found = examining.examined(
-            examinations, jobs=options.jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
-        )
-        for examination, verdict in found:
-            screen.ended(examination, verdict)
-    verdicts = list(screen.verdicts.values())
-    console.print(table.closing_line(verdicts, time.monotonic() - start_s), soft_wrap=True)
+    start_s, verdicts = time.monotonic(), list[Any]()
+    try:
+        with table.Screen(examinations, console) as screen:
+            found = examining.examined(
+                examinations, jobs=options.jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
+            )
+            for examination, verdict in found:
+                screen.ended(examination, verdict)
+                verdicts.append(verdict)
+    finally:  # after Ctrl-C too
+        seconds = time.monotonic() - start_s
+        console.print(table.closing_line(verdicts, seconds, len(examinations) - len(verdicts)), soft_wrap=True)
     return 1 if any(verdict.failed for verdict in verdicts) else 0
 
 

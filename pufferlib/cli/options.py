@@ -253,14 +253,15 @@ class Ocean:
     """Train on each environment of Ocean, and say what the learner passes: the exit code is 0 if it fails none."""
 
     env: tuple[str, ...] = ()
-    """which, with or without ocean/; default: all that can be learnt"""
+    """which, with or without ocean/, each a word or with commas between; default: all that can be learnt"""
     backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
     seed: int = 1
     """the first"""
     seeds: int | None = None
     """how many; default: 1, with --mutants 3"""
     trainer: str | None = None
-    """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer"""
+    """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
+    cleanrl_demo.suite.demo:train"""
     jobs: int = 1
     """trainings at a time; more than one makes each slower, and its seconds say less"""
     timeout: float = 600.0

@@ -1,0 +1,144 @@
+"""Learners that learn nothing, each of which ends in its own way: tests put this file into a user's project.
+
+`train` and `train_here` choose by the environment's name: for processes of their own, and for pytest's.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+from cleanrl_demo.suite.tasks import Cannot
+
+
+def train(task):
+    print("learning", task.env, flush=True)
+    return {
+        "bandit": best_arm,
+        "identity": hang,
+        "memory": leave,
+        "mixed": cannot,
+        "multiagent": out_of_range,
+        "password": badly,
+        "squared": crash,
+        "truncation": raises,
+        "stochastic": number,
+    }[task.env.removeprefix("ocean/")](task)
+
+
+def train_here(task):
+    print("learning", task.env, "on", task.backend, "from", task.seed)
+    return {
+        "bandit": best_arm,
+        "continuous": raises,
+        "identity": left,
+        "memory": number,
+        "mixed": cannot,
+        "password": badly,
+        "truncation": play_raises,
+    }[task.env.removeprefix("ocean/")](task)
+
+
+def best_arm(task):
+    with task.make(num_envs=1, batch_size=1) as vec:
+        (best,) = vec.call("solve")
+    return lambda batch: np.full(len(batch.masks), best[0])
+
+
+def badly(task):
+    return lambda batch: np.zeros(len(batch.masks), np.int64)
+
+
+def out_of_range(task):
+    return lambda batch: np.arange(len(batch.masks))
+
+
+def left(task):
+    return lambda batch: "left"
+
+
+def number(task):
+    return 3
+
+
+def raises(task):
+    swords = {}
+    return swords["of damocles"]
+
+
+def play_raises(task):
+    return lambda batch: batch.spells
+
+
+def cannot(task):
+    raise Cannot("toys have no mixed actions")
+
+
+def leave(task):
+    for line in range(100):
+        print("line", line)
+    sys.stdout.flush()
+    os._exit(3)
+
+
+def crash(task):
+    print("this is the end", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(1000)
+
+
+def hang(task):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    pathlib.Path("hanging.new").write_text(f"{os.getpid()} {child.pid}")
+    os.replace("hanging.new", "hanging")
+    time.sleep(1000)
+
+
+def says_much(task):
+    raise ValueError("x" * 300_000)
+
+
+def leaves_thread(task):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return best_arm(task)
+
+
+def leaves_process(task):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    pathlib.Path("hanging").write_text(str(child.pid))
+    return best_arm(task)
+
+
+def leaves_fork(task):
+    child = os.fork()
+    if not child:
+        time.sleep(1000)
+    pathlib.Path("hanging").write_text(str(child))
+    print("forked", child > 0)  # not flushed
+    os._exit(3)
+
+
+def nameless_signal(task):
+    signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL)  # pygame catches real-time signals where it has shown a window
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 3])
+    os.kill(os.getpid(), signal.SIGRTMIN + 3)
+    time.sleep(1000)
+
+
+def prints_much(task):
+    for _ in range(1000):
+        print("y" * 999)
+    print("the end")
+    os._exit(3)
+
+
+def no_task():
+    pass
+
+
+not_callable = 3
