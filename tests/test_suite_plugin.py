@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,44 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TOYS = """
-import numpy as np
-from cleanrl_demo.suite.tasks import Cannot
-
-def train(task):
-    print("learning", task.env, "on", task.backend, "from", task.seed)
-    return {
-        "bandit": best_arm, "continuous": raises, "identity": left, "memory": number, "mixed": cannot,
-        "password": badly, "truncation": play_raises,
-    }[task.env.removeprefix("ocean/")](task)
-
-def best_arm(task):
-    with task.make(num_envs=1, batch_size=1) as vec:
-        (best,) = vec.call("solve")
-    return lambda batch: np.full(len(batch.masks), best[0])
-
-def badly(task):
-    return lambda batch: np.zeros(len(batch.masks), np.int64)
-
-def raises(task):
-    swords = {}
-    return swords["of damocles"]
-
-def left(task):
-    return lambda batch: "left"
-
-def number(task):
-    return 3
-
-def cannot(task):
-    raise Cannot("toys have no mixed actions")
-
-def play_raises(task):
-    def play(batch):
-        return batch.spells
-    return play
-"""
 ENVS = ("bandit", "continuous", "identity", "memory", "mixed", "password", "truncation")
+LEFT_OUT = {file.stem for file in (ROOT / "ocean").glob("[a-z]*.py")} - {"bandit", "mixed"}
 pytestmark = pytest.mark.slow
 
 
@@ -55,7 +20,7 @@ pytestmark = pytest.mark.slow
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's project, with a learner and a test of its own."""
     folder = tmp_path_factory.mktemp("project")
-    (folder / "toys.py").write_text(TOYS)
+    shutil.copy(ROOT / "tests" / "toy_learners.py", folder / "toys.py")
     (folder / "broken.py").write_text("1 / 0\n")
     (folder / "tests").mkdir()
     (folder / "tests" / "test_other.py").write_text("def test_other():\n    pass\n")
@@ -66,7 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, *words: str) -> tuple[int, str]:
     """What pytest returns and prints, with no plugin but this one, as another may be installed."""
     command = [sys.executable, "-m", "pytest", "-p", "cleanrl_demo.suite.plugin", "-p", "no:cacheprovider", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "150"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "COLUMNS": "150",
+    }
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     return done.returncode, done.stdout + done.stderr
 
@@ -75,7 +45,7 @@ def run(folder: Path, *words: str) -> tuple[int, str]:
 def outcome(folder: Path) -> tuple[int, str]:
     """What comes of the toys, one environment each."""
     words = [word for env in ENVS for word in ("--ocean-env", env)]
-    return run(folder, "-v", "-rs", "--ocean", "toys:train", *words)
+    return run(folder, "-v", "-rs", "--ocean", "toys:train_here", *words)
 
 
 def part(outcome: tuple[int, str], env: str) -> str:
@@ -92,13 +62,13 @@ def test_each_environment_is_a_test_and_nothing_else_is_collected(outcome: tuple
         word = {"bandit": "PASSED", "mixed": "SKIPPED"}.get(env, "FAILED")
         assert f"ocean::{env} {word}" in shown
     assert "test_other" not in shown
-    assert "ocean: 7 for toys:train" in shown
+    assert "ocean: 7 for toys:train_here" in shown
     assert "5 failed, 1 passed, 1 skipped" in shown
 
 
 def test_a_low_score_is_told_with_what_the_environment_catches_and_no_traceback(outcome: tuple[int, str]) -> None:
     said = part(outcome, "password")
-    assert "\nscore 0.000, bar 0.90 (uniform play 0.031, the best policy 1.000)\ncatches a learner that does" in said
+    assert "\nscore 0.000, bar 0.90 (uniform play 0.031, the best policy 1.000)\nmay be: a learner that does" in said
     assert "learning ocean/password on serial from 1" in said  # its output, as of any test
     assert ".py" not in said
 
@@ -127,7 +97,7 @@ def test_what_a_learner_cannot_do_is_skipped_with_its_reason(outcome: tuple[int,
 
 
 def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> None:
-    options = ("--ocean", "toys:train", "--ocean-backend", "multiprocessing", "--ocean-seed", "7")
+    options = ("--ocean", "toys:train_here", "--ocean-backend", "multiprocessing", "--ocean-seed", "7")
     status, shown = run(folder, "-s", "-v", "-k", "bandit or other", *options, "tests")
     assert status == 0
     assert "learning ocean/bandit on multiprocessing from 7" in shown
@@ -135,13 +105,40 @@ def test_options_reach_the_task_and_named_paths_are_run_too(folder: Path) -> Non
     assert "2 passed" in shown and "deselected" in shown
 
 
+def test_an_id_is_that_of_a_test(folder: Path) -> None:
+    status, shown = run(folder, "-v", "--ocean", "toys:train_here", "ocean::bandit", "ocean::mixed")
+    assert status == 0
+    assert "ocean::bandit PASSED" in shown and "ocean::mixed SKIPPED" in shown
+    assert "1 passed, 1 skipped" in shown
+
+
+def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "ocean", tmp_path / "ocean", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in LEFT_OUT:
+        (tmp_path / "ocean" / f"{name}.py").unlink()
+    (tmp_path / "ocean" / "coin.py").write_text("class Coins:\n    pass\n")
+    shutil.copy(folder / "toys.py", tmp_path)
+    status, shown = run(tmp_path, "-v", "--ocean", "toys:train_here")
+    assert status == 1
+    assert "ocean::bandit PASSED" in shown and "ocean::coin FAILED" in shown
+    assert '\n"ocean/coin": ocean/coin.py has no class Coin, which its name stands for, but Coins; rename' in shown
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("--ocean-env", "bandit"), "ERROR: --ocean-env without a learner says nothing; add --ocean module:function"),
+        (
+            ("--ocean-backend", "pool"),
+            "ERROR: --ocean-backend without a learner says nothing; add --ocean module:function",
+        ),
+        (("--ocean-seed", "2"), "ERROR: --ocean-seed without a learner says nothing; add --ocean module:function"),
+        (("ocean::bandit",), "ERROR: ocean::bandit without a learner says nothing; add --ocean module:function"),
+        (("--ocean", "toys:train_here", "ocean::bandid"), "did you mean ocean/bandit?"),
         (("--ocean", "toys:trian"), 'ERROR: --ocean: "toys:trian": toys has no trian; did you mean train?'),
         (("--ocean", "swords:train"), "there is no module swords on the module search path"),
         (("--ocean", "broken:train"), "ZeroDivisionError"),
-        (("--ocean", "toys:train", "--ocean-env", "bandid"), "did you mean ocean/bandit?"),
+        (("--ocean", "toys:train_here", "--ocean-env", "bandid"), "did you mean ocean/bandit?"),
     ],
 )
 def test_a_wrong_name_ends_the_run_before_anything_is_learnt(

@@ -1,7 +1,8 @@
 """`pytest --ocean my_package:train`: a test for each environment of Ocean, which a learner of yours has to pass.
 
-They run in pytest's own process, so that --pdb stops in the learner. Where no paths are named on the command line, they
-are all that is run. Every run of pytest loads this file: nothing else is imported before it is needed.
+Its id, such as ocean::squared, may be given to pytest as that of any test. They run in pytest's own process, so that
+--pdb stops in the learner. Where no paths are named on the command line, they are all that is run. Every run of pytest
+loads this file: nothing else is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import pytest
 
 OURS = [Path(__file__).parents[2] / package for package in ("cleanrl_demo", "ocean", "pufferlib")]
 
+PREFIX = "ocean::"  # of the tests' ids
+BACKENDS = ["serial", "multiprocessing", "pool"]
+SEED = 1
+
 
 class Missed(Exception):
-    """A learner's score is below the bar."""
+    """A learner's score, which is below the bar."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,17 +31,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--ocean", metavar="MODULE:FUNCTION", help="your learner: train(task) -> play (cleanrl_demo.suite)")
     told = "an environment, with or without ocean/; default: all. May be given several times"
     group.addoption("--ocean-env", metavar="ENV", action="append", default=[], help=told)
-    backends = ["serial", "multiprocessing", "pool"]
-    group.addoption("--ocean-backend", choices=backends, default="serial", help="default: serial")
-    group.addoption("--ocean-seed", metavar="N", type=int, default=1, help="default: 1")
+    group.addoption("--ocean-backend", choices=BACKENDS, default=BACKENDS[0], help=f"default: {BACKENDS[0]}")
+    group.addoption("--ocean-seed", metavar="N", type=int, default=SEED, help=f"default: {SEED}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--ocean") is None:
+    option = config.option
+    ids = [argument for argument in config.args if argument.startswith(PREFIX)]
+    if option.ocean is None:
+        given = {
+            "env": option.ocean_env,
+            "backend": option.ocean_backend != BACKENDS[0],
+            "seed": option.ocean_seed != SEED,
+        }
+        idle = [f"--ocean-{name}" for name, is_given in given.items() if is_given] + ids
+        if idle:
+            raise pytest.UsageError(f"{', '.join(idle)} without a learner says nothing; add --ocean module:function")
         return
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # where module:function is looked for
-    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+    option.ocean_env = [*option.ocean_env, *(argument.removeprefix(PREFIX) for argument in ids)]
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        config.args = [argument for argument in config.args if argument not in ids]
+    else:
         config.args = []  # nothing else is collected
 
 
@@ -54,11 +71,11 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     return [] if config.getoption("--ocean") is None else [f"ocean: {num_envs} for {config.getoption('--ocean')}"]
 
 
-def _collected(session: pytest.Session, name: str) -> list[Examined]:
+def _collected(session: pytest.Session, name: str) -> list[pytest.Item]:
     """Return a test an environment. Raises UsageError for a learner that is not to be had, an unknown environment."""
     try:
         from cleanrl_demo.suite.examining import learner
-        from cleanrl_demo.suite.tasks import tasks
+        from cleanrl_demo.suite.tasks import faults, tasks
         from pufferlib.errors import PufferError
     except ImportError as error:
         raise pytest.UsageError(f'--ocean needs pip install "pufferlib[train]": {error}') from error
@@ -70,10 +87,31 @@ def _collected(session: pytest.Session, name: str) -> list[Examined]:
         raise pytest.UsageError(f"--ocean: {error}") from error
     except Exception as error:
         raise pytest.UsageError(f"--ocean {name} cannot be imported\n{traceback.format_exc()}") from error
-    return [
-        Examined.from_parent(session, name=task.env, nodeid=task.env.replace("/", "::"), task=task, train=train)
-        for task in found
+    wrong = {} if option("--ocean-env") else faults()
+    examined: list[pytest.Item] = [
+        Examined.from_parent(session, name=task.env, nodeid=_nodeid(task.env), task=task, train=train) for task in found
     ]
+    return examined + [
+        Faulty.from_parent(session, name=env, nodeid=_nodeid(env), fault=fault) for env, fault in wrong.items()
+    ]
+
+
+def _nodeid(env: str) -> str:
+    return PREFIX + env.removeprefix("ocean/")
+
+
+class Faulty(pytest.Item):
+    """An environment that cannot be learnt, and should be: the others are examined all the same."""
+
+    def __init__(self, *, fault: str, **given: Any) -> None:
+        super().__init__(**given)
+        self.fault = fault
+
+    def runtest(self) -> None:
+        pytest.fail(self.fault, pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
 
 
 class Examined(pytest.Item):
@@ -92,16 +130,17 @@ class Examined(pytest.Item):
         except Cannot as error:
             pytest.skip(f"{self.task.env}: {error}")
         if not verdict.passed:
-            raise Missed(f"score {verdict.score:.3f}, bar {verdict.bar:.2f}")
+            raise Missed(verdict.score)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return why it failed, without what is ours: a score, a sentence, or a traceback from the learner on."""
-        from cleanrl_demo.suite.tasks import catches
+        from cleanrl_demo.suite.tasks import shortfall
         from pufferlib.errors import PufferError
 
         if isinstance(excinfo.value, Missed):
-            known = f"uniform play {self.task.chance:.3f}, the best policy {self.task.best:.3f}"
-            return f"{excinfo.value} ({known})\ncatches {catches(self.task.env)}"
+            task, score = self.task, excinfo.value.args[0]
+            known = f"uniform play {task.chance:.3f}, the best policy {task.best:.3f}"
+            return f"score {score:.3f}, bar {task.bar:.2f} ({known})\n{shortfall(task, score)}"
         paths = [Path(entry.path) for entry in excinfo.traceback]
         begin = paths.index(Path(__file__))  # what comes before is pytest's
         theirs = [number for number in range(begin, len(paths)) if not any(map(paths[number].is_relative_to, OURS))]
