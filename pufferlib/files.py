@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["written_whole"]
+__all__ = ["alone_in", "written_whole"]
 
 
 @contextlib.contextmanager
@@ -25,6 +25,19 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Have no other process be here for the same folder meanwhile, so that a file can be read and written again."""
+    import fcntl  # Windows has none
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # which ends with the process, however that ends
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _clear(target: Path) -> None:

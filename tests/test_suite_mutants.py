@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from cleanrl_demo.suite import demo, matrix
-from cleanrl_demo.suite.checks import CHECKS, checked, checked_elsewhere
+from cleanrl_demo.suite.checks import CHECKS, Check, checked, checked_elsewhere
 from cleanrl_demo.suite.examining import Verdict, examine
 from cleanrl_demo.suite.mutants import MUTANTS, Edit, Mutant, infected, mutated
 from cleanrl_demo.suite.tasks import demo_trainer, names, tasks
@@ -116,6 +120,28 @@ def test_checks_find_nothing_on_this_path():
     assert checked([None]) == {"": SOUND}
 
 
+def broken() -> bool:
+    raise KeyError("sword")
+
+
+def test_why_sound_code_is_found_broken_is_said_and_of_mutants_it_is_not(monkeypatch, capsys):
+    monkeypatch.setitem(CHECKS, "advantages_as_defined", Check("", broken))
+    assert checked(["rewards_early"]) == {"rewards_early": {"advantages_as_defined": True}}
+    assert capsys.readouterr().err == ""
+    assert checked([None])[""]["advantages_as_defined"]
+    assert "KeyError: 'sword'" in capsys.readouterr().err
+
+
+def test_why_the_process_of_checks_fails_is_said(tmp_path, monkeypatch, capfd):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho there is no such thing >&2\nexit 3\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(subprocess.CalledProcessError):
+        checked_elsewhere()
+    assert capfd.readouterr().err == "there is no such thing\n"
+
+
 # --------------------------------------------------------------------------------------------------------- the matrix
 
 
@@ -213,6 +239,79 @@ def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
     assert "| rewards_early | **3/3** | `advantages_as_defined` |" in page.read_text()
     said = capsys.readouterr().out
     assert "rewards_early" in said and "3/3" in said
+
+
+def test_two_runs_may_write_one_file(tmp_path):
+    file, verdict = tmp_path / "matrix.json", Verdict(0.25, 0.9, 2.0)
+    mine, theirs = matrix.Results(file), matrix.Results(file)
+    one, other = matrix.examinations(["rewards_early"], ["bandit"], seeds=(1, 2))
+    mine.add(one, verdict)
+    theirs.add(other, verdict)
+    both = matrix.Results(file)
+    assert both.get(one) == both.get(other) == theirs.get(one) == verdict
+    assert len(both.kept) == 2
+
+
+def test_nobody_else_writes_a_file_between_its_being_read_and_written(tmp_path, monkeypatch):
+    def is_locked():
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    locked, read, write = [], matrix._read, matrix.written_whole
+    results = matrix.Results(tmp_path / "matrix.json")
+    monkeypatch.setattr(matrix, "_read", lambda file: locked.append(is_locked()) or read(file))
+    monkeypatch.setattr(matrix, "written_whole", lambda file: locked.append(is_locked()) or write(file))
+    results.save()
+    assert locked == [True, True]
+    assert not is_locked()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "3", '{"a": 1}', '{"checks": {}, "trainings": [3]}', '{"checks": {}, "trainings": [{"key": "a"}]}'],
+)
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, capsys, text):
+    file = tmp_path / "mine.json"
+    file.write_text(text)
+    assert main(["ocean", "--mutants", "--env", "bandit", "--save", str(file)]) == 1
+    says = f"puffer: {file} holds something else than results of `puffer ocean --mutants`, and is left as it is; name"
+    assert capsys.readouterr().err.startswith(says)
+    assert file.read_text() == text
+
+
+def test_a_file_of_before_holds_still(tmp_path):
+    """Verdicts had no word for what a learner cannot do."""
+    file = tmp_path / "matrix.json"
+    (examination,) = matrix.examinations(["rewards_early"], ["bandit"])
+    matrix.Results(file).add(examination, Verdict(0.25, 0.9, 2.0))
+    held = json.loads(file.read_text())
+    del held["trainings"][0]["cannot"]
+    file.write_text(json.dumps(held))
+    assert matrix.Results(file).get(examination) == Verdict(0.25, 0.9, 2.0)
+
+
+def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+
+    def examined(examinations, **given):
+        for each in examinations:
+            yield each, Verdict(0.25, each.task.bar, 2.0)
+            shown.append(page.read_text())
+        raise KeyboardInterrupt
+
+    shown = []
+    monkeypatch.setattr(matrix, "examined", examined)
+    monkeypatch.setattr(matrix, "checked_elsewhere", dict)
+    words = ["ocean", "--mutants", "--env", "bandit", "--mutant", "rewards_early", "--seeds", "2", "--page", str(page)]
+    assert main(words) == 130
+    assert "| rewards_early | **1/1…** |" in shown[0]
+    assert "| rewards_early | **2/2** |" in shown[1]
 
 
 def test_the_exit_code_tells_of_a_mutant_that_was_missed(monkeypatch, capsys):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -197,7 +197,10 @@ def checked(names: Sequence[str | None]) -> dict[str, dict[str, bool]]:
     found: dict[str, dict[str, bool]] = {}
     for name in names:
         wanted = CHECKS if name is None else MUTANTS[name].checks
-        with nullcontext() if name is None else infected(name):
+        with ExitStack() as stack:
+            if name is not None:
+                stack.enter_context(infected(name))
+                stack.enter_context(redirect_stderr(StringIO()))  # where checks say why, which is the mutant's doing
             found[name or ""] = {check: CHECKS[check]() for check in wanted}
     return found
 
@@ -205,13 +208,13 @@ def checked(names: Sequence[str | None]) -> dict[str, dict[str, bool]]:
 def checked_elsewhere() -> dict[str, dict[str, bool]]:
     """Return the same of all mutants, and of the code as it is, from a process without the compiled path.
 
-    That path would bypass some mutants, and whether it is there is settled when pufferlib is imported.
+    That path would bypass some mutants, and whether it is there is settled when pufferlib is imported. What checks find
+    in the code as it is, and why that process fails if it does, is said on stderr.
     """
     done = subprocess.run(
         [sys.executable, "-m", "cleanrl_demo.suite.checks"],
         env={**os.environ, "PUFFERLIB_NATIVE": "0", "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # where checks say why, which is the mutants' doing
         text=True,
         check=True,
     )

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -25,7 +26,7 @@ from cleanrl_demo.suite.examining import Examination, Verdict, examined
 from cleanrl_demo.suite.mutants import MUTANTS, Mutant
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, tasks
 from pufferlib.errors import PlanError
-from pufferlib.files import written_whole
+from pufferlib.files import alone_in, written_whole
 
 __all__ = ["CORRECT", "Matrix", "Results", "examinations", "page", "run"]
 
@@ -85,23 +86,21 @@ def short(task: Task) -> str:
 class Results:
     """Verdicts by examination, and what checks found; in a file, if there is one, after each of them.
 
-    Kept are the verdicts of examinations that are the same still: mutant, settings and bar.
+    Kept are the verdicts of examinations that are the same still: mutant, settings and bar. Of the code they are those
+    that it was when they were made: after a change of an environment or a trainer one begins with another file. What
+    other runs put into the file meanwhile stays there. Raises PlanError for a file of something else.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
-        self.kept: dict[str, dict[str, object]] = {}
-        self.checks: dict[str, dict[str, bool]] = {}
-        if file is not None and file.exists():
-            held = json.loads(file.read_text())
-            self.kept, self.checks = {each["key"]: each for each in held["trainings"]}, held["checks"]
+        self.kept, self.checks = _read(file)
 
     def get(self, examination: Examination) -> Verdict | None:
         """Return what came of an examination, None if it is to be done yet."""
         held = self.kept.get(_key(examination))
         if held is None:
             return None
-        return Verdict(**{each.name: held[each.name] for each in fields(Verdict)})  # type: ignore[arg-type]
+        return Verdict(**{each.name: held[each.name] for each in fields(Verdict) if each.name in held})
 
     def add(self, examination: Examination, verdict: Verdict) -> None:
         """Keep what came of an examination."""
@@ -111,11 +110,29 @@ class Results:
         self.save()
 
     def save(self) -> None:
-        """Write the file, if there is one."""
-        if self.file is not None:
+        """Write the file, if there is one, with what it has got from others."""
+        if self.file is None:
+            return
+        with alone_in(self.file.parent):
+            self.kept = {**_read(self.file)[0], **self.kept}
             text = json.dumps({"checks": self.checks, "trainings": list(self.kept.values())}, indent=1)
             with written_whole(self.file) as part:
                 part.write_text(text + "\n")
+
+
+def _read(file: Path | None) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, bool]]]:
+    """Return the trainings by key, and the checks, that a file holds; nothing if it is not there."""
+    if file is None or not file.exists():
+        return {}, {}
+    try:
+        held = json.loads(file.read_text())
+        if not all({"score", "bar", "seconds"} <= each.keys() for each in held["trainings"]):
+            raise ValueError("a training without its score")
+        return {each["key"]: each for each in held["trainings"]}, dict(held["checks"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PlanError(
+            f"{file} holds something else than results of `puffer ocean --mutants`, and is left as it is; name another"
+        ) from error
 
 
 def _key(examination: Examination) -> str:
@@ -267,15 +284,28 @@ def run(
     mutants: Sequence[str] = (),
     jobs: int = 1,
     timeout_s: float,
+    page_file: Path | None = None,
 ) -> Matrix:
-    """Do the trainings whose results are not there yet, and the checks; show how it goes, and return the matrix."""
+    """Do the trainings whose results are not there yet, and the checks; show how it goes, and return the matrix.
+
+    page_file: where the matrix is written to as a page, after each of them.
+    """
     matrix = Matrix(wanted, results, mutants)
+
+    def write_page() -> None:
+        if page_file is not None:
+            with written_whole(page_file) as part:
+                part.write_text(page(matrix))
+
+    results.save()  # what cannot be written is told at once
     results.checks = checked_elsewhere()
     results.save()
+    write_page()
     missing = [each for each in wanted if results.get(each) is None]
     with Window(matrix, console) as window:
         for examination, verdict in examined(missing, jobs=jobs, timeout_s=timeout_s, meanwhile=window.refresh):
             results.add(examination, verdict)
+            write_page()
             window.ended(examination, verdict)
     for name, wrong in matrix.all_faults.items():
         console.print(f"{name}: {'; '.join(wrong)}", soft_wrap=True, highlight=False)

@@ -100,10 +100,9 @@ def _mutants(options: Ocean) -> int:
     """Train mutants; the exit code is 0 if each is caught where it should be, and nothing else is."""
     matrix, console = _suite("matrix"), new_console()
     wanted = matrix.examinations(options.mutant, options.env, _seeds(options), all_seeds=options.all_seeds)
-    results = matrix.Results(None if options.save is None else Path(options.save))
-    found = matrix.run(wanted, results, console, mutants=options.mutant, jobs=options.jobs, timeout_s=options.timeout)
-    if options.page is not None:
-        Path(options.page).write_text(matrix.page(found))
+    save, page_file = (None if path is None else Path(path) for path in (options.save, options.page))
+    how = {"mutants": options.mutant, "jobs": options.jobs, "timeout_s": options.timeout, "page_file": page_file}
+    found = matrix.run(wanted, matrix.Results(save), console, **how)
     return 1 if found.all_faults else 0
 
 

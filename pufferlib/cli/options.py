@@ -276,9 +276,11 @@ class Ocean:
     all_seeds: bool = False
     """with --mutants: all seeds everywhere, not only where a mutant is meant to be caught"""
     save: str | None = None
-    """with --mutants: a .json for what comes of each training; what it holds already is not done again"""
+    """with --mutants: a .json for what comes of each training, into which several runs may write at a time. What it
+    holds is not done again, and is of the code as it was then: after a change of an environment, of a trainer or of
+    what a mutant breaks, name another file, or delete this one, to begin anew"""
     page: str | None = None
-    """with --mutants: a .md to write the matrix to"""
+    """with --mutants: a .md to write the matrix to, after each training"""
 
 
 @dataclass(frozen=True)
