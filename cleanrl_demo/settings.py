@@ -128,13 +128,19 @@ def algorithm_in(path: str | Path) -> str | None:
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
     """Return what ``defaults.toml`` has for an environment: the patterns that fit its name, and the settings.
 
-    A later table goes before an earlier one. Both are empty where none fits. Raises RegistryError for a name that
-    stands for nothing.
+    A later table goes before an earlier one, and where it names another policy, the earlier one's arguments are not for
+    that. Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
     """
     names = {env, registry.find(env).target}
     tables = read_toml(DEFAULTS, "install pufferlib again").get(config_type.algorithm, {})
     fitting = [pattern for pattern in tables if any(fnmatchcase(name, pattern) for name in names)]
-    values = {name: value for pattern in fitting for name, value in tables[pattern].items()}
+    values: dict[str, Any] = {}
+    for table in (tables[pattern] for pattern in fitting):
+        for owner, owned in OF_THEIR_OWN.items():
+            before = values.get(owner, getattr(config_type, owner, None))
+            if table.get(owner, before) != before:
+                values = {name: value for name, value in values.items() if name not in owned}
+        values |= table
     return ", ".join(fitting), checked(values, config_type, f"{DEFAULTS.name}, {', '.join(fitting)}")
 
 

@@ -108,6 +108,22 @@ def test_arguments_go_with_what_they_are_of(folder):
     assert config("--config my.toml --env ocean/squared").env_kwargs == {"x": 1}  # which names no environment
 
 
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        ('policy = "lstm"', {}),
+        ('policy = "lstm"\npolicy_kwargs = {depth = 2}', {"depth": 2}),
+        (f'policy = "{Config.policy}"', {"hidden_size": 9}),
+        ("gamma = 0.2", {"hidden_size": 9}),
+    ],
+)
+def test_arguments_of_a_familys_policy_are_not_for_that_of_a_later_table(folder, later, left):
+    (folder / "families.toml").write_text(f'{FAMILIES}\n[ppo."*-v1"]\n{later}\n')
+    found = config("--env CartPole-v1")
+    assert found.policy_kwargs == left
+    assert found.env_kwargs == {"sutton_barto_reward": True}
+
+
 def test_a_run_can_be_done_again_from_its_folder(folder, capsys):
     first = Config(env="CartPole-v1", seed=8, gamma=0.1, batch_size=None, video_envs=(1, 2), env_kwargs={"a": [1]})
     (folder / "run").mkdir()
