@@ -9,7 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
+
+import pufferlib
+from cleanrl_demo.suite import tasks
+from pufferlib import registry
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "ocean.md").read_text()
@@ -33,6 +39,29 @@ def python(folder: Path, *words: str) -> tuple[int, str]:
     environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "150"}
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, cwd=folder, env=environment)
     return done.returncode, done.stdout + done.stderr
+
+
+def actions_in_words(name: str) -> str:
+    with pufferlib.make(name, num_envs=1) as vec:
+        space, num_agents = vec.single_action_space, vec.agents_per_env
+    told = []
+    for part in space if isinstance(space, spaces.Tuple) else (space,):
+        if isinstance(part, spaces.Box):
+            told.append(f"{part.shape[0]} numbers")
+        else:
+            counts = np.ravel(part.nvec if isinstance(part, spaces.MultiDiscrete) else part.n)
+            told.append(f"{' × '.join(map(str, counts))} choices")
+    return " and ".join(told) + (f", of {num_agents} agents each" if num_agents > 1 else "")
+
+
+def test_the_page_says_what_actions_and_scores_are() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \| ([\d.]+) → ([\d.]+) \| ([\d.]+) \|", PAGE, re.MULTILINE)
+    expected = []
+    for name in tasks.names():
+        made = registry.creator(name)
+        stated = (f"{round(number, 3):g}" for number in (made.chance, made.best, made.bar))
+        expected.append((name.removeprefix("ocean/"), actions_in_words(name), *stated))
+    assert rows == expected
 
 
 def test_a_file_is_an_environment(folder: Path) -> None:
