@@ -6,7 +6,7 @@ Reward       -``entry`` for the step at the entrance; in the room +1 for staying
 Ending       Leaving terminates the episode. Staying is possible for a number of steps drawn at the start, geometric
              with mean 1/``hazard``; to stay in the last of them is truncated. That it is the last cannot be seen.
 Score        The share of the steps in the room that stay. Uniform play: 0.3846; the best policy: 1. Staying pays more
-             than ``leave`` at every discount above 0.8, but only for learners that bootstrap from the final
+             than ``leave`` at every discount above 0.875, but only for learners that bootstrap from the final
              observation: if truncations end it, it is worth 1/(1 - discount·(1 - hazard)) < 3.4. It is worth less still
              to those who see the next episode's first observation there, or zeros, for which entry > 1/hazard.
 Catches      truncations taken for terminations, bootstrapping from the observation after the reset or from none, the
@@ -38,7 +38,7 @@ class Truncation(PufferEnv):
     bar = 0.9
 
     def __init__(
-        self, hazard: float = 0.3, leave: float = 5.0, entry: float = 8.0, render_mode: str | None = None
+        self, hazard: float = 0.3, leave: float = 8.0, entry: float = 8.0, render_mode: str | None = None
     ) -> None:
         if not 0 < hazard <= 1:
             raise ValueError(f"hazard={hazard} is no probability that an episode could end by; use 0 < hazard <= 1")

@@ -198,7 +198,7 @@ def test_what_the_last_step_brings_comes_before_the_time_limit(far, outcome):
 @pytest.mark.parametrize("params", [{}, {"hazard": 0.05, "leave": 2.5, "entry": 1}, {"hazard": 1}])
 def test_rules_of_truncation(params):
     env = wrapped("truncation", **params)
-    hazard, leave, entry = params.get("hazard", 0.3), params.get("leave", 5), params.get("entry", 8)
+    hazard, leave, entry = params.get("hazard", 0.3), params.get("leave", 8), params.get("entry", 8)
     rng = np.random.default_rng(6)
     for seed in range(500):
         first, _ = env.reset(seed=seed)
