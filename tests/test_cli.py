@@ -503,3 +503,12 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"{sys.executable} -m pufferlib.cli envs minigrid | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("name") and done.stderr == ""
+
+
+def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tag/grid", "--backend", "cuda", "--device", "host", "--num-steps", "50"]) == 0
+    assert "equals its reference, bit for bit, over 800 steps" in capsys.readouterr().out
+    assert main(["check", "tag/grid", "--device", "host"]) == 1
+    assert "--backend cuda holds against their references" in capsys.readouterr().err
+    assert main(["check", "ocean/bandit", "--backend", "cuda", "--device", "host"]) == 1
+    assert "has no kernel" in capsys.readouterr().err

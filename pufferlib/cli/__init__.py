@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
@@ -25,7 +25,7 @@ from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, 
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import cleared, counting, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
-from pufferlib.errors import MissingExtra, PufferError, RegistryError, WorkerError
+from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
 from pufferlib.version import __version__
 
@@ -180,6 +180,8 @@ def check(words: list[str]) -> int:
 
     options: Check = parse(Check, "check", words)
     console = new_console()
+    if options.backend is not None or options.device is not None:
+        return _check_kernel(options, console)
     width = max(map(len, CHECKS))
 
     def before(name: str) -> None:
@@ -219,6 +221,28 @@ def check(words: list[str]) -> int:
         lines += [f"Next: puffer bench {options.words()}", f"      puffer train {options.words()}"]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)  # as it can be copied
+    return 0 if report.passed else 1
+
+
+def _check_kernel(options: Check, console: Any) -> int:
+    """puffer check ENV --backend cuda"""
+    from pufferlib.testing import check_kernel
+
+    if options.backend != "cuda":
+        raise PlanError(
+            "--backend and --device are for kernels, which --backend cuda holds against their references; leave them "
+            "out to check an environment, which is played on all other backends"
+        )
+    passing(console, "comparing …")
+    with cleared(console):
+        report = check_kernel(
+            options.env,
+            device=options.device,
+            env_kwargs=keywords(options.env_kwargs),
+            num_steps=options.num_steps,
+            seed=options.seed,
+        )
+    console.print(str(report), markup=False, soft_wrap=True)
     return 0 if report.passed else 1
 
 

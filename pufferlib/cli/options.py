@@ -78,6 +78,10 @@ class Check:
     seed: int = 0
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
+    backend: str | None = None
+    """cuda: whether the environment's kernel equals its reference, and nothing else"""
+    device: str | None = None
+    """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
 
     def words(self, without: Collection[str] = ()) -> str:
         """Return the environment and how it is made and wrapped, as it is typed, without some of the flags."""

@@ -30,13 +30,14 @@ from typing import Any
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.testing.checks import ALL, Check
+from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
 from pufferlib.testing.lab import Lab
 from pufferlib.testing.play import Subject
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.words import told
 from pufferlib.vectorization.worker import accepts_env_index
 
-__all__ = ["CHECKS", "Report", "Result", "check_env"]
+__all__ = ["CHECKS", "Difference", "KernelReport", "Report", "Result", "check_env", "check_kernel"]
 
 CHECKS: tuple[str, ...] = tuple(check.name for check in ALL)
 

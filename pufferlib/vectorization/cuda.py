@@ -29,7 +29,7 @@ from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
 from pufferlib.vectorization.vecenv import VecEnv
 
-__all__ = ["CUDA", "KernelStats"]
+__all__ = ["CUDA", "KernelStats", "kernel_of", "reference_of"]
 
 Array = np.ndarray[Any, Any]
 Ids = range | Array  # of environments: neighbours, or any
@@ -98,7 +98,7 @@ class CUDA(VecEnv):
         reset_timeout: float | None = None,
         backend_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        kernel = _kernel(env)
+        kernel = kernel_of(env)
         self._plan = plan = Plan.of(1 if num_envs is None else num_envs, 1, batch_size)
         if autoreset_mode not in AUTORESET_MODES:
             raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
@@ -114,7 +114,7 @@ class CUDA(VecEnv):
         self._seeds: Seeds | None = None
         self._seed = checked_seed(seed)
 
-        self._reference = reference = _imported(kernel.reference)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
+        self._reference = reference = reference_of(kernel)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
         face = EnvFace.of(emulate(reference))
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
@@ -845,7 +845,7 @@ def _indices(ids: Ids) -> Any:
     return slice(ids.start, ids.stop) if isinstance(ids, range) else ids
 
 
-def _kernel(env: Any) -> Any:
+def kernel_of(env: Any) -> Any:
     """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
     schema = importlib.import_module("cuda_ext.schema")
     if isinstance(env, schema.KernelEnv):
@@ -863,6 +863,17 @@ def _kernel(env: Any) -> Any:
         f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
         "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
     )
+
+
+def reference_of(kernel: Any) -> Any:
+    """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
+    try:
+        return _imported(kernel.reference)
+    except (ImportError, AttributeError) as error:
+        raise RegistryError(
+            f'"{kernel.name}" has the reference {kernel.reference}, which cannot be imported: {error}; '
+            "its reference= names module:attribute"
+        ) from error
 
 
 def _imported(target: str) -> Any:
