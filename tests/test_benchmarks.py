@@ -521,3 +521,32 @@ def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeyp
         patched.setattr(Path, "write_text", lambda self, text: (self.write_bytes(text[:9].encode()), killed()))
         ocean.write(path, {}, {("ocean/bandit", "pool", 2): run})
     assert json.loads(path.read_text()) == before
+
+
+# ------------------------------------------------------------------------------------------------------ kernels
+
+
+@pytest.mark.slow
+def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    small = {"num_envs": (10,), "num_agents": (5,), "min_steps": 5, "min_s": 0.01, "repeats": 2}
+    monkeypatch.setattr(gpu, "SHORT", small)
+    out = tmp_path / "gpu-host.json"
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out)])
+    gpu.main()
+    results = json.loads(out.read_text())
+    assert [each["way"] for each in results["figures"]] == ["numpy", "launch", "rollout"]
+    assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
+    assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
+    (drawn,) = gpu.plot([out], tmp_path)
+    assert drawn.stat().st_size > 5000
+
+
+def test_the_kernel_benchmark_refuses_a_kernel_that_plays_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_ext.references.tag_grid import TagGrid
+
+    gpu = importlib.import_module("benchmarks.gpu")
+    gpu.hold_against_reference("host")
+    monkeypatch.setattr(TagGrid, "_rewards", lambda self, hit, tagged: np.zeros(len(hit), np.float32))
+    with pytest.raises(AssertionError, match="rewards"):
+        gpu.hold_against_reference("host")

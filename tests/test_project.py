@@ -18,7 +18,9 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 # A block of python, and the block of text after it that shows what it prints.
-PROGRAMS = re.findall(r"```python\n(.*?)```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", README, re.DOTALL)
+PROGRAM = re.compile(r"```python\n(.*?)```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", re.DOTALL)
+PROGRAMS = PROGRAM.findall(README)
+KERNEL_PROGRAMS = PROGRAM.findall((ROOT / "docs/kernels.md").read_text())
 
 
 def printed(program: str, folder: Path) -> str:
@@ -36,6 +38,13 @@ def printed(program: str, folder: Path) -> str:
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path) -> None:
     program, shown = PROGRAMS[number]
+    assert printed(program, tmp_path) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(KERNEL_PROGRAMS)))
+def test_programs_about_kernels_print_what_the_page_says(number: int, tmp_path: Path) -> None:
+    program, shown = KERNEL_PROGRAMS[number]
     assert printed(program, tmp_path) == shown
 
 
