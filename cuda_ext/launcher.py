@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from cuda_ext.data import Data, arguments_dtype, constants_of
 from cuda_ext.functions import DeviceKernel, HostKernel, Shape
 from cuda_ext.schema import KernelEnv
+from pufferlib.errors import KernelError
 
 __all__ = ["Launcher"]
 
@@ -23,6 +25,8 @@ class Launcher:
     """
 
     def __init__(self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int) -> None:
+        if not Path(kernel.source).is_file():
+            raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; its source= names the .cuh file')
         constants: dict[str, int | float] = {}
         self.kernel: Any
         if data.device.type == "cpu":

@@ -137,6 +137,22 @@ def _differences(reference: VecEnv, found: CUDA) -> Iterator[tuple[str, tuple[in
             yield from _first(name, values.astype(field.dtype), found.data.pull(name))
     for name in ROWS:
         yield from _first(name, np.asarray(getattr(expected, name)), np.asarray(getattr(ours, name)))
+    told, said = ([_plain(info) for info in infos] for infos in (expected.infos, ours.infos))
+    for place in range(max(len(told), len(said))):
+        one, other = (infos[place] if place < len(infos) else None for infos in (told, said))
+        if one != other:
+            env_id = (one or other or {})["env_id"]
+            yield "infos", (env_id,), one, other
+            return
+
+
+def _plain(value: Any) -> Any:
+    """Return infos as they can be compared: without times, sums of rewards rounded, as their order may differ."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items() if name != "t"}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def _first(name: str, expected: Array, found: Array) -> Iterator[tuple[str, tuple[int, ...], Any, Any]]:

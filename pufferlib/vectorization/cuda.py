@@ -21,6 +21,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation import emulate
+from pufferlib.environment import PufferEnv
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
 from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
@@ -116,6 +117,7 @@ class CUDA(VecEnv):
 
         self._reference = reference = reference_of(kernel)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
         face = EnvFace.of(emulate(reference))
+        self._tells_agents = face.multi_agent or isinstance(reference, PufferEnv)  # as infos of other backends do
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads)
@@ -768,7 +770,7 @@ class _Block:
                         info["final_obs"] = finals[slot * num_agents + agent]
                     info["final_info"] = last
                 info["env_id"] = env_id
-                if agent is not None and vec.multi_agent:
+                if agent is not None and vec._tells_agents:
                     info["agent_id"] = env_id * num_agents + agent
                 found.append(info)
         return found

@@ -1,0 +1,91 @@
+"""The worked example of a kernel of one's own, as docs/kernels.md tells it, and what is said of its faults."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples/kernel"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the example, to be spoilt."""
+    return Path(shutil.copytree(EXAMPLE, tmp_path / "kernel", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def check(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run(folder, "-m", "pufferlib.cli", "check", "catch:KERNEL", "--backend", "cuda", "--device", "host")
+
+
+def spoil(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.slow
+def test_the_example_plays_what_it_is_to_play(folder: Path) -> None:
+    done = run(folder, "catch.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bit for bit" in done.stdout and "of which 100% were caught" in done.stdout
+    assert len(list((folder / "cache/pufferlib/kernels").glob("kernel_catch-*.so"))) == 1
+    assert check(folder).returncode == 0
+    assert len(list((folder / "cache/pufferlib/kernels").iterdir())) == 1  # compiled once, and nothing left behind
+
+
+@pytest.mark.slow
+def test_a_field_that_the_schema_lacks_is_named(folder: Path) -> None:
+    spoil(folder / "catch.py", ', Field("basket", "int32", per="env")', ",")
+    done = check(folder)
+    assert done.returncode == 1
+    assert 'catch.cuh uses env.basket, which the schema of "catch" lacks; add Field("basket", …)' in done.stderr
+
+
+@pytest.mark.slow
+def test_an_attribute_that_the_reference_lacks_is_named(folder: Path) -> None:
+    spoil(
+        folder / "catch.py", 'Parameter("height", "int32")', 'Parameter("height", "int32"), Parameter("depth", "int32")'
+    )
+    done = check(folder)
+    assert done.returncode == 1
+    assert 'the schema of "catch" has depth, and its reference catch:Catch has no attribute of that name' in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("? 1.0f : -1.0f", "? 1.0f : -2.0f", "rewards is -2.0, and the reference has -1.0"),
+        ("words.w[1], env.width", "words.w[0], env.width", "step 0 (next_step), environment"),
+        (
+            "if (env.t[e] < env.height) return;",
+            "if (env.t[e] <= env.height) return;",
+            "rewards is 0.0, and the reference has",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(old: str, new: str, told: str, folder: Path) -> None:
+    spoil(folder / "catch.cuh", old, new)
+    done = check(folder)
+    assert done.returncode == 1
+    assert "catch: the kernel differs after" in done.stdout and told in done.stdout
+
+
+def test_a_kernel_without_its_file_is_told(folder: Path) -> None:
+    (folder / "catch.cuh").unlink()
+    done = check(folder)
+    assert done.returncode == 1
+    assert "there is no file" in done.stderr and "catch.cuh" in done.stderr
