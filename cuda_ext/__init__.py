@@ -6,6 +6,7 @@ kernel.cuh      what all kernels share: groups of threads, THE autoreset on the 
 data            the data manager: arrays on the device, owned once; what crosses the bus is counted
 functions       the function manager: kernels compiled for where they run, kept, and launched
 sources         the programs that are compiled
+checking        kernels played as a device would, on the host, with errors in words where threads would wait for ever
 host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers
 nvrtc           the same kernels compiled for GPUs that are not there
 references/     environments in NumPy to which kernels are equal, bit for bit

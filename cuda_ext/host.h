@@ -42,6 +42,7 @@ extern unsigned char __start_cuda_shared[] __attribute__((weak)), __stop_cuda_sh
 namespace host {
 enum { MOST_THREADS = 1024, STACK_NBYTES = 65536 };
 struct Index { unsigned x, y, z; };
+struct Place { const char* file; int line; };  // of a barrier
 inline Index block_index, block_size, grid_size;
 inline std::atomic<unsigned> votes[3];
 inline unsigned long long lanes[MOST_THREADS];
@@ -50,6 +51,11 @@ inline void poison() {
     if (__start_cuda_shared) memset(__start_cuda_shared, 0xAB, __stop_cuda_shared - __start_cuda_shared);
 }
 }  // namespace host
+
+// Which barrier it is: the line where it stands, or where a method that takes PLACE is called.
+constexpr host::Place caller = {nullptr, 0};
+#define PLACE host::Place caller = {__builtin_FILE(), __builtin_LINE()}
+#define HERE (caller.file ? caller : host::Place{__FILE__, __LINE__})
 
 #define blockIdx host::block_index
 #define blockDim host::block_size
@@ -67,13 +73,13 @@ inline thread_local Thread self;
 inline pthread_barrier_t barriers[3], group_barriers[MOST_THREADS][3];
 
 inline Index thread_index() { return self.index; }
-inline void barrier(int) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
-inline void group_barrier(unsigned mask, int) {
+inline void barrier(Place) { pthread_barrier_wait(&barriers[self.num_barriers++ % 3]); }
+inline void group_barrier(unsigned mask, Place) {
     const unsigned first = self.index.x / 32 * 32 + __builtin_ctz(mask);
     pthread_barrier_wait(&group_barriers[first][self.num_group_barriers++ % 3]);
 }
 
-template <class Kernel> int launch(unsigned num_blocks, unsigned num_threads, unsigned, Kernel kernel) {
+template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_threads, unsigned, Kernel kernel) {
     struct Start { Kernel* kernel; unsigned thread; };
     block_size = {num_threads, 1, 1};
     grid_size = {num_blocks, 1, 1};
@@ -98,7 +104,7 @@ template <class Kernel> int launch(unsigned num_blocks, unsigned num_threads, un
                 (*start->kernel)();
                 return nullptr;
             };
-            if (pthread_create(&threads[t], nullptr, run, &starts[t])) return 1;
+            if (pthread_create(&threads[t], nullptr, run, &starts[t])) return "there are no more threads to be had";
         }
         for (auto& each : threads) pthread_join(each, nullptr);
         for (int k = 0; k < 3; ++k) {
@@ -106,7 +112,7 @@ template <class Kernel> int launch(unsigned num_blocks, unsigned num_threads, un
             for (unsigned t = 0; t < num_threads; ++t) pthread_barrier_destroy(&group_barriers[t][k]);
         }
     }
-    return 0;
+    return nullptr;
 }
 inline unsigned& num_votes() { return self.num_votes; }
 }  // namespace host
@@ -128,7 +134,7 @@ inline unsigned long long atomicMin(unsigned long long* target, unsigned long lo
 
 namespace host {
 enum State { RUNS, AT_BARRIER, AT_GROUP_BARRIER, DONE };
-struct Fibre { void* stack; Index index; State state; int line; unsigned mask, num_votes; };
+struct Fibre { void* stack; Index index; State state; Place place; unsigned mask, num_votes; };
 inline Fibre* current;
 inline void* scheduler;
 inline void (*body)(void*);
@@ -138,7 +144,7 @@ inline Index thread_index() { return current->index; }
 #ifdef __x86_64__
 extern "C" void host_switch(void** from, void* to);
 // Ten times faster than swapcontext, which saves the signal mask with two system calls.
-asm(".weak host_switch\nhost_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+asm(".weak host_switch\n.hidden host_switch\nhost_switch:\n push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
     " mov %rsp,(%rdi)\n mov %rsi,%rsp\n pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
 inline void resume(Fibre& fibre) { host_switch(&scheduler, fibre.stack); }
 inline void yield() { host_switch(&current->stack, scheduler); }
@@ -172,14 +178,14 @@ inline void prepare(Fibre& fibre, unsigned char* stack) {
 }
 #endif
 
-inline void wait(State state, unsigned mask, int line) {
+inline void wait(State state, unsigned mask, Place place) {
     current->state = state;
     current->mask = mask;
-    current->line = line;
+    current->place = place;
     yield();
 }
-inline void barrier(int line) { wait(AT_BARRIER, 0, line); }
-inline void group_barrier(unsigned mask, int line) { wait(AT_GROUP_BARRIER, mask, line); }
+inline void barrier(Place place) { wait(AT_BARRIER, 0, place); }
+inline void group_barrier(unsigned mask, Place place) { wait(AT_GROUP_BARRIER, mask, place); }
 inline unsigned& num_votes() { return current->num_votes; }
 
 inline void shuffle(std::vector<unsigned>& order, uint32_t& random) {
@@ -189,61 +195,77 @@ inline void shuffle(std::vector<unsigned>& order, uint32_t& random) {
     }
 }
 
-// Lets those go on whose whole group has come to its barrier. Returns whether there were any.
-inline bool release_groups(std::vector<Fibre>& fibres) {
-    bool any = false;
-    for (unsigned first = 0; first < fibres.size(); ++first) {
-        const unsigned mask = fibres[first].mask, warp = first / 32 * 32;
-        if (fibres[first].state != AT_GROUP_BARRIER || first % 32 != (unsigned)__builtin_ctz(mask)) continue;
-        bool all = true;
-        for (unsigned lane = 0; lane < 32; ++lane) {
-            if (!(mask >> lane & 1)) continue;
-            all &= warp + lane < fibres.size() && fibres[warp + lane].state == AT_GROUP_BARRIER &&
-                   fibres[warp + lane].mask == mask;
-        }
-        for (unsigned lane = 0; all && lane < 32; ++lane) {
-            if (mask >> lane & 1) fibres[warp + lane].state = RUNS;
-        }
-        any |= all;
-    }
-    return any;
+inline bool alike(const Fibre& one, const Fibre& other) {
+    return one.state == other.state && one.mask == other.mask && one.place.line == other.place.line &&
+           !strcmp(one.place.file, other.place.file);
 }
 
-// Returns 0, or what is wrong: 2 for threads of a block that wait at different barriers, 3 for one not all come to.
-inline int run_block(std::vector<Fibre>& fibres, std::vector<unsigned>& order, uint32_t& random, bool shuffled) {
+// Why a block cannot go on: one thread waits for another, which is somewhere else.
+inline const char* reason(const Fibre& waits, const Fibre& other) {
+    static char text[400];
+    const auto name = [](const char* file) { return strrchr(file, '/') ? strrchr(file, '/') + 1 : file; };
+    const int length = snprintf(text, sizeof text, "in block %u, thread %u waits at the barrier of %s:%d, and thread %u ",
+                                block_index.x, waits.index.x, name(waits.place.file), waits.place.line, other.index.x);
+    if (other.state == DONE) {
+        snprintf(text + length, sizeof text - length, "has ended");
+    } else {
+        snprintf(text + length, sizeof text - length, "at that of %s:%d", name(other.place.file), other.place.line);
+    }
+    return text;
+}
+
+// Lets a group go on if all of it has come to one barrier. Returns why it does not, or null.
+inline const char* release_group(std::vector<Fibre>& fibres, const Fibre& one) {
+    Fibre* const warp = &fibres[one.index.x / 32 * 32];
+    const unsigned mask = one.mask;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        if (mask >> lane & 1 && !alike(one, warp[lane])) return reason(one, warp[lane]);
+    }
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        if (mask >> lane & 1) warp[lane].state = RUNS;
+    }
+    return nullptr;
+}
+
+// Lets the block go on, or whichever groups can. Returns why nobody can, or null.
+inline const char* release(std::vector<Fibre>& fibres) {
+    const Fibre* first = nullptr;  // of those at a barrier of the block, where who has ended is not waited for
+    const char* wrong = nullptr;
+    bool all = true, any = false;
+    for (const Fibre& each : fibres) {
+        if (each.state == AT_BARRIER && !first) first = &each;
+        if (each.state == AT_BARRIER && !alike(*first, each)) return reason(*first, each);
+        all &= each.state == AT_BARRIER || each.state == DONE;
+    }
+    for (Fibre& each : fibres) {
+        if (each.state == AT_BARRIER && all) each.state = RUNS;
+        if (each.state != AT_GROUP_BARRIER) continue;
+        if (const char* why = release_group(fibres, each)) {
+            wrong = why;
+        } else {
+            any = true;
+        }
+    }
+    return all || any ? nullptr : wrong;
+}
+
+// Returns null, or what is wrong.
+inline const char* run_block(std::vector<Fibre>& fibres, std::vector<unsigned>& order, uint32_t& random, bool shuffled) {
     for (;;) {
         if (shuffled) shuffle(order, random);
-        bool moved = false;
         for (unsigned index : order) {
             if (fibres[index].state != RUNS) continue;
             current = &fibres[index];
             resume(fibres[index]);
-            moved = true;
         }
-        unsigned live = 0, waiting = 0;
-        int line = 0;
-        for (const Fibre& each : fibres) {
-            live += each.state != DONE;
-            if (each.state != AT_BARRIER) continue;
-            if (waiting++ && each.line != line) {
-                fprintf(stderr, "threads of one block wait at the barriers of lines %d and %d\n", line, each.line);
-                return 2;
-            }
-            line = each.line;
-        }
-        if (!live) return 0;
-        if (waiting == live) {
-            for (Fibre& each : fibres) {
-                if (each.state == AT_BARRIER) each.state = RUNS;
-            }
-        } else if (!release_groups(fibres) && !moved) {
-            fprintf(stderr, "not all threads come to the barrier of line %d\n", line);
-            return 3;
-        }
+        bool live = false;
+        for (const Fibre& each : fibres) live |= each.state != DONE;
+        if (!live) return nullptr;
+        if (const char* wrong = release(fibres)) return wrong;
     }
 }
 
-template <class Kernel> int launch(unsigned num_blocks, unsigned num_threads, unsigned order_seed, Kernel kernel) {
+template <class Kernel> const char* launch(unsigned num_blocks, unsigned num_threads, unsigned order_seed, Kernel kernel) {
     static std::vector<unsigned char> stacks;
     if (stacks.size() < (size_t)STACK_NBYTES * num_threads) stacks.resize((size_t)STACK_NBYTES * num_threads);
     block_size = {num_threads, 1, 1};
@@ -259,13 +281,12 @@ template <class Kernel> int launch(unsigned num_blocks, unsigned num_threads, un
         poison();
         for (auto& each : votes) each = 0;
         for (unsigned t = 0; t < num_threads; ++t) {
-            fibres[t] = {nullptr, {t, 0, 0}, RUNS, 0, 0, 0};
+            fibres[t] = {nullptr, {t, 0, 0}, RUNS, {}, 0, 0};
             prepare(fibres[t], &stacks[(size_t)STACK_NBYTES * t]);
         }
-        const int wrong = run_block(fibres, order, random, order_seed != 0);
-        if (wrong) return wrong;
+        if (const char* wrong = run_block(fibres, order, random, order_seed != 0)) return wrong;
     }
-    return 0;
+    return nullptr;
 }
 }  // namespace host
 
@@ -285,42 +306,42 @@ inline unsigned long long atomicMin(unsigned long long* target, unsigned long lo
 namespace host {
 // Whether any thread of the block votes so. Three counters take turns; a barrier lies between the last reading of one
 // and its next use.
-inline int any_of_block(int value, int line) {
+inline int any_of_block(int value, Place place) {
     const unsigned turn = num_votes()++;
     if (value) votes[turn % 3].fetch_add(1, std::memory_order_relaxed);
-    barrier(line);
+    barrier(place);
     const int found = votes[turn % 3].load(std::memory_order_relaxed) != 0;
     votes[(turn + 2) % 3].store(0, std::memory_order_relaxed);
     return found;
 }
 
-template <class T> T shuffled(unsigned mask, T value, int lane, int line) {
+template <class T> T shuffled(unsigned mask, T value, int lane, Place place) {
     const unsigned thread = thread_index().x;
     memcpy(&lanes[thread], &value, sizeof value);
-    group_barrier(mask, line);
+    group_barrier(mask, place);
     T found;
     memcpy(&found, &lanes[thread / 32 * 32 + lane % 32], sizeof found);
-    group_barrier(mask, line);
+    group_barrier(mask, place);
     return found;
 }
 
-inline unsigned ballot(unsigned mask, int value, int line) {
+inline unsigned ballot(unsigned mask, int value, Place place) {
     const unsigned thread = thread_index().x;
     lanes[thread] = value != 0;
-    group_barrier(mask, line);
+    group_barrier(mask, place);
     unsigned found = 0;
     for (unsigned lane = 0; lane < 32; ++lane) {
         if (mask >> lane & 1 && lanes[thread / 32 * 32 + lane]) found |= 1u << lane;
     }
-    group_barrier(mask, line);
+    group_barrier(mask, place);
     return found;
 }
 }  // namespace host
 
-#define __syncthreads() host::barrier(__LINE__)
-#define __syncthreads_or(value) host::any_of_block(value, __LINE__)
-#define __syncwarp(mask) host::group_barrier(mask, __LINE__)
-#define __shfl_sync(mask, value, lane) host::shuffled(mask, value, lane, __LINE__)
-#define __ballot_sync(mask, value) host::ballot(mask, value, __LINE__)
+#define __syncthreads() host::barrier(HERE)
+#define __syncthreads_or(value) host::any_of_block(value, HERE)
+#define __syncwarp(mask) host::group_barrier(mask, HERE)
+#define __shfl_sync(mask, value, lane) host::shuffled(mask, value, lane, HERE)
+#define __ballot_sync(mask, value) host::ballot(mask, value, HERE)
 
 #endif

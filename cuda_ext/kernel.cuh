@@ -27,6 +27,9 @@
 #ifndef TILE
 #define TILE 0
 #endif
+#ifndef PLACE  // by which host.h tells barriers apart
+#define PLACE int caller = 0
+#endif
 
 enum { NEXT_STEP, SAME_STEP, DISABLED };
 enum { POLICY = 100 };  // the purpose of random numbers that choose actions; environments have those below
@@ -43,14 +46,14 @@ struct Group {
     static constexpr int size = GROUP_SIZE;
     unsigned mask;   // the group's lanes of its warp
     int first_lane;  // the lowest of them
-    __device__ __forceinline__ void sync() const { __syncwarp(mask); }
-    __device__ __forceinline__ bool any(bool value) const { return (__ballot_sync(mask, value) & mask) != 0; }
-    __device__ __forceinline__ int sum(int value) const {
+    __device__ __forceinline__ void sync(PLACE) const { __syncwarp(mask); }
+    __device__ __forceinline__ bool any(bool value, PLACE) const { return (__ballot_sync(mask, value) & mask) != 0; }
+    __device__ __forceinline__ int sum(int value, PLACE) const {
         int total = 0;
         for (int lane = 0; lane < size; ++lane) total += __shfl_sync(mask, value, first_lane + lane);
         return total;
     }
-    __device__ __forceinline__ unsigned long long min(unsigned long long value) const {
+    __device__ __forceinline__ unsigned long long min(unsigned long long value, PLACE) const {
         unsigned long long least = value;
         for (int lane = 0; lane < size; ++lane) {
             const unsigned long long other = __shfl_sync(mask, value, first_lane + lane);
@@ -61,24 +64,24 @@ struct Group {
 #else
     static constexpr int size = GROUP_SIZE;
     unsigned long long* shared;  // one word of the block
-    __device__ __forceinline__ void sync() const { __syncthreads(); }
-    __device__ __forceinline__ bool any(bool value) const { return __syncthreads_or(value) != 0; }
-    __device__ __forceinline__ int sum(int value) const {
+    __device__ __forceinline__ void sync(PLACE) const { __syncthreads(); }
+    __device__ __forceinline__ bool any(bool value, PLACE) const { return __syncthreads_or(value) != 0; }
+    __device__ __forceinline__ int sum(int value, PLACE) const {
         if (rank == 0) *shared = 0;
-        sync();
+        sync(caller);
         if (value) atomicAdd((int*)shared, value);
-        sync();
+        sync(caller);
         const int total = *(int*)shared;
-        sync();  // before anybody uses the word again
+        sync(caller);  // before anybody uses the word again
         return total;
     }
-    __device__ __forceinline__ unsigned long long min(unsigned long long value) const {
+    __device__ __forceinline__ unsigned long long min(unsigned long long value, PLACE) const {
         if (rank == 0) *shared = ~0ull;
-        sync();
+        sync(caller);
         if (value != ~0ull) atomicMin(shared, value);
-        sync();
+        sync(caller);
         const unsigned long long least = *shared;
-        sync();
+        sync(caller);
         return least;
     }
 #endif

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cuda_ext.checking import CheckedKernel
 from cuda_ext.data import Data, arguments_dtype, constants_of
 from cuda_ext.functions import DeviceKernel, HostKernel, Shape
 from cuda_ext.schema import KernelEnv
@@ -21,19 +22,23 @@ class Launcher:
 
     fixed: what is the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the constants
         among it are compiled in: with num_steps=1 the kernel takes fewer registers.
-    num_threads: of the host, if it plays.
+    num_threads: of the host, if it plays. checked: have it play as a device would (see ``checking``).
     """
 
-    def __init__(self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int) -> None:
+    def __init__(
+        self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
+    ) -> None:
         if not Path(kernel.source).is_file():
             raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; its source= names the .cuh file')
         constants: dict[str, int | float] = {}
+        shape = Shape.of(data.num_agents, fixed["observation_size"])
         self.kernel: Any
-        if data.device.type == "cpu":
+        if checked:
+            self.kernel = CheckedKernel(kernel, shape)
+        elif data.device.type == "cpu":
             self.kernel = HostKernel(kernel, num_threads)
         else:
             constants = constants_of(kernel, fixed)
-            shape = Shape.of(data.num_agents, fixed["observation_size"])
             self.kernel = DeviceKernel(kernel, shape, constants)
         self.arguments = np.zeros((), arguments_dtype(kernel.schema, constants))
         self._num_agents = data.num_agents

@@ -15,7 +15,7 @@ __all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device"
 
 FOLDER = Path(__file__).parent
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
-HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-pthread")
+HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread")
 
 
 def entry(kernel: KernelEnv) -> str:
@@ -48,17 +48,17 @@ def for_host(kernel: KernelEnv) -> str:
 def for_checks(kernel: KernelEnv, macros: Mapping[str, int], *, threads: bool = False) -> str:
     """Return a C++ program that plays a kernel with groups of many threads, as a device would.
 
-    It exports ``int <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned order_seed)``, which
-    returns 0, or another number where barriers are wrong. macros: as in ``for_device``. threads: one thread of the host
-    for each of CUDA, for sanitizers, in place of fibres.
+    It exports ``const char* <entry>_check(const Env*, unsigned num_blocks, unsigned num_threads, unsigned seed)``.
+    That returns null, or what is wrong with the barriers. macros: as in ``for_device``. seed: of the order of threads;
+    0: by number. threads: one thread of the host for each of CUDA, for sanitizers, in place of fibres.
     """
     mode = {"HOST_THREADS" if threads else "HOST_FIBRES": 1, "CUDA_KERNEL": "checked_kernel"}
     return "\n".join(
         [
             *_program(kernel, {**mode, **macros}),
-            f'extern "C" __attribute__((visibility("default"))) int {entry(kernel)}_check(',
-            "    const Env* env, unsigned num_blocks, unsigned num_threads, unsigned order_seed) {",
-            "    return host::launch(num_blocks, num_threads, order_seed, [env] { checked_kernel(*env); });",
+            f'extern "C" __attribute__((visibility("default"))) const char* {entry(kernel)}_check(',
+            "    const Env* env, unsigned num_blocks, unsigned num_threads, unsigned seed) {",
+            "    return host::launch(num_blocks, num_threads, seed, [env] { checked_kernel(*env); });",
             "}",
             "",
         ]

@@ -64,7 +64,8 @@ class CUDA(VecEnv):
     """A VecEnv whose environments are one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
     device: "cuda" (the default), "cuda:1", or "host": the same kernel, played by this process.
-    backend_kwargs: threads: how many play on the host, by default one for each CPU at hand.
+    backend_kwargs: threads: how many play on the host, by default one for each CPU at hand. checked: play on the host
+        as a device would, in shuffled order, barriers checked: slow (cuda_ext/checking.py).
 
     Each environment takes the same arguments. ``infos`` are made when they are read, which copies some columns of the
     batch to the host; ``info["episode"]["t"]`` is the episode's share of the time since the first launch. With
@@ -106,12 +107,14 @@ class CUDA(VecEnv):
         if wrap_kwargs:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
         own_kwargs = dict(backend_kwargs or {})
-        num_threads = own_kwargs.pop("threads", None)
+        num_threads, checked = own_kwargs.pop("threads", None), own_kwargs.pop("checked", False)
         own_kwargs.pop("telemetry", None)
         if own_kwargs:
-            raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads')
+            raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads, checked')
         self._torch = torch = _torch(kernel.name)
         self.device = _device(torch, device)
+        if checked and self.device.type != "cpu":
+            raise PlanError('backend_kwargs={"checked": True} is of the host; give device="host" too')
         self._seeds: Seeds | None = None
         self._seed = checked_seed(seed)
 
@@ -120,7 +123,7 @@ class CUDA(VecEnv):
         self._tells_agents = face.multi_agent or isinstance(reference, PufferEnv)  # as infos of other backends do
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
-        self._open(kernel, num_threads)
+        self._open(kernel, num_threads, checked)
         batches = -(-plan.num_envs // plan.batch_size)
         self._blocks = [_Block(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
@@ -142,7 +145,7 @@ class CUDA(VecEnv):
         self._start_s = 0.0
         self._clear_stats()
 
-    def _open(self, kernel: Any, num_threads: int | None) -> None:
+    def _open(self, kernel: Any, num_threads: int | None, checked: bool) -> None:
         """Make the arrays, and compile the kernel."""
         data, launcher = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.launcher")
         fixed = {
@@ -157,7 +160,7 @@ class CUDA(VecEnv):
         def made(**more: Any) -> Any:
             on_device = self.device.type == "cuda"
             with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
-                return launcher.Launcher(kernel, self._data, {**fixed, **more}, threads)
+                return launcher.Launcher(kernel, self._data, {**fixed, **more}, threads, checked)
 
         self._launcher = made(num_steps=1, step_slots=0)
         self._long_launcher = functools.cache(made)  # of many steps: compiled where it is used
@@ -252,9 +255,10 @@ class CUDA(VecEnv):
 
     def _send_all(self, actions: Any) -> None:
         """Have all environments play actions that fit: the plain case, which is to cost no more than its launch."""
-        block = self._free.popleft()
+        block = self._free[0]
         block.begin()
         block.play_all(actions)
+        self._free.popleft()
         block.ids, block.num_filled = self._everyone, self.num_envs
         self._full.append(block)
         self._states.all = FLYING

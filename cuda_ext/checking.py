@@ -1,0 +1,57 @@
+"""Play a kernel on the host as a device would: a fibre for each thread, in an order of its own, barriers checked.
+
+For kernels of your own, and for machines without a GPU: ``backend_kwargs={"checked": True}`` with ``device="host"``.
+Ten to a hundred times slower than plain loops. What it cannot see is a race that no order of the threads between two
+barriers brings to light; ``sources.for_checks(…, threads=True)`` is a program for ThreadSanitizer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from cuda_ext import sources
+from cuda_ext.functions import Shape, compiled_library
+from cuda_ext.schema import KernelEnv
+from pufferlib.errors import KernelError
+
+__all__ = ["CheckedKernel"]
+
+PLAYING = threading.Lock()  # a library plays one block at a time
+
+
+class CheckedKernel:
+    """A kernel that fibres of this process play, laid out as on a device; each launch runs them in another order.
+
+    Compiled once for a shape. Shared memory that nobody has written is 0xAB in every byte.
+    """
+
+    def __init__(self, kernel: KernelEnv, shape: Shape) -> None:
+        self._name, self._shape = kernel.name, shape
+        library = compiled_library(kernel, sources.for_checks(kernel, shape.macros))
+        self._play = getattr(library, f"{sources.entry(kernel)}_check")
+        self._play.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint)
+        self._play.restype = ctypes.c_char_p
+        self._order_seeds = itertools.count(1)
+
+    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+        """Return what plays a launch.
+
+        It raises KernelError where threads wait at different barriers, or for one who does not come.
+        """
+        play, address, seeds = self._play, arguments.ctypes.data, self._order_seeds
+        num_blocks, block_size = self._shape.num_blocks(num_envs), self._shape.block_size
+
+        def run(stream: int) -> None:
+            with PLAYING:
+                wrong = play(address, num_blocks, block_size, next(seeds))
+            if wrong is not None:
+                raise KernelError(
+                    f'"{self._name}" would hang on a device: {wrong.decode()}; '
+                    "all threads of a group have to come to each of its barriers"
+                )
+
+        return run
