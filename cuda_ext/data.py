@@ -79,9 +79,10 @@ class Data:
 
     def pull(self, name: str) -> Array:
         """Return a field as a NumPy array of its own. Waits for what is under way."""
+        field = self._field(name)
         found: Array = self.arrays[name].detach().to("cpu", copy=True).numpy()
         self.device_to_host_nbytes += found.nbytes
-        return found.view(np.uint32) if self._field(name).dtype == "uint32" else found
+        return found.view(np.uint32) if field.dtype == "uint32" else found
 
     def push(self, name: str, values: Any) -> None:
         """Set a field. Raises KernelError for a wrong shape or dtype, and for what is const."""

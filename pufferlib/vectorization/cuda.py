@@ -519,6 +519,9 @@ class CUDA(VecEnv):
         ids = self._chosen(env_ids)
         array = self._data.pull(name)
         for env_id, value in zip(ids, each_value(values, len(ids)), strict=True):
+            kind = np.asarray(value).dtype.kind
+            if kind not in {"b": "b", "f": "iuf"}.get(array.dtype.kind, "iu"):
+                raise CallError(f"{name} is {field.dtype}, and {value!r} came for environment {env_id}; convert it")
             array[env_id] = value
         self._data.push(name, array)
 

@@ -1,0 +1,273 @@
+"""Backend cuda refuses what cannot work: with the values, with a way out, and nothing changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pufferlib
+from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
+
+SMALL = {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length": 4}
+
+
+def make(**kwargs: Any) -> Any:
+    given = {"env_kwargs": SMALL, "num_envs": 4, "seed": 1, "device": "host", **kwargs}
+    return pufferlib.make(given.pop("env", "tag/grid"), backend="cuda", **given)
+
+
+@pytest.fixture
+def vec() -> Iterator[Any]:
+    with make() as vec:
+        yield vec
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "message"),
+    [
+        ({"device": "cuda:7"}, PlanError, r'sees \d+ CUDA devices; use device="host", which plays the same kernels'),
+        ({"device": "mps"}, PlanError, 'device=\'mps\' runs no kernels; use "cuda", or device="host"'),
+        ({"device": "tpu"}, PlanError, "device='tpu' is none"),
+        ({"env": "ocean/squared"}, RegistryError, "'ocean/squared' has no kernel, .* these have one: tag/grid"),
+        ({"env": "tag/cube"}, RegistryError, "'tag/cube' has no kernel"),
+        ({"env": "cuda_ext.references.tag_grid:TagGrid"}, RegistryError, "has no kernel"),
+        ({"env": lambda: None}, RegistryError, "has no kernel"),
+        ({"env_kwargs": [SMALL] * 3}, PlanError, "env_kwargs lists 3 dicts for 4 environments; give one for all"),
+        ({"env_kwargs": [SMALL] * 3 + [{}]}, PlanError, "env_kwargs differ, but one kernel plays all"),
+        ({"env_kwargs": {"num_taggers": 0}}, ValueError, "num_taggers=0 is impossible"),
+        ({"wrap_kwargs": {"max_agents": 3}}, PlanError, "a kernel's rows are flat already; leave it out"),
+        ({"backend_kwargs": {"spin": 3}}, PlanError, 'backend_kwargs has spin, but backend "cuda" knows threads'),
+        ({"autoreset_mode": "never"}, PlanError, "autoreset_mode='never' is not one of 'next_step', 'same_step'"),
+        ({"batch_size": 5}, PlanError, "batch_size=5 is more than num_envs=4"),
+        ({"num_envs": 0}, PlanError, "num_envs=0"),
+        ({"seed": -1}, PlanError, "seed=-1"),
+    ],
+)
+def test_what_cannot_be_made(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(**kwargs)
+
+
+@pytest.mark.parametrize("devices", [0, 1])
+def test_no_device(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    with pytest.raises(PlanError, match=r'device="cuda:1": torch .* sees [01] CUDA devices; use device="host", which'):
+        make(device="cuda:1")
+    with pytest.raises(PlanError, match='{"checked": True} is of the host; give device="host" too'):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        make(device="cuda:1", backend_kwargs={"checked": True})
+
+
+def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_ext.functions import DeviceKernel, Shape
+    from cuda_ext.tag_grid import KERNEL
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingExtra, match=r'needs CuPy: pip install "pufferlib\[cuda\]"; or use device="host"'):
+        DeviceKernel(KERNEL, Shape.of(3, 13), {})
+
+
+def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r'"tag/grid" on backend "cuda" needs torch: pip install "pufferlib'):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.zeros(11, int), r"actions have shape \(11,\), expected \(12,\): 3 row\(s\) for each of 4 environments"),
+        (np.zeros((12, 1), int), r"actions have shape \(12, 1\), expected \(12,\)"),
+        (np.zeros(12), r"actions have dtype torch.float64, expected int64; convert them"),
+        (np.zeros(12, bool), r"actions have dtype torch.bool, expected int64; convert them"),
+        (["up"] * 12, "actions cannot be read as an array"),
+        (None, "actions cannot be read as an array"),
+        (torch.zeros(13, dtype=torch.int32), r"actions have shape \(13,\)"),
+    ],
+)
+def test_wrong_actions(actions: Any, message: str, vec: Any) -> None:
+    vec.reset()
+    with pytest.raises(ActionError, match=message):
+        vec.send(actions)
+    vec.step(np.zeros(12, int))
+    assert vec.get_attr("t") == [1] * 4
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int16, np.uint8, list, torch.int32, torch.int64])
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("env_ids", [None, [2, 0, 3, 1]])
+def test_any_integers_are_actions(kind: Any, strided: bool, env_ids: Any, vec: Any) -> None:
+    vec.reset()
+    chosen = np.arange(12) % 5
+    actions: Any = np.repeat(chosen, 2)[::2] if strided else chosen
+    if kind is list:
+        actions = actions.tolist()
+    elif isinstance(kind, torch.dtype):
+        actions = torch.from_numpy(np.repeat(chosen, 2)).to(kind)[::2] if strided else torch.from_numpy(chosen).to(kind)
+    else:
+        actions = actions.astype(kind)
+    with pufferlib.make("cuda_ext.references.tag_grid:TagGrid", env_kwargs=SMALL, num_envs=4, seed=1) as serial:
+        serial.reset()
+        serial.send(chosen, env_ids)
+        vec.send(actions, env_ids)
+        np.testing.assert_array_equal(vec.recv().observations, serial.recv().observations)
+
+
+def test_calls_out_of_order(vec: Any) -> None:
+    with pytest.raises(CallError, match="there is no batch to act on yet; call reset, or async_reset and recv, first"):
+        vec.send(np.zeros(12, int))
+    with pytest.raises(CallError, match=r"cannot send: environments \[0\] do not wait .* name only those whose rows"):
+        vec.send(np.zeros(3, int), env_ids=[0])
+    with pytest.raises(CallError, match="0 environments are in flight, and a batch holds 4: .* call reset first"):
+        vec.recv()
+    vec.reset()
+    with pytest.raises(CallError, match="recv could never return; send actions for more"):
+        vec.recv()
+    vec.send(np.zeros(6, int), env_ids=[0, 1])
+    for call in (lambda: vec.send(np.zeros(3, int), env_ids=[1]), lambda: vec.send(np.zeros(12, int))):
+        with pytest.raises(CallError, match=r"cannot send: environments \[(0, )?1\] do not wait for an action"):
+            call()
+    with pytest.raises(CallError, match=r"cannot reset: environments \[1\] are in flight; recv first"):
+        vec.async_reset(env_ids=[1, 2])
+    with pytest.raises(CallError, match="2 environments are in flight, and a batch holds 4"):
+        vec.recv()
+    vec.send(np.zeros(6, int), env_ids=[3, 2])
+    assert vec.recv().masks.all()
+    assert vec.get_attr("t") == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda vec: vec.reset(options={"level": 3}), PlanError, "a kernel takes none when it resets; leave them out"),
+        (lambda vec: vec.reset(seed=[1, 2]), PlanError, "seed"),
+        (lambda vec: vec.reset(seed=[1, 2, 3, 2**32]), PlanError, r"seeds \[4294967296\] are none for a kernel"),
+        (lambda vec: vec.reset(seed=[1, 2, 3, None]), PlanError, r"seeds \[None\] are none for a kernel; give each"),
+        (lambda vec: vec.reset(seed=-3), PlanError, "seed=-3"),
+        (lambda vec: vec.reset(env_ids=[4]), CallError, r"env_ids=\[4\] do not exist; use 0 to 3"),
+        (lambda vec: vec.reset(env_ids=[1, 1]), CallError, r"env_ids names \[1\] more than once"),
+        (lambda vec: vec.send(np.zeros(3, int), env_ids=[9]), CallError, r"env_ids=\[9\] do not exist"),
+        (
+            lambda vec: vec.set_attr("acts", True),
+            CallError,
+            "acts is no state of these .* seed, episode, t, x, y",
+        ),
+        (lambda vec: vec.set_attr("speed", 3), CallError, "speed is no state of these environments"),
+        (
+            lambda vec: vec.set_attr("t", [1, 2]),
+            PlanError,
+            "2 values for 4 environments; give one each, or one for all",
+        ),
+        (lambda vec: vec.set_attr("x", [[1, 2]] * 4), ValueError, "broadcast"),
+        (lambda vec: vec.set_attr("alive", "no"), CallError, "alive is bool, and 'no' came for environment 0; convert"),
+        (lambda vec: vec.set_attr("x", [1, 1.5, 2, 3]), CallError, "x is int32, and 1.5 came for environment 1"),
+        (lambda vec: vec.get_attr("speed"), AttributeError, "speed"),
+        (lambda vec: vec.data.push("x", np.zeros(3)), KernelError, r"x holds int32 \(4, 3\), and float64 \(3,\) came"),
+        (lambda vec: vec.data.push("layouts", 1), KernelError, "layouts is const: it has the value that it had"),
+        (lambda vec: vec.data.pull("speed"), KernelError, "there is no field speed; there are seed, episode, t"),
+    ],
+)
+def test_wrong_calls_change_nothing(call: Callable[[Any], Any], error: Any, message: str, vec: Any) -> None:
+    vec.reset()
+    before = vec.data.pull("x"), vec.get_attr("seed"), vec.get_attr("episode")
+    with pytest.raises(error, match=message):
+        call(vec)
+    np.testing.assert_array_equal(before[0], vec.data.pull("x"))
+    assert before[1:] == (vec.get_attr("seed"), vec.get_attr("episode"))
+    vec.step(np.zeros(12, int))
+    assert vec.get_attr("t") == [1] * 4
+
+
+def test_reset_of_some_is_synchronous() -> None:
+    with make(batch_size=2) as vec, pytest.raises(CallError, match=r"use async_reset\(env_ids=…\), whose rows come by"):
+        vec.reset(env_ids=[1])
+
+
+def test_infos_are_read_in_time() -> None:
+    with make(env_kwargs={**SMALL, "start": "fixed"}, num_envs=2) as vec:
+        vec.reset()
+        for _ in range(4):
+            unread = vec.step(np.zeros(6, int))[-1]
+        for _ in range(5):
+            infos = vec.step(np.zeros(6, int))[-1]
+        read = list(infos)
+        assert [info["env_id"] for info in read if "env" in info] == [0, 1]
+        for _ in range(3):
+            vec.step(np.zeros(6, int))
+        assert infos == read
+        with pytest.raises(CallError, match="of a batch that is no longer valid; read them before the second recv"):
+            len(unread)
+
+
+def test_closed() -> None:
+    vec = make()
+    vec.reset()
+    vec.close()
+    vec.close()
+    assert vec.closed and "closed" in repr(vec)
+    calls: list[Callable[[], Any]] = [
+        vec.recv, vec.reset, vec.stats, lambda: vec.send(np.zeros(12, int)), lambda: vec.step(np.zeros(12, int)),
+        lambda: vec.get_attr("x"), lambda: vec.set_attr("t", 0), lambda: vec.call("render"), vec.render,
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ClosedError, match="this CUDA is closed; make a new one"):
+            call()
+
+
+def test_valid_until_the_second_recv() -> None:
+    """With debug=True what has expired shows itself; with copy=True nothing expires."""
+    with make(debug=True) as vec, make(copy=True) as copying:
+        first, kept = vec.reset()[0], copying.reset()[0]
+        before = first.clone()
+        for _ in range(2):
+            assert torch.equal(first, before)
+            vec.step(np.zeros(12, int))
+            copying.step(np.zeros(12, int))
+        assert first.isnan().all() and torch.equal(kept, before)
+
+
+def test_attributes_and_calls_reach_a_twin() -> None:
+    with make(env_kwargs={**SMALL, "render_mode": "ansi"}) as vec:
+        vec.reset()
+        vec.set_attr("x", [[0, 0, 3]] * 4)
+        vec.set_attr("y", [[0, 0, 3]] * 4)
+        assert vec.render(env_ids=[2]) == ["...R\n....\n....\nT..."]
+        assert vec.call("action_space", "runner_0", env_ids=[0, 1]) == [vec.single_action_space] * 2
+        assert vec.get_attr("grid_length") == [3] * 4
+        assert vec.restarts == [0] * 4
+
+
+def test_statistics_count(vec: Any) -> None:
+    vec.reset()
+    vec.stats(reset=True)
+    for _ in range(3):
+        vec.step(torch.zeros(12, dtype=torch.int64))
+    stats = vec.stats()
+    assert (stats.num_launches, stats.num_env_steps) == (3, 12)
+    assert (stats.host_to_device_nbytes, stats.device_to_host_nbytes) == (0, 0)
+    assert "12 environment steps in 3 launches" in str(stats)
+    list(vec.batch.infos)
+    assert vec.stats().device_to_host_nbytes > 0
+
+
+def test_a_reference_that_lacks_what_its_schema_has() -> None:
+    import dataclasses
+
+    from cuda_ext.schema import Field, Parameter, Schema
+    from cuda_ext.tag_grid import KERNEL
+
+    for schema in (
+        Schema((*KERNEL.schema.parameters, Parameter("speed", "int32")), KERNEL.schema.fields),
+        Schema(KERNEL.schema.parameters, (*KERNEL.schema.fields, Field("speed", "int32", per="launch", role="const"))),
+    ):
+        with pytest.raises(KernelError, match='of "tag/grid" has speed, and its reference .*TagGrid has no attribute'):
+            make(env=dataclasses.replace(KERNEL, schema=schema))
+    wrong = dataclasses.replace(KERNEL.schema.parameters[-2], dtype="int32")
+    schema = Schema((*KERNEL.schema.parameters[:-2], wrong, KERNEL.schema.parameters[-1]), KERNEL.schema.fields)
+    with pytest.raises(KernelError, match="parameter step_cost_for_tagger=.*0.01.* is no int32"):
+        make(env=dataclasses.replace(KERNEL, schema=schema))
