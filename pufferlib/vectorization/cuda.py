@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,7 @@ from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, M
 from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.control import each_value
+from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
 from pufferlib.vectorization.vecenv import VecEnv
@@ -33,9 +34,6 @@ from pufferlib.vectorization.vecenv import VecEnv
 __all__ = ["CUDA", "KernelStats", "kernel_of", "reference_of"]
 
 Array = np.ndarray[Any, Any]
-Ids = range | Array  # of environments: neighbours, or any
-
-NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sent
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,12 @@ class CUDA(VecEnv):
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
         batches = -(-plan.num_envs // plan.batch_size)
-        self._blocks = [_Block(self, torch, plan.batch_size) for _ in range(batches + 2)]
+        self._blocks = [Rows(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
-        self._leased: deque[_Block] = deque()
-        self._filling: _Block | None = None
-        self._full: deque[_Block] = deque()
-        self._states = _States(plan.num_envs)
+        self._leased: deque[Rows] = deque()
+        self._filling: Rows | None = None
+        self._full: deque[Rows] = deque()
+        self._states = States(plan.num_envs)
         self._everyone = range(plan.num_envs)
         # What actions have to be like to be read from where they are: those of all environments.
         self._actions_shape = (
@@ -300,7 +298,7 @@ class CUDA(VecEnv):
             actions = self._checked(actions, self.num_envs, num_steps)
         block = self._open_block()
         all_rows = keep or actions is not None
-        wide = _Block(self, self._torch, self.num_envs * num_steps) if all_rows else block
+        wide = Rows(self, self._torch, self.num_envs * num_steps) if all_rows else block
         launcher = self._long_launcher()
         launcher.set(
             {**dict(wide.addresses), "num_steps": num_steps, "step_slots": self.num_envs * all_rows, "by_env": 1}
@@ -337,7 +335,7 @@ class CUDA(VecEnv):
             infos=[],
         )
 
-    def _finished(self) -> _Block:
+    def _finished(self) -> Rows:
         """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
         if not self._full:
             flying = len(self._states.where(FLYING))
@@ -374,14 +372,14 @@ class CUDA(VecEnv):
             )
             num_sent += num
 
-    def _open_block(self) -> _Block:
+    def _open_block(self) -> Rows:
         if not self._free:
             raise AssertionError("more blocks are in use than batches can be under way")
         self._filling = block = self._free.popleft()
         block.begin()
         return block
 
-    def _launch_part(self, block: _Block, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
+    def _launch_part(self, block: Rows, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
         launcher, num = self._launcher, len(ids)
         arguments = launcher.arguments
         synchronous = self._plan.synchronous
@@ -587,271 +585,6 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self._plan.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )
-
-
-class _States:
-    """Where each environment is: NEW, WAITING or FLYING. As a rule all are the same, which costs nothing to say.
-
-    all: what all are, or None where they differ.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        self.all: int | None = NEW
-        self._each = np.full(num_envs, NEW, np.int8)
-
-    def of(self, ids: Ids) -> Array:
-        self._tell_apart()
-        found: Array = self._each[_indices(ids)]
-        return found
-
-    def where(self, state: int) -> Array:
-        """Return the environments that are in a state."""
-        self._tell_apart()
-        return np.flatnonzero(self._each == state)
-
-    def set(self, ids: Ids, state: int) -> None:
-        if len(ids) == len(self._each):
-            self.all = state
-        else:
-            self._tell_apart()
-            self.all = None
-            self._each[_indices(ids)] = state
-
-    def _tell_apart(self) -> None:
-        if self.all is not None:
-            self._each[:] = self.all
-
-
-class _Block:
-    """The rows of a batch, on the device, and which environments they are of."""
-
-    def __init__(self, vec: CUDA, torch: Any, num_slots: int) -> None:
-        self._vec, self._torch = vec, torch
-        num_agents = vec.agents_per_env
-        rows, device = num_slots * num_agents, vec.device
-        shape = (rows, *(vec.single_observation_space.shape or ()))
-
-        def zeros(shape: Any, dtype: Any) -> Any:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        self.observations = zeros(shape, torch.float32)
-        self.rewards = zeros(rows, torch.float32)
-        self.terminations, self.truncations, self.masks = (zeros(rows, torch.bool) for _ in range(3))
-        self.returns, self.lengths = zeros(rows, torch.float64), zeros(rows, torch.int32)
-        self.ended = zeros(num_slots, torch.bool)
-        self.env_ids = torch.arange(num_slots, dtype=torch.int64, device=device)
-        self.agent_ids = torch.arange(rows, dtype=torch.int64, device=device)
-        self.final_observations = zeros(shape, torch.float32) if vec.autoreset_mode == "same_step" else None
-        names = ("observations", "rewards", "terminations", "truncations", "masks", "returns", "lengths", "ended")
-        columns = {name: getattr(self, name) for name in names}
-        columns["final_observations"] = self.final_observations
-        columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
-        self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
-        self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
-        self._actions: Any = None
-        self._arguments: Any = None  # of the plain case
-        self._play: Any = None
-        self.ids: Ids = range(0)
-        self.num_filled = 0
-        self.lap = 0
-        self._event: Any = None
-        pooled = device.type == "cuda" and not vec._plan.synchronous
-        self._stream = torch.cuda.Stream(device) if pooled else None
-
-    def begin(self) -> None:
-        """Be filled anew."""
-        self.ids, self.num_filled = range(0), 0
-        self.lap += 1
-
-    def fill(self, ids: Ids) -> None:
-        """Note whose rows were launched last."""
-        if self._vec._plan.synchronous:
-            self.ids = range(self._vec.num_envs)
-        elif self.num_filled == 0:
-            self.ids = ids
-        elif isinstance(ids, range) and isinstance(self.ids, range) and self.ids.stop == ids.start:
-            self.ids = range(self.ids.start, ids.stop)
-        else:
-            self.ids = np.concatenate([np.asarray(self.ids), np.asarray(ids)])
-        self.num_filled += len(ids)
-
-    def play_all(self, actions: Any) -> None:
-        """Launch a step of all environments of a synchronous object, with actions read from where they are."""
-        if self._arguments is None:
-            self._arguments = self._vec._launcher.arguments.copy()
-            for name, address in self.addresses:
-                self._arguments[name] = address
-            for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
-                self._arguments[name] = 0
-            self._arguments["num_envs"], self._arguments["by_env"] = self._vec.num_envs, 1
-            self._play = self._vec._launcher.bound(self._arguments)
-        self._arguments["actions"] = actions.data_ptr()
-        self._arguments["actions_nbytes"] = actions.element_size()
-        self._play(self._vec._stream())
-
-    def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
-        """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""
-        vec = self._vec
-        num_agents = vec.agents_per_env
-        if self._actions is None or self._actions.dtype != actions.dtype:
-            rows = vec._plan.batch_size * num_agents
-            self._actions = actions.new_zeros((rows, *actions.shape[1:]))
-        if env_ids is None:
-            first = self.num_filled * num_agents
-            self._actions[first : first + len(actions)] = actions
-        else:
-            ids = self._torch.as_tensor(np.asarray(env_ids), device=vec.device)
-            by_env = self._actions.reshape(vec._plan.batch_size, num_agents, *actions.shape[1:])
-            by_env[ids] = actions.reshape(len(ids), num_agents, *actions.shape[1:])
-        return self._actions
-
-    def copy_rows(self, source: _Block, env_ids: Array) -> None:
-        """Take over the rows of environments as another block has them, masks False; slots are environments."""
-        rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
-        chosen = self._torch.as_tensor(rows, device=self._vec.device)
-        for name in ("observations", "rewards", "terminations", "truncations"):
-            getattr(self, name)[chosen] = getattr(source, name)[chosen]
-        self.masks[chosen] = False
-        self.ended[self._torch.as_tensor(env_ids, device=self._vec.device)] = False
-
-    def on_stream(self, kept: Sequence[Any]) -> _Launching:
-        return _Launching(self, kept)
-
-    def is_done(self) -> bool:
-        return self._event is None or self._event.query()
-
-    def wait(self) -> None:
-        """Have the caller's stream wait until all rows are there."""
-        if self._event is not None:
-            self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
-
-    def batch(self, copied: bool) -> Batch:
-        vec = self._vec
-        if not vec._plan.synchronous:
-            own = self.env_ids[:, None] * vec.agents_per_env + self._places
-            self.agent_ids.copy_(own.reshape(-1))
-        columns = (self.observations, self.rewards, self.terminations, self.truncations)
-        ids = (self.env_ids, self.agent_ids, self.masks)
-        if copied:
-            columns, ids = tuple(map(_clone, columns)), tuple(map(_clone, ids))
-        return Batch(*columns, _Infos(self), *ids)  # type: ignore[arg-type]
-
-    def expire(self, debug: bool) -> None:
-        """Be valid no longer."""
-        if debug:
-            self.observations.fill_(float("nan"))
-            self.rewards.fill_(float("nan"))
-
-    def infos(self) -> list[dict[str, Any]]:
-        """Return the infos of the block's rows. Copies columns to the host, and waits for them."""
-        vec, num_agents = self._vec, self._vec.agents_per_env
-        vec._data.device_to_host_nbytes += self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
-        over = (self.terminations | self.truncations).cpu().numpy().reshape(-1, num_agents)
-        if not over.any():
-            return []
-        ended = self.ended.cpu().numpy()
-        returns = self.returns.cpu().numpy().reshape(-1, num_agents)
-        lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
-        vec._data.device_to_host_nbytes += returns.nbytes + lengths.nbytes
-        finals = None
-        if self.final_observations is not None and ended.any():
-            vec._data.device_to_host_nbytes += self.final_observations.nbytes
-            finals = self.final_observations.cpu().numpy()
-        env_ids = np.asarray(self.ids)
-        mean_step_s = vec.stats().seconds / max(1, vec._num_launches)
-        found = []
-        for slot in np.flatnonzero(over.any(axis=1)).tolist():
-            env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())
-            told: list[tuple[int | None, dict[str, Any]]] = [
-                (int(place), {"episode": _episode(returns[slot, place], lengths[slot, place], mean_step_s)})
-                for place in np.flatnonzero(over[slot])
-            ]
-            if ended[slot] and vec.multi_agent:
-                told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
-            elif ended[slot]:
-                told[0][1]["env"] = True
-            for agent, info in told:
-                if finals is not None and ended[slot]:
-                    last = dict(info)
-                    if agent is not None:
-                        info["final_obs"] = finals[slot * num_agents + agent]
-                    info["final_info"] = last
-                info["env_id"] = env_id
-                if agent is not None and vec._tells_agents:
-                    info["agent_id"] = env_id * num_agents + agent
-                found.append(info)
-        return found
-
-
-def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, Any]:
-    return {"r": float(episode_return), "l": int(length), "t": int(length) * mean_step_s}
-
-
-def _clone(tensor: Any) -> Any:
-    return tensor.clone()
-
-
-class _Launching:
-    """The stream of a block, as a context: it waits for what the caller's does, and notes when the rows are there."""
-
-    def __init__(self, block: _Block, kept: Sequence[Any]) -> None:
-        self._block, self._kept = block, kept
-
-    def __enter__(self) -> int:
-        torch, device, stream = self._block._torch, self._block._vec.device, self._block._stream
-        if device.type == "cpu":
-            return 0
-        if stream is None:
-            return self._block._vec._stream()
-        stream.wait_stream(torch.cuda.current_stream(device))
-        for tensor in self._kept:
-            tensor.record_stream(stream)
-        return int(stream.cuda_stream)
-
-    def __exit__(self, *_: object) -> None:
-        if self._block._stream is not None:
-            self._block._event = self._block._torch.cuda.Event()
-            self._block._event.record(self._block._stream)
-
-
-class _Infos(Sequence[dict[str, Any]]):
-    """The infos of a batch, made when they are read. Raises CallError if that is after the batch was valid."""
-
-    def __init__(self, block: _Block) -> None:
-        self._block: _Block | None = block
-        self._lap = block.lap
-        self._found: list[dict[str, Any]] = []
-
-    def _read(self) -> list[dict[str, Any]]:
-        block = self._block
-        if block is not None:
-            if block.lap != self._lap:
-                raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
-            self._found = block.infos()
-            self._block = None
-        return self._found
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._read()[index]
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def __eq__(self, other: object) -> bool:
-        return self._read() == (other._read() if isinstance(other, _Infos) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-
-def _indices(ids: Ids) -> Any:
-    return slice(ids.start, ids.stop) if isinstance(ids, range) else ids
 
 
 def kernel_of(env: Any) -> Any:
