@@ -65,7 +65,7 @@ chaos: dev  ## Play millions of steps while workers are killed and environments 
 
 clean:  ## Remove all that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@rm -f pufferlib/_native/*.so
+	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 dev train:
