@@ -1,6 +1,6 @@
 """Environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each, and what runs them.
 
-tag_grid        an environment: its schema (.py), its kernel (.cuh), its twin in NumPy (references/)
+tag_grid, …     an environment: its schema (.py), its kernel (.cuh), its twin in NumPy (references/ or ocean/)
 schema          what an environment keeps on the device, declared for Python and CUDA at once
 kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws
 data            the data manager: arrays on the device, owned once; what crosses the bus is counted

@@ -47,13 +47,15 @@ class Data:
     """The arrays of ``num_envs`` environments of ``num_agents`` agents.
 
     arrays: torch tensors by the field's name: (num_envs,) for what is "per env", (num_envs, num_agents) for what is
-        "per agent", zero at first; const ones hold their value, None as no elements. What a kernel writes is seen in
-        them.
+        "per agent", with a last axis where it has a ``size``; zero at first. Const ones hold their value, None as no
+        elements. What a kernel writes is seen in them.
     host_to_device_nbytes, device_to_host_nbytes: what ``push`` and ``pull`` have carried so far; 0 per step.
     """
 
     def __init__(self, kernel: KernelEnv, num_envs: int, num_agents: int, device: Any, reference: Any) -> None:
         import torch
+
+        sizes = parameters_of(kernel, reference)
 
         self._torch = torch
         self.device = torch.device(device)
@@ -68,6 +70,7 @@ class Data:
                 self.arrays[each.name] = self._pushed(array)
             else:
                 shape = (num_envs, num_agents) if each.per == "agent" else (num_envs,)
+                shape += (sizes[each.size],) if each.size else ()
                 self.arrays[each.name] = self.zeros(shape, each.dtype)
         # NumPy sets the members of a struct several times faster than torch is asked for an address.
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}

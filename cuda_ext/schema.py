@@ -53,8 +53,10 @@ class Parameter:
 class Field:
     """An array on the device. In a kernel ``env.name`` points to its first element.
 
-    per: "agent" (one a row: index ``e * env.num_agents + a``), "env" (index ``e``) or "launch" (one for all).
+    per: "agent" (element ``e * env.num_agents + a``), "env" (element ``e``) or "launch" (one array for all).
     dtype: one of DTYPES.
+    size: the int32 parameter that says how many elements one of them has, so that its k-th is element
+        ``e * env.size + k``, or ``(e * env.num_agents + a) * env.size + k``; "" for a single one.
     role: "state" (what the reference has under this name too, and the consistency checker compares), "const" (read
         only; its value is the reference's attribute of this name, pushed once) or "scratch" (means nothing between two
         launches).
@@ -67,6 +69,7 @@ class Field:
     per: str = "agent"
     role: str = "state"
     reset: str = "start"
+    size: str = ""
 
     def __post_init__(self) -> None:
         _check_name("field", self.name)
@@ -75,6 +78,8 @@ class Field:
             if getattr(self, name) not in known:
                 listed = ", ".join(map(repr, known))
                 raise ValueError(f"field {self.name}: {name}={getattr(self, name)!r} is not one of {listed}")
+        if self.size and self.reset == "zero":
+            raise ValueError(f"field {self.name}: what has a size= is reset by the kernel's start, or kept")
         if (self.per == "launch") != (self.role == "const"):
             raise ValueError(f"field {self.name}: what is const is per='launch', and what is per='launch' is const")
 
@@ -115,6 +120,7 @@ LAUNCH = (
     ("final_observations", "float*"),  # in same_step: where an episode ended, its last
     ("first_slot", "int"),  # where the rows of the first environment go
     ("by_env", "int"),  # slots are numbered as environments are, rather than as they come in the launch
+    ("scores", "double*"),  # one a slot: info["score"] of an episode that ended, where the kernel writes one
     ("ended", "bool*"),  # one a slot: whether an episode ended in this step
     ("slot_ids", "long long*"),  # where this is no null, the environment in each slot
     ("num_steps", "int"),  # to play in this launch
@@ -138,6 +144,10 @@ class Schema:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is declared twice, or what every environment has; choose another name")
+        counts = [each.name for each in self.parameters if each.dtype == "int32"]
+        for each in self.fields:
+            if each.size and (each.size not in counts or each.per == "launch"):
+                raise ValueError(f"field {each.name}: size={each.size!r} is not one of the int32 parameters {counts}")
         object.__setattr__(self, "all_fields", (*COMMON, *self.fields))
 
     def declaration(self, constants: Mapping[str, int | float] | None = None) -> str:

@@ -12,7 +12,8 @@ Score        The share of the targets that were hit. Uniform play: 0.0085; the b
              policy without memory cannot know which are left: the best such one draws lots in the centre.
 Catches      observations transposed on the way to the update, actions or rewards that reach the wrong environment, an
              advantage of the wrong sign, and most of what else can break.
-Source       After "Squared" of PufferLib's Ocean (MIT), written anew; this one has its own generator.
+Source       After "Squared" of PufferLib's Ocean (MIT), written anew. Targets are drawn by ``pufferlib.philox``, as its
+             kernel draws them (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
+from pufferlib.philox import below, episode_of, philox
 
 MOVES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))  # (rows down, columns right)
 ACTIONS = {move: action for action, move in enumerate(MOVES)}
+TARGETS = 1  # what is drawn by philox
 
 
 class Squared(PufferEnv):
@@ -44,40 +47,42 @@ class Squared(PufferEnv):
         if not 1 <= num_targets <= 8 * distance:
             raise ValueError(f"num_targets={num_targets} must be 1 to {8 * distance}, the rim's cells")
         side = 2 * distance + 1
-        self.distance, self.num_targets = distance, num_targets
+        self.distance, self.num_targets, self.num_cells = distance, num_targets, side * side
         self.render_mode = check_render_mode(render_mode)
         self.single_observation_space = spaces.Box(-1, 1, (side, side), np.float32)
         self.single_action_space = spaces.Discrete(8)
         ends = (0, side - 1)
         self.rim = [(row, column) for row in range(side) for column in range(side) if row in ends or column in ends]
+        # Rounded as they arrive, so that sums of them are a kernel's, too.
+        self.reward_at = [float(np.float32(1 - away / distance)) for away in range(side + 1)]
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.row = self.column = distance
+        self.goals: list[tuple[int, int]] = []  # all targets of the episode
+        self.targets: list[tuple[int, int]] = []  # those not yet hit
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         super().reset(seed=seed)
-        chosen = self.np_random.choice(len(self.rim), self.num_targets, replace=False, shuffle=False)
-        self.targets = [self.rim[index] for index in chosen.tolist()]  # those not yet hit
-        self.agent = (self.distance, self.distance)
-        self.steps_left = self.num_targets * self.distance
-        grid = self.observations[0]
-        grid[:] = 0
-        grid[self.agent] = -1
-        for target in self.targets:
-            grid[target] = 1
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
+        self.t, self.row, self.column = 0, self.distance, self.distance
+        self.goals = [self.rim[index] for index in self._drawn()]
+        self.targets = list(self.goals)
+        self.observations[0] = self._picture()
 
     def step(self, actions: np.ndarray[Any, Any]) -> dict[str, float] | None:
-        row, column = self.agent
         down, right = MOVES[actions[0]]
         grid = self.observations[0]
-        grid[row, column] = 0
-        row, column = row + down, column + right
-        self.rewards[0] = 1 - self._nearest(row, column)[0] / self.distance
+        grid[self.row, self.column] = 0
+        row, column = self.row + down, self.column + right
+        self.rewards[0] = self.reward_at[self._nearest(row, column)[0]]
         if max(abs(row - self.distance), abs(column - self.distance)) == self.distance:
             if (row, column) in self.targets:
                 self.targets.remove((row, column))
             row = column = self.distance
-        self.agent = (row, column)
+        self.row, self.column = row, column
         grid[row, column] = -1
-        self.steps_left -= 1
-        if self.steps_left:
+        self.t += 1
+        if self.t < self.num_targets * self.distance:
             return None
         self.terminations[0] = True
         return {"score": 1 - len(self.targets) / self.num_targets}
@@ -89,12 +94,59 @@ class Squared(PufferEnv):
         """
         if not self.targets:
             return np.zeros(1, np.int64)
-        row, column = self.agent
-        _, (target_row, target_column) = self._nearest(row, column)
-        return np.array([ACTIONS[_sign(target_row - row), _sign(target_column - column)]])
+        _, (target_row, target_column) = self._nearest(self.row, self.column)
+        return np.array([ACTIONS[_sign(target_row - self.row), _sign(target_column - self.column)]])
 
     def render(self) -> Any:
-        return draw(self.observations[0], self.render_mode)
+        return draw(self._picture(), self.render_mode)
+
+    @property
+    def goal_cells(self) -> np.ndarray[Any, Any]:
+        """Where the episode's targets are, bool (num_cells,), row by row; the kernel's field of this name."""
+        return self._marked(self.goals)
+
+    @goal_cells.setter
+    def goal_cells(self, cells: np.ndarray[Any, Any]) -> None:
+        self.goals = self._marks(cells)
+
+    @property
+    def left_cells(self) -> np.ndarray[Any, Any]:
+        """Where those are that were not yet hit."""
+        return self._marked(self.targets)
+
+    @left_cells.setter
+    def left_cells(self, cells: np.ndarray[Any, Any]) -> None:
+        self.targets = self._marks(cells)
+
+    def _drawn(self) -> list[int]:
+        """Return which cells of the rim are targets: any set of so many is as likely.
+
+        Source: Floyd's, in Bentley, "Programming pearls: a sample of brilliance", CACM 1987.
+        """
+        assert self.seed is not None
+        chosen: list[int] = []
+        for k in range(self.num_targets):
+            last = len(self.rim) - self.num_targets + k
+            index = below(philox(self.seed, self.episode, 0, k, TARGETS)[0], last + 1)
+            chosen.append(last if index in chosen else index)
+        return chosen
+
+    def _picture(self) -> np.ndarray[Any, Any]:
+        grid = np.zeros((2 * self.distance + 1,) * 2, np.float32)
+        grid[self.row, self.column] = -1
+        for goal in self.goals:
+            grid[goal] = 1
+        return grid
+
+    def _marked(self, cells: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
+        marked = np.zeros((2 * self.distance + 1,) * 2, np.bool_)
+        for cell in cells:
+            marked[cell] = True
+        return marked.reshape(-1)
+
+    def _marks(self, cells: np.ndarray[Any, Any]) -> list[tuple[int, int]]:
+        side = 2 * self.distance + 1
+        return [divmod(index, side) for index in np.flatnonzero(cells).tolist()]
 
     def _nearest(self, row: int, column: int) -> tuple[int, tuple[int, int]]:
         return min((max(abs(row - target[0]), abs(column - target[1])), target) for target in self.targets)

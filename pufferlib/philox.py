@@ -15,7 +15,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["below", "philox", "philox_array", "uniform"]
+__all__ = ["below", "episode_of", "philox", "philox_array", "uniform"]
 
 NUM_ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -73,6 +73,18 @@ def uniform(word: NDArray[np.uint32]) -> NDArray[np.float32]: ...
 def uniform(word: Any) -> Any:
     """Return a float32 in [0, 1) for each word, a multiple of 2**-24: that many bits a float32 holds exactly."""
     return (np.asarray(word, np.uint32) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+
+
+def episode_of(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
+    """Return the seed and the episode that ``reset(seed)`` begins: 0 of a seed given, else the next of the last one.
+
+    last_seed: None before the first reset, which draws one if it is given none. Raises ValueError for no uint32.
+    """
+    if seed is not None and not 0 <= seed <= LOW:
+        raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
+    if seed is None and last_seed is not None:
+        return last_seed, last_episode + 1
+    return int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed), 0
 
 
 def _rounds(seed: Any, episode: Any, step: Any, agent: Any, purpose: Any, block: Any) -> tuple[Any, Any, Any, Any]:

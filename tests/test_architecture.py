@@ -40,7 +40,7 @@ LAYERS = [
 ]
 # Who stands beside the layers sees itself and what is named here.
 BESIDE = {
-    "ocean": {"pufferlib.environment"},
+    "ocean": {"pufferlib.environment", "pufferlib.philox"},
     "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.philox"},
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
 }

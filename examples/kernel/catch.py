@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 import pufferlib
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
-from pufferlib.philox import below, philox
+from pufferlib.philox import below, episode_of, philox
 from pufferlib.testing import check_kernel
 
 START = 1  # what random numbers are for; the kernel has the same
@@ -37,17 +37,14 @@ class Catch(pufferlib.PufferEnv):
     def __init__(self, width: int = 7, height: int = 9) -> None:
         self.width, self.height = width, height
         self.single_observation_space = spaces.Box(0, 1, (3,), np.float32)
-        self.seed, self.episode, self.t = -1, 0, 0
+        self.seed: int | None = None
+        self.episode = self.t = 0
         self.fruit = self.basket = 0
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
         """Begin episode 0 of a seed, or the next episode of the one before."""
-        if seed is None and self.seed < 0:
-            seed = int(np.random.SeedSequence().generate_state(1)[0])
-        if seed is not None:
-            self.seed, self.episode = seed, 0
-        else:
-            self.episode += 1
+        super().reset(seed=seed)
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         words = philox(self.seed, self.episode, 0, 0, START)
         self.fruit, self.basket = below(words[0], self.width), below(words[1], self.width)

@@ -71,10 +71,21 @@ class Rows:
         self.terminations, self.truncations, self.masks = (zeros(rows, torch.bool) for _ in range(3))
         self.returns, self.lengths = zeros(rows, torch.float64), zeros(rows, torch.int32)
         self.ended = zeros(num_slots, torch.bool)
+        self.scores = torch.full((num_slots,), float("nan"), dtype=torch.float64, device=device)
         self.env_ids = torch.arange(num_slots, dtype=torch.int64, device=device)
         self.agent_ids = torch.arange(rows, dtype=torch.int64, device=device)
         self.final_observations = zeros(shape, torch.float32) if vec.autoreset_mode == "same_step" else None
-        names = ("observations", "rewards", "terminations", "truncations", "masks", "returns", "lengths", "ended")
+        names = (
+            "observations",
+            "rewards",
+            "terminations",
+            "truncations",
+            "masks",
+            "returns",
+            "lengths",
+            "ended",
+            "scores",
+        )
         columns = {name: getattr(self, name) for name in names}
         columns["final_observations"] = self.final_observations
         columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
@@ -184,7 +195,8 @@ class Rows:
         ended = self.ended.cpu().numpy()
         returns = self.returns.cpu().numpy().reshape(-1, num_agents)
         lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
-        vec._data.device_to_host_nbytes += returns.nbytes + lengths.nbytes
+        scores = self.scores.cpu().numpy()
+        vec._data.device_to_host_nbytes += returns.nbytes + lengths.nbytes + scores.nbytes
         finals = None
         if self.final_observations is not None and ended.any():
             vec._data.device_to_host_nbytes += self.final_observations.nbytes
@@ -202,9 +214,12 @@ class Rows:
                 told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
             elif ended[slot]:
                 told[0][1]["env"] = True
+            if ended[slot] and not np.isnan(scores[slot]):
+                told[-1][1]["score"] = float(scores[slot])
             for agent, info in told:
                 if finals is not None and ended[slot]:
                     last = dict(info)
+                    info.pop("score", None)
                     if agent is not None:
                         info["final_obs"] = finals[slot * num_agents + agent]
                     info["final_info"] = last
