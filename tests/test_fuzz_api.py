@@ -192,10 +192,10 @@ FAULTS: dict[str, tuple[str, Any]] = {
     "a restart repeats a seed": ("restarts.Restarts.lose", repeats_seeds),
     "restarts are counted twice": ("restarts.Restarts.lose", counts_twice),
     "a failed reset loses its seed": ("restarts.Restarts.owe", lambda self, env_id, seed: None),
-    "options go to others": ("vecenv.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
+    "options go to others": ("crewed.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
     "infos are lost": ("inbox.Inbox.gather_infos", lambda self, env_ids: []),
-    "wrong ids are taken": ("vecenv.checked_ids", takes_any),
-    "actions of those in flight are dropped": ("vecenv.VecEnv._refuse_send", lambda self, ids, asked: None),
+    "wrong ids are taken": ("crewed.checked_ids", takes_any),
+    "actions of those in flight are dropped": ("crewed.CrewedVecEnv._refuse_send", lambda self, ids, asked: None),
     "crash rows do not end their episodes": ("NATIVE.write_crash", leaves_no_crash),
 }
 
