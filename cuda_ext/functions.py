@@ -30,7 +30,8 @@ OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
 MOST_THREADS = 1024
 TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
-MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)")  # as NVRTC, GCC and Clang put it
+# As NVRTC and GCC put it, and as Clang does.
+MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
 THREAD_ROWS = 16384  # rows that are worth a thread of the host, which takes some 20 µs to start
 
 
@@ -99,6 +100,7 @@ class DeviceKernel:
                 f'"{kernel.name}" on a CUDA device needs CuPy: pip install "pufferlib[cuda]"; '
                 'or use device="host", which plays the same kernel on the CPU'
             ) from error
+        check_source(kernel)
         self.shape = shape
         name = sources.entry(kernel)
         source = sources.for_device(kernel, name, constants, shape.macros)
@@ -129,8 +131,14 @@ class _Stream:
         self.ptr = ptr
 
 
+def check_source(kernel: KernelEnv) -> None:
+    if not Path(kernel.source).is_file():
+        raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; the kernel\'s source= names it')
+
+
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
+    check_source(kernel)
     spec = importlib.util.find_spec("cuda_ext._host")
     if spec is not None and spec.origin is not None:
         library = ctypes.CDLL(spec.origin)
@@ -147,11 +155,12 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
     Raises KernelError where there is no compiler, or the program is wrong.
     """
-    compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or shutil.which("g++") or ""]
-    if not compiler[0]:
+    check_source(kernel)
+    compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
+    if shutil.which(compiler[0]) is None:
         raise KernelError(
-            f'"{kernel.name}" has to be compiled for the host, and there is no C++ compiler: install one (Debian and '
-            "Ubuntu: apt-get install g++) or name it in CXX, or use a CUDA device, for which CuPy compiles"
+            f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
+            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, for which CuPy compiles"
         )
     command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC", "-I", str(sources.FOLDER), "-x", "c++", "-"]
     path = _cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
@@ -186,7 +195,7 @@ def _cache_folder() -> Path:
 
 def explained(kernel: KernelEnv, log: str) -> str:
     """Return what a compiler said, with the field that a kernel uses and its schema lacks, where that is it."""
-    lacking = MEMBER.findall(log)
+    lacking = [each[each.lastindex] for each in MEMBER.finditer(log) if each.lastindex]
     told = "".join(
         f'\n{Path(kernel.source).name} uses env.{name}, which the schema of "{kernel.name}" lacks; '
         f'add Field("{name}", …) or Parameter("{name}", …) to it'

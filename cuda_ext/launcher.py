@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cuda_ext.checking import CheckedKernel
 from cuda_ext.data import Data, arguments_dtype, constants_of
-from cuda_ext.functions import DeviceKernel, HostKernel, Shape
+from cuda_ext.functions import DeviceKernel, HostKernel, Shape, check_source
 from cuda_ext.schema import KernelEnv
-from pufferlib.errors import KernelError
 
 __all__ = ["Launcher"]
 
@@ -28,8 +26,7 @@ class Launcher:
     def __init__(
         self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
     ) -> None:
-        if not Path(kernel.source).is_file():
-            raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; its source= names the .cuh file')
+        check_source(kernel)
         constants: dict[str, int | float] = {}
         shape = Shape.of(data.num_agents, fixed["observation_size"])
         self.kernel: Any
