@@ -82,9 +82,8 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
     constants: the values of what is constant in the schema. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
     """
-    headers = ("philox.cuh", "kernel.cuh")
-    shared = "\n".join((FOLDER / each).read_text() for each in headers)
-    own = Path(kernel.source).read_text()
+    files = [FOLDER / "philox.cuh", FOLDER / "kernel.cuh", Path(kernel.source)]
+    texts = [f'#line 1 "{file.name}"\n{file.read_text()}' for file in files]
     defined = [f"#define {each} {value}" for each, value in {**macros, "CUDA_KERNEL": name}.items()]
-    text = "\n".join([*defined, kernel.schema.declaration(constants), shared, own, ""])
+    text = "\n".join([*defined, kernel.schema.declaration(constants), *texts, ""])
     return text.replace('#include "philox.cuh"\n', "").replace("#pragma once\n", "")
