@@ -1,0 +1,125 @@
+"""Kernels that are wrong, or watched: an environment that is declared here, and programs of threads for sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+import pufferlib
+from cuda_ext import sources
+from cuda_ext.functions import Shape
+from cuda_ext.schema import CTYPES, LAUNCH, Field, KernelEnv, Parameter, Schema
+
+COMPILER = os.environ.get("CXX", "c++").split()
+REPORTED = 99  # the exit code where a sanitizer has reported something
+
+
+class Counting(pufferlib.PufferEnv):
+    """Each agent sees the sum of what all have done so far."""
+
+    single_observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    single_action_space = Discrete(5)
+
+    def __init__(self, num_agents: int = 4, length: int = 3) -> None:
+        self.num_agents, self.length = num_agents, length
+        super().__init__()
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed=seed)
+        self.t, self.total = 0, 0
+        self.observations[:] = 0
+
+    def step(self, actions: Any) -> None:
+        self.t += 1
+        self.total += int(actions.sum())
+        self.observations[:] = self.total
+        self.truncations[:] = self.t == self.length
+
+
+SCHEMA = Schema((Parameter("length", "int32"),), (Field("total", "int32", per="env", reset="zero"),))
+COUNTING = """
+__device__ void start(const Env& env, int e, const Group& group) {}
+
+__device__ void step(const Env& env, int e, int row, const Group& group) {
+    int sum = 0;
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        sum += action(env, e, a, row, 5);
+        env.truncations[row + a] = env.t[e] >= env.length;
+    }
+    sum = group.sum(sum);
+    if (group.rank == 0) env.total[e] += sum;
+    // HERE
+}
+
+__device__ void observe(const Env& env, int e, const Group& group, float* observations) {
+    for (int a = group.rank; a < env.num_agents; a += group.size) observations[a] = (float)env.total[e];
+}
+"""
+
+
+def counting(folder: Path, *, more: str = "", schema: Schema = SCHEMA, source: str = COUNTING) -> KernelEnv:
+    """Return a kernel that is written to a folder. more: lines at the end of its step."""
+    path = folder / "counting.cuh"
+    path.write_text(source.replace("// HERE", more))
+    return KernelEnv("counting", str(path), f"{__name__}:Counting", schema)
+
+
+def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str, Any], num_launches: int) -> str:
+    """Return a C++ program that plays launches of two steps with random actions, one thread for each of CUDA.
+
+    values: of num_agents, observation_size, and all parameters.
+    """
+    rows = num_envs * values["num_agents"]
+    floats = rows * values["observation_size"]
+    num_of = {"agent": rows, "env": num_envs, "launch": 1, "seeds": num_envs, "ended": num_envs}
+    num_of |= {"observations": floats, "final_observations": floats}
+    arrays = {each.name: (CTYPES[each.dtype], num_of[each.per]) for each in kernel.schema.all_fields}
+    for name, ctype in LAUNCH:
+        if ctype.endswith("*") and name not in ("env_ids", "actions", "slot_ids"):
+            arrays[name] = ctype.removeprefix("const ").removesuffix("*"), num_of.get(name, rows)
+    lines = [f"env.{name} = ({kind}*)calloc({num}, sizeof({kind}));" for name, (kind, num) in arrays.items()]
+    lines += [f"env.{name} = {value};" for name, value in {**values, "num_envs": num_envs, "num_steps": 2}.items()]
+    launch = f"if ({sources.entry(kernel)}_check(&env, {shape.num_blocks(num_envs)}, {shape.block_size}, 1)) return 1;"
+    return "\n".join(
+        [
+            "#include <cstdlib>",
+            sources.for_checks(kernel, shape.macros, threads=True),
+            "int main() {",
+            "Env env = {};",
+            *lines,
+            "env.resets = 1;",
+            launch,
+            "env.resets = 0;",
+            f"for (int k = 0; k < {num_launches}; ++k) {launch}",
+            "return 0;",
+            "}",
+            "",
+        ]
+    )
+
+
+def run(text: str, folder: Path, headers: Path, sanitizer: str) -> tuple[int, str]:
+    """Compile a program with a sanitizer and run it; return its exit code and what it said."""
+    binary = folder / "program"
+    flags = [*sources.HOST_FLAGS, "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    command = [*COMPILER, *flags, "-I", str(headers), "-x", "c++", "-", "-o", str(binary)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    options = f"halt_on_error=1:exitcode={REPORTED}:detect_leaks=0"
+    environment = {**os.environ, "TSAN_OPTIONS": options, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": options}
+    fixed = sanitizer == "thread" and addresses_can_be_fixed()
+    command = [*(["setarch", "-R"] if fixed else []), str(binary)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+    return done.returncode, done.stderr
+
+
+def addresses_can_be_fixed() -> bool:
+    """Whether memory can be where ThreadSanitizer expects it, also on a kernel that spreads addresses widely."""
+    return shutil.which("setarch") is not None and not subprocess.run(["setarch", "-R", "true"]).returncode
