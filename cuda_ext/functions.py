@@ -100,7 +100,7 @@ class DeviceKernel:
                 f'"{kernel.name}" on a CUDA device needs CuPy: pip install "pufferlib[cuda]"; '
                 'or use device="host", which plays the same kernel on the CPU'
             ) from error
-        check_source(kernel)
+        _check_source(kernel)
         self.shape = shape
         name = sources.entry(kernel)
         source = sources.for_device(kernel, name, constants, shape.macros)
@@ -131,14 +131,14 @@ class _Stream:
         self.ptr = ptr
 
 
-def check_source(kernel: KernelEnv) -> None:
+def _check_source(kernel: KernelEnv) -> None:
     if not Path(kernel.source).is_file():
         raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; the kernel\'s source= names it')
 
 
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
-    check_source(kernel)
+    _check_source(kernel)
     spec = importlib.util.find_spec("cuda_ext._host")
     if spec is not None and spec.origin is not None:
         library = ctypes.CDLL(spec.origin)
@@ -155,7 +155,7 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
 
     Raises KernelError where there is no compiler, or the program is wrong.
     """
-    check_source(kernel)
+    _check_source(kernel)
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
     if shutil.which(compiler[0]) is None:
         raise KernelError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from cuda_ext.checking import CheckedKernel
 from cuda_ext.data import Data, arguments_dtype, constants_of
-from cuda_ext.functions import DeviceKernel, HostKernel, Shape, check_source
+from cuda_ext.functions import DeviceKernel, HostKernel, Shape
 from cuda_ext.schema import KernelEnv
 
 __all__ = ["Launcher"]
@@ -26,7 +26,6 @@ class Launcher:
     def __init__(
         self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
     ) -> None:
-        check_source(kernel)
         constants: dict[str, int | float] = {}
         shape = Shape.of(data.num_agents, fixed["observation_size"])
         self.kernel: Any
