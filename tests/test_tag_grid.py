@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import pufferlib
-from cuda_ext.references.tag_grid import CELL_PIXELS, POOL, START, TagGrid
+from cuda_ext.references.episodes import POOL, START
+from cuda_ext.references.tag_grid import CELL_PIXELS, TagGrid
 from pufferlib.philox import below, philox
 
 STAY, RIGHT, LEFT, UP, DOWN = range(5)

@@ -33,14 +33,11 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 from pettingzoo import ParallelEnv
 
-from pufferlib.philox import below, philox, philox_array
+from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, begun, count, layout_of, layouts_of
+from pufferlib.philox import below, philox_array
 
-START, POOL = 1, 2  # purposes of draws: where an agent starts; which layout an episode has
-NUM_LAYOUTS = 5  # of the pool, unless starts are given
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
-MAX_COUNT = 2**24  # up to here a float32 counts exactly
-LARGEST = float(np.finfo(np.float32).max)
 RENDER_MODES = ("ansi", "rgb_array")
 CELL_PIXELS = 8
 LOOKS = (  # of a cell: letter, RGB
@@ -83,16 +80,16 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         starts: ArrayLike | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.num_taggers = _count("num_taggers", num_taggers)
-        self.num_runners = _count("num_runners", num_runners)
-        self.grid_length = _count("grid_length", grid_length, MAX_GRID_LENGTH)
-        self.episode_length = _count("episode_length", episode_length)
-        self.wall_hit_penalty = _amount("wall_hit_penalty", wall_hit_penalty)
-        self.tag_reward_for_tagger = _amount("tag_reward_for_tagger", tag_reward_for_tagger)
-        self.tag_penalty_for_runner = _amount("tag_penalty_for_runner", tag_penalty_for_runner)
-        self.step_cost_for_tagger = _amount("step_cost_for_tagger", step_cost_for_tagger)
+        self.num_taggers = count("num_taggers", num_taggers)
+        self.num_runners = count("num_runners", num_runners)
+        self.grid_length = count("grid_length", grid_length, MAX_GRID_LENGTH)
+        self.episode_length = count("episode_length", episode_length)
+        self.wall_hit_penalty = amount("wall_hit_penalty", wall_hit_penalty)
+        self.tag_reward_for_tagger = amount("tag_reward_for_tagger", tag_reward_for_tagger)
+        self.tag_penalty_for_runner = amount("tag_penalty_for_runner", tag_penalty_for_runner)
+        self.step_cost_for_tagger = amount("step_cost_for_tagger", step_cost_for_tagger)
         self.full_observation = full_observation
-        self.num_nearest = _count("num_nearest", num_nearest)
+        self.num_nearest = count("num_nearest", num_nearest)
         if render_mode is not None and render_mode not in RENDER_MODES:
             raise ValueError(f'render_mode={render_mode!r} is unknown; use "ansi", "rgb_array" or None')
         self.render_mode = render_mode
@@ -121,13 +118,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
-        if seed is not None and not 0 <= seed < 2**32:
-            raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
-        if seed is None and self.seed is not None:
-            self.episode += 1
-        else:
-            self.seed = int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed)
-            self.episode = 0
+        self.seed, self.episode = begun(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y = self._start().T.copy()
         self.alive[:] = True
@@ -176,27 +167,20 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
         """Return the layouts that episodes start from, (P, N, 2); None where each has its own."""
-        num_agents = len(self.possible_agents)
-        if start == "procedural":
-            if starts is not None:
-                raise ValueError('start="procedural" draws its own starts; leave starts out, or use "fixed" or "pool"')
+        layouts = layouts_of(start, starts, (len(self.possible_agents), 2), self._default_layouts)
+        if layouts is None:
             return None
-        if start not in ("fixed", "pool"):
-            raise ValueError(f'start={start!r} is unknown; use "procedural", "fixed" or "pool"')
-        if starts is None and start == "fixed":
-            taggers = np.full((self.num_taggers, 2), self.grid_length // 2, np.int32)
-            return np.concatenate([taggers, np.zeros((self.num_runners, 2), np.int32)])[np.newaxis]
-        if starts is None:
-            return np.stack([self._procedural(0, episode) for episode in range(NUM_LAYOUTS)])
-        layouts = np.asarray(starts)
-        ndim, wanted = (2, "") if start == "fixed" else (3, "P, ")
-        if layouts.ndim != ndim or layouts.shape[-2:] != (num_agents, 2) or not layouts.size:
-            raise ValueError(f'starts has the shape {layouts.shape}; start="{start}" takes ({wanted}{num_agents}, 2)')
         if layouts.dtype.kind not in "iu":
             raise ValueError(f"starts is of {layouts.dtype}; use integers")
         if layouts.min() < 0 or layouts.max() > self.grid_length:
             raise ValueError(f"starts has {layouts.min()} to {layouts.max()}; use 0 to grid_length={self.grid_length}")
-        return layouts.reshape(-1, num_agents, 2).astype(np.int32)
+        return layouts.astype(np.int32)
+
+    def _default_layouts(self, start: str) -> NDArray[np.int32]:
+        if start == "pool":
+            return np.stack([self._procedural(0, episode) for episode in range(NUM_LAYOUTS)])
+        taggers = np.full((self.num_taggers, 2), self.grid_length // 2, np.int32)
+        return np.concatenate([taggers, np.zeros((self.num_runners, 2), np.int32)])[np.newaxis]
 
     def _procedural(self, seed: int, episode: int) -> NDArray[np.int32]:
         """Return x, y of all agents, (N, 2)."""
@@ -207,7 +191,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         assert self.seed is not None
         if self.layouts is None:
             return self._procedural(self.seed, self.episode)
-        return self.layouts[below(philox(self.seed, self.episode, 0, 0, POOL)[0], len(self.layouts))]
+        return layout_of(self.layouts, self.seed, self.episode)
 
     def _moves(self, actions: Mapping[str, Any]) -> NDArray[np.int32]:
         """Return where everybody wants to go, (N, 2); who has left wants nothing."""
@@ -264,15 +248,3 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
         return {self.possible_agents[i]: values[i] for i in agents}
-
-
-def _count(name: str, value: Any, most: int = MAX_COUNT) -> int:
-    if not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
-        raise ValueError(f"{name}={value!r} is impossible; use an integer from 1 to {most}")
-    return int(value)
-
-
-def _amount(name: str, value: Any) -> np.float32:
-    if not isinstance(value, (int, float, np.number)) or not abs(value) <= LARGEST:
-        raise ValueError(f"{name}={value!r} is impossible; use a number that a float32 can hold")
-    return np.float32(value)

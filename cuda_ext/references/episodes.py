@@ -1,0 +1,75 @@
+"""What references have in common: arguments that can be played, the count of episodes, and what these start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pufferlib.philox import below, philox
+
+__all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "begun", "count", "layout_of", "layouts_of"]
+
+START, POOL = 1, 2  # purposes of draws: where an agent starts; which layout an episode has
+NUM_LAYOUTS = 5  # of the pool, unless starts are given
+MAX_COUNT = 2**24  # up to here a float32 counts exactly
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def count(name: str, value: Any, most: int = MAX_COUNT) -> int:
+    """Return an argument that is a whole number above 0. Raises ValueError for another."""
+    if not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+        raise ValueError(f"{name}={value!r} is impossible; use an integer from 1 to {most}")
+    return int(value)
+
+
+def amount(name: str, value: Any, least: float = -LARGEST, most: float = LARGEST) -> np.float32:
+    """Return an argument that is a number, as a float32; never -0. Raises ValueError for one out of range."""
+    if not isinstance(value, (int, float, np.number)) or not least <= value <= most:
+        lower, upper = (limit if abs(limit) < LARGEST else None for limit in (least, most))
+        wanted = "that a float32 can hold"
+        if lower is not None and upper is not None:
+            wanted = f"from {lower:g} to {upper:g}"
+        elif lower is not None or upper is not None:
+            wanted = f"of at {'most' if lower is None else 'least'} {upper if lower is None else lower:g} {wanted}"
+        raise ValueError(f"{name}={value!r} is impossible; use a number {wanted}")
+    return np.float32(value) + np.float32(0)
+
+
+def begun(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
+    """Return the seed and the episode that a reset begins: 0 of a seed given, else the next, at first of one drawn."""
+    if seed is not None and not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
+    if seed is None and last_seed is not None:
+        return last_seed, last_episode + 1
+    return int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed), 0
+
+
+def layouts_of(
+    start: str, starts: ArrayLike | None, shape: tuple[int, ...], default: Callable[[str], NDArray[Any]]
+) -> NDArray[Any] | None:
+    """Return the layouts that episodes start from, (P, *shape), of any dtype; None where each has its own.
+
+    default: what they are where ``starts`` is None, for "fixed" and for "pool". Raises ValueError.
+    """
+    if start == "procedural":
+        if starts is not None:
+            raise ValueError('start="procedural" draws its own starts; leave starts out, or use "fixed" or "pool"')
+        return None
+    if start not in ("fixed", "pool"):
+        raise ValueError(f'start={start!r} is unknown; use "procedural", "fixed" or "pool"')
+    if starts is None:
+        return default(start)
+    layouts = np.asarray(starts)
+    wanted: tuple[Any, ...] = shape if start == "fixed" else ("P", *shape)
+    if layouts.ndim != len(wanted) or layouts.shape[-len(shape) :] != shape or not layouts.size:
+        listed = ", ".join(map(str, wanted))
+        raise ValueError(f'starts has the shape {layouts.shape}; start="{start}" takes ({listed})')
+    return layouts.reshape(-1, *shape)
+
+
+def layout_of(layouts: NDArray[Any], seed: int, episode: int) -> NDArray[Any]:
+    """Return the layout of an episode, drawn whole."""
+    return layouts[below(philox(seed, episode, 0, 0, POOL)[0], len(layouts))]  # type: ignore[no-any-return]
