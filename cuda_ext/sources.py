@@ -6,6 +6,7 @@ Nothing but the standard library is imported here: setup.py writes what it compi
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from cuda_ext.schema import KernelEnv
 __all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host"]
 
 FOLDER = Path(__file__).parent
+INCLUDE = re.compile(r'#include "([\w.]+)"\n')
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread")
 
@@ -25,7 +27,8 @@ def entry(kernel: KernelEnv) -> str:
 
 def digest(kernel: KernelEnv, *more: str) -> str:
     """Return what changes with a kernel's schema, its file, and whatever else it is compiled with."""
-    shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), FOLDER / "kernel.cuh", FOLDER / "philox.cuh"])]
+    headers = [file for file in FOLDER.glob("*.cuh") if not file.with_suffix(".py").exists()]
+    shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [kernel.schema.declaration(), Path(kernel.source).read_text(), *HOST_FLAGS, *more, *shared]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
@@ -82,8 +85,24 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
     constants: the values of what is constant in the schema. macros: GROUP_SIZE, BLOCK_SIZE and TILE (see kernel.cuh).
     """
-    files = [FOLDER / "philox.cuh", FOLDER / "kernel.cuh", Path(kernel.source)]
-    texts = [f'#line 1 "{file.name}"\n{file.read_text()}' for file in files]
     defined = [f"#define {each} {value}" for each, value in {**macros, "CUDA_KERNEL": name}.items()]
-    text = "\n".join([*defined, kernel.schema.declaration(constants), *texts, ""])
-    return text.replace('#include "philox.cuh"\n', "").replace("#pragma once\n", "")
+    included: set[str] = set()
+    texts = [_inlined(file, included) for file in (FOLDER / "kernel.cuh", Path(kernel.source))]
+    return "\n".join([*defined, kernel.schema.declaration(constants), *texts, ""])
+
+
+def _inlined(file: Path, included: set[str]) -> str:
+    """Return a file with the headers of FOLDER in place of where they are included first, its lines numbered as in it."""
+    text = file.read_text().replace("#pragma once\n", "\n")
+
+    def header(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in included:
+            return "\n"
+        if not (FOLDER / name).is_file():
+            return match[0]
+        included.add(name)
+        next_line = text.count("\n", 0, match.end()) + 1
+        return f'{_inlined(FOLDER / name, included)}\n#line {next_line} "{file.name}"\n'
+
+    return f'#line 1 "{file.name}"\n{INCLUDE.sub(header, text)}'
