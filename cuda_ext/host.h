@@ -20,6 +20,12 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 #if !defined(HOST_FIBRES) && !defined(HOST_THREADS)
 
 template <class T, class U> inline T atomicAdd(T* target, U value) {

@@ -91,13 +91,17 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
-// The action of a row, or a random one of so many where the launch has none.
-__device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions) {
+// The action of a row, or a random one of so many where the launch has none. An action of several components, which come
+// one after another, is asked for one by one.
+__device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
+                                      int num_components = 1) {
     if (env.actions == nullptr) {
-        return (int)below(philox(env.seed[e], env.episode[e], env.t[e], a, POLICY).w[0], num_actions);
+        const Words words = philox(env.seed[e], env.episode[e], env.t[e], a, POLICY, component / 4);
+        return (int)below(words.w[component % 4], num_actions);
     }
-    if (env.actions_nbytes == 8) return (int)((const long long*)env.actions)[row + a];
-    return ((const int*)env.actions)[row + a];
+    const size_t place = (size_t)(row + a) * num_components + component;
+    if (env.actions_nbytes == 8) return (int)((const long long*)env.actions)[place];
+    return ((const int*)env.actions)[place];
 }
 
 __device__ __forceinline__ int env_of(const Env& env, int index) {

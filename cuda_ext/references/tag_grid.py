@@ -1,5 +1,6 @@
-"""Tag on a grid: taggers chase runners over (L + 1)² cells, where L is ``grid_length``.
+"""Tag on a grid: taggers chase runners from cell to cell.
 
+Grid         (L + 1)² cells, where L is ``grid_length``.
 Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
 Actions      Discrete(5): stay, x + 1, x - 1, y + 1, y - 1. Who would leave the grid hits the wall and stays.
 Tag          A runner is tagged if a tagger is on its cell after all have moved; to swap cells is no tag. Who is tagged

@@ -1,0 +1,353 @@
+"""Tag on a plane: taggers chase runners at any speed, in any direction.
+
+Plane        A square of side L, which is ``grid_length``. x and y are from 0 to L.
+Agents       "tagger_0", "tagger_1", …, then "runner_0", …; N in all. They never block each other.
+Actions      MultiDiscrete([A + 1, B + 1]) with A ``num_acceleration_levels`` and B ``num_turn_levels``: what is added
+             to the acceleration, and to the direction. 0 adds nothing; 1 to A are A numbers at equal distances from
+             ``min_acceleration`` to ``max_acceleration``, 1 to B likewise, ``min_turn`` to ``max_turn``, in radians.
+Motion       The direction is kept from 0 to below 2 pi. The acceleration is added to the speed, which is kept from 0 to
+             ``max_speed`` times ``skill_level_tagger`` or ``skill_level_runner``; at either end the acceleration is set
+             to 0. Then the agent moves by its speed. Who would leave the square hits the edge: x, y or both are those
+             of the edge, and nothing else changes.
+Tag          After all have moved, a runner is tagged by the tagger that is nearest, of two as near by the lower number,
+             if it is nearer than ``tagging_distance`` times L. Who is tagged leaves: it is ``alive`` no longer, and the
+             rest of its state stays that of the tag. Without ``runner_exits_game_after_tagged`` it stays in the game.
+Reward       A sum, in this order; penalties are at most 0. ``edge_hit_penalty`` for who hits the edge. For each tagger
+             ``step_penalty_for_tagger``, for each runner ``step_reward_for_runner``. For a tagger
+             ``tag_reward_for_tagger`` times the runners that it has tagged, for a tagged runner
+             ``tag_penalty_for_runner``. In step ``episode_length``, for every other runner
+             ``end_of_game_reward_for_runner``.
+Ending       A runner that leaves is terminated, and with the last runner all taggers are. Otherwise all are truncated
+             after ``episode_length`` steps.
+Observation  Box(float32), of the state after the step: 7 features of each of M others, first one feature of all M, then
+             the next; and the time, which is t / ``episode_length``. Five features are differences, the other's value
+             less one's own: x and y, over L sqrt(2); speed and acceleration, over ``max_speed``; direction, over 2 pi
+             and not wrapped. Then the kind (1 tagger, 0 runner), and whether it is alive. In full M is N - 1, all
+             others by number; of who has left the kind alone is told, the rest is 0. In part M is ``num_nearest``: of
+             both kinds, those alive, nearest first, of two as near the lower number; zeros follow where fewer are alive.
+             The bounds of the space are what the features cannot leave.
+Start        Speed and acceleration 0. "procedural": x and y anywhere from 0 to below L, the direction one of 0, pi / 2,
+             pi and 3 pi / 2, drawn for each agent and episode. "fixed": as ``starts`` says, (N, 3) of x, y, direction;
+             by default the procedural episode 0 of seed 0. "pool": one of the layouts ``starts``, (P, N, 3), drawn for
+             each episode, whole; by default those of the first 5 procedural episodes of seed 0.
+Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
+Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
+             Distances are compared as squares.
+Source       TagContinuous of WarpDrive (Lan et al., JMLR 2022), with the taggers first rather than at random numbers,
+             terminations and truncations told apart, and observations that know this step's tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+from pettingzoo import ParallelEnv
+
+from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, begun, count, layout_of, layouts_of
+from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapped
+from pufferlib.philox import below, philox_array, uniform
+
+MOST_NEAREST = 32  # a kernel keeps them in registers
+LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients are floats
+MOST_TURN = float(TWO_PI)
+FEATURES = 7
+RENDER_MODES = ("rgb_array",)
+PIXELS = 256  # a side
+WHITE, RED, BLUE = (250, 250, 250), (220, 60, 60), (60, 110, 230)
+RADIUS, HEADING = 3, 9  # pixels: of an agent; how far its direction is drawn
+
+Floats = NDArray[np.float32]
+
+
+class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
+    """The environment. Raises ValueError for what cannot be played.
+
+    Its state after each reset and step: ``seed``, ``episode`` and ``t``, ints; ``x``, ``y``, ``speed``, ``direction``
+    and ``acceleration``, float32, and ``alive``, bool, (N,) in the order of ``possible_agents``. Only a tag ends
+    ``alive``: when the episode is over ``agents`` is empty, and the taggers are alive.
+    """
+
+    metadata: ClassVar = {
+        "name": "tag_continuous",
+        "render_modes": list(RENDER_MODES),
+        "render_fps": 20,
+        "is_parallelizable": True,
+    }
+
+    def __init__(
+        self,
+        *,
+        num_taggers: int = 1,
+        num_runners: int = 10,
+        grid_length: float = 10.0,
+        episode_length: int = 100,
+        max_speed: float = 1.0,
+        skill_level_tagger: float = 1.0,
+        skill_level_runner: float = 1.0,
+        max_acceleration: float = 1.0,
+        min_acceleration: float = -1.0,
+        max_turn: float = np.pi / 2,
+        min_turn: float = -np.pi / 2,
+        num_acceleration_levels: int = 10,
+        num_turn_levels: int = 10,
+        edge_hit_penalty: float = 0.0,
+        full_observation: bool = True,
+        num_nearest: int = 2,
+        tagging_distance: float = 0.01,
+        tag_reward_for_tagger: float = 1.0,
+        tag_penalty_for_runner: float = -1.0,
+        step_penalty_for_tagger: float = 0.0,
+        step_reward_for_runner: float = 0.0,
+        end_of_game_reward_for_runner: float = 1.0,
+        runner_exits_game_after_tagged: bool = True,
+        start: str = "procedural",
+        starts: ArrayLike | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.num_taggers = count("num_taggers", num_taggers)
+        self.num_runners = count("num_runners", num_runners)
+        self.grid_length = amount("grid_length", grid_length, LEAST, MOST)
+        self.episode_length = count("episode_length", episode_length)
+        self.max_speed = amount("max_speed", max_speed, LEAST, MOST)
+        self.top_speed_tagger = self.max_speed * amount("skill_level_tagger", skill_level_tagger, 0, MOST)
+        self.top_speed_runner = self.max_speed * amount("skill_level_runner", skill_level_runner, 0, MOST)
+        self.accelerations = _levels("acceleration", min_acceleration, max_acceleration, num_acceleration_levels, MOST)
+        self.turns = _levels("turn", min_turn, max_turn, num_turn_levels, MOST_TURN)
+        self.num_accelerations, self.num_turns = len(self.accelerations), len(self.turns)
+        self.edge_hit_penalty = amount("edge_hit_penalty", edge_hit_penalty, most=0)
+        self.full_observation = full_observation
+        self.num_nearest = count("num_nearest", num_nearest, MOST_NEAREST)
+        reach = amount("tagging_distance", tagging_distance, 0, MOST) * self.grid_length
+        self.squared_reach = reach * reach
+        self.tag_reward_for_tagger = amount("tag_reward_for_tagger", tag_reward_for_tagger, least=0)
+        self.tag_penalty_for_runner = amount("tag_penalty_for_runner", tag_penalty_for_runner, most=0)
+        self.step_penalty_for_tagger = amount("step_penalty_for_tagger", step_penalty_for_tagger, most=0)
+        self.step_reward_for_runner = amount("step_reward_for_runner", step_reward_for_runner, least=0)
+        self.end_of_game_reward_for_runner = amount(
+            "end_of_game_reward_for_runner", end_of_game_reward_for_runner, least=0
+        )
+        self.runner_exits_game_after_tagged = runner_exits_game_after_tagged
+        if render_mode is not None and render_mode not in RENDER_MODES:
+            raise ValueError(f'render_mode={render_mode!r} is unknown; use "rgb_array" or None')
+        self.render_mode = render_mode
+
+        num_agents = num_taggers + num_runners
+        self.is_runner = np.arange(num_agents) >= num_taggers
+        self.possible_agents = [f"tagger_{i}" for i in range(num_taggers)] + [f"runner_{i}" for i in range(num_runners)]
+        self.agents: list[str] = []
+        self.diagonal = self.grid_length * np.float32(np.sqrt(2))
+        self.layouts = self._layouts(start, starts)
+        self.num_layouts = 0 if self.layouts is None else len(self.layouts)
+        self._top_speeds = np.where(self.is_runner, self.top_speed_runner, self.top_speed_tagger)
+        places = np.arange(num_agents - 1)
+        self._others = places + (places >= np.arange(num_agents)[:, np.newaxis])  # (N, N - 1)
+        self._observation_space = self._bounds(num_agents - 1 if full_observation else num_nearest)
+        self._action_space = spaces.MultiDiscrete([self.num_accelerations, self.num_turns])
+        self.seed: int | None = None
+        self.episode = self.t = 0
+        self.x, self.y, self.speed, self.direction, self.acceleration = np.zeros((5, num_agents), np.float32)
+        self.alive = np.zeros(num_agents, bool)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self._observation_space
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self._action_space
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
+        self.seed, self.episode = begun(seed, self.seed, self.episode)
+        self.t = 0
+        self.x, self.y, self.direction = self._start().T.copy()
+        self.speed, self.acceleration = np.zeros((2, len(self.possible_agents)), np.float32)
+        self.alive[:] = True
+        self.agents = list(self.possible_agents)
+        everyone = np.arange(len(self.agents))
+        return self._by_name(everyone, self._observe()), {name: {} for name in self.agents}
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        acting = np.flatnonzero(self.alive)
+        accelerations, turns = self._chosen(actions)
+        self.t += 1
+        hit = self._move(acting, accelerations, turns)
+        taggers = self._taggers()
+        rewards = self._rewards(hit, taggers)
+        left = (taggers >= 0) & bool(self.runner_exits_game_after_tagged)
+        self.alive &= ~left
+        nobody_left = not self.alive[self.is_runner].any()
+        terminated = left | nobody_left
+        truncated = ~terminated & (self.t == self.episode_length)
+        ended = terminated | truncated
+        self.agents = [self.possible_agents[i] for i in acting if not ended[i]]
+        return (
+            self._by_name(acting, self._observe()),
+            self._by_name(acting, rewards.tolist()),
+            self._by_name(acting, terminated.tolist()),
+            self._by_name(acting, truncated.tolist()),
+            {self.possible_agents[i]: {} for i in acting},
+        )
+
+    def render(self) -> Any:
+        """Draw the square, y upwards, who has left left out: uint8 (PIXELS, PIXELS, 3) for "rgb_array", else None."""
+        if self.render_mode is None:
+            return None
+        pixels = np.full((PIXELS, PIXELS, 3), WHITE, np.uint8)
+        rows, columns = np.indices((PIXELS, PIXELS))
+        scale = (PIXELS - 1) / float(self.grid_length)
+        for agent in np.flatnonzero(self.alive):
+            colour = BLUE if self.is_runner[agent] else RED
+            row, column = PIXELS - 1 - self.y[agent] * scale, self.x[agent] * scale
+            pixels[(rows - row) ** 2 + (columns - column) ** 2 <= RADIUS**2] = colour
+            along, direction = np.arange(HEADING + 1), self.direction[agent]
+            line = np.stack([row - along * np.sin(direction), column + along * np.cos(direction)]).round().astype(int)
+            pixels[tuple(line.clip(0, PIXELS - 1))] = colour
+        return pixels
+
+    def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
+        """Return the layouts that episodes start from, (P, N, 3); None where each has its own."""
+        found = layouts_of(start, starts, (len(self.possible_agents), 3), self._default_layouts)
+        if found is None:
+            return None
+        if found.dtype.kind not in "iuf":
+            raise ValueError(f"starts is of {found.dtype}; use numbers")
+        layouts = found.astype(np.float32) + np.float32(0)  # -0 is 0
+        places, directions = layouts[..., :2], layouts[..., 2]
+        if not (places.min() >= 0 and places.max() <= self.grid_length):
+            raise ValueError(
+                f"starts has x and y from {places.min()} to {places.max()}; use 0 to grid_length={self.grid_length}"
+            )
+        if not (directions.min() >= 0 and directions.max() < TWO_PI):
+            raise ValueError(
+                f"starts has directions from {directions.min()} to {directions.max()}; use 0 to below 2 pi"
+            )
+        return layouts
+
+    def _default_layouts(self, start: str) -> Floats:
+        return np.stack([self._procedural(0, episode) for episode in range(NUM_LAYOUTS if start == "pool" else 1)])
+
+    def _procedural(self, seed: int, episode: int) -> Floats:
+        """Return x, y and direction of all agents, (N, 3)."""
+        words = philox_array(seed, episode, 0, np.arange(len(self.possible_agents)), START)
+        x, y = uniform(words[:2]) * self.grid_length
+        return np.stack([x, y, below(words[2], 4).astype(np.float32) * HALF_PI], axis=1)
+
+    def _start(self) -> Floats:
+        assert self.seed is not None
+        if self.layouts is None:
+            return self._procedural(self.seed, self.episode)
+        return layout_of(self.layouts, self.seed, self.episode)
+
+    def _chosen(self, actions: Mapping[str, Any]) -> tuple[Floats, Floats]:
+        """Return what those who act add to their accelerations and directions."""
+        chosen = np.array([actions[name] for name in self.agents], np.int64).reshape(len(self.agents), 2)
+        if (chosen < 0).any() or (chosen >= self._action_space.nvec).any():
+            raise ValueError(
+                f"actions {chosen.tolist()} are not all of MultiDiscrete({self._action_space.nvec.tolist()}); "
+                f"use 0 to {self.num_accelerations - 1} and 0 to {self.num_turns - 1}"
+            )
+        return self.accelerations[chosen[:, 0]], self.turns[chosen[:, 1]]
+
+    def _move(self, acting: NDArray[np.intp], accelerations: Floats, turns: Floats) -> NDArray[np.bool_]:
+        """Move who acts; return who hit the edge."""
+        top = self._top_speeds[acting]
+        acceleration = self.acceleration[acting] + accelerations
+        direction = wrapped(self.direction[acting] + turns)
+        speed = np.clip(self.speed[acting] + acceleration, np.float32(0), top)
+        acceleration[(speed <= 0) | (speed >= top)] = 0
+        sine, cosine = sine_cosine(direction)
+        wanted_x, wanted_y = self.x[acting] + speed * cosine, self.y[acting] + speed * sine
+        x, y = (np.clip(wanted, np.float32(0), self.grid_length) for wanted in (wanted_x, wanted_y))
+        self.x[acting], self.y[acting] = x, y
+        self.speed[acting], self.direction[acting], self.acceleration[acting] = speed, direction, acceleration
+        hit = np.zeros(len(self.possible_agents), bool)
+        hit[acting] = (x != wanted_x) | (y != wanted_y)
+        return hit
+
+    def _taggers(self) -> NDArray[np.intp]:
+        """Return who has tagged each agent, (N,), -1 for nobody."""
+        squares = self._squared_distances()[:, : self.num_taggers]
+        nearest = squares.argmin(axis=1)  # the first of those as near
+        reached = squares[np.arange(len(squares)), nearest] < self.squared_reach
+        return np.where(self.is_runner & self.alive & reached, nearest, -1)
+
+    def _rewards(self, hit: NDArray[np.bool_], taggers: NDArray[np.intp]) -> Floats:
+        tagged, zero = taggers >= 0, np.float32(0)
+        tags = np.bincount(taggers[tagged], minlength=len(taggers)).astype(np.float32)
+        survived = self.is_runner & self.alive & ~tagged & (self.t == self.episode_length)
+        rewards = np.where(hit, self.edge_hit_penalty, zero)
+        rewards += np.where(self.is_runner, self.step_reward_for_runner, self.step_penalty_for_tagger)
+        for_runner = np.where(tagged, self.tag_penalty_for_runner, zero)
+        rewards += np.where(self.is_runner, for_runner, tags * self.tag_reward_for_tagger)
+        rewards += np.where(survived, self.end_of_game_reward_for_runner, zero)
+        return rewards
+
+    def _squared_distances(self) -> Floats:
+        """Return those between all agents, (N, N)."""
+        dx, dy = self.x - self.x[:, np.newaxis], self.y - self.y[:, np.newaxis]
+        return dx * dx + dy * dy
+
+    def _observe(self) -> Floats:
+        """Return the observations of all agents, (N, size)."""
+        others, there = self._seen()
+
+        def difference(values: Floats, scale: Any) -> Floats:
+            return np.where(there, (values[others] - values[:, np.newaxis]) / scale, np.float32(0))
+
+        shown = there | bool(self.full_observation)
+        features = [
+            difference(self.x, self.diagonal),
+            difference(self.y, self.diagonal),
+            difference(self.speed, self.max_speed),
+            difference(self.acceleration, self.max_speed),
+            difference(self.direction, TWO_PI),
+            shown & ~self.is_runner[others],
+            there,
+            np.full((len(others), 1), np.float32(self.t) / np.float32(self.episode_length)),
+        ]
+        return np.concatenate(features, axis=1, dtype=np.float32)
+
+    def _seen(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the others of which each agent has features, and whether these are in the game: (N, M) each."""
+        if self.full_observation:
+            return self._others, self.alive[self._others]
+        squares = self._squared_distances()
+        squares[:, ~self.alive] = np.inf
+        np.fill_diagonal(squares, np.inf)
+        num_seen = min(self.num_nearest, len(squares))
+        others = np.zeros((len(squares), self.num_nearest), np.intp)
+        there = np.zeros(others.shape, bool)
+        others[:, :num_seen] = np.argsort(squares, axis=1, kind="stable")[:, :num_seen]
+        there[:, :num_seen] = np.isfinite(np.take_along_axis(squares, others[:, :num_seen], axis=1))
+        return others, there
+
+    def _bounds(self, num_seen: int) -> spaces.Box:
+        """Return the space of observations of so many others."""
+        top = max(self.top_speed_tagger, self.top_speed_runner)  # no acceleration is more: it becomes 0 before
+        least, most = [], []
+        for bound in (1, 1, top / self.max_speed, (top + top) / self.max_speed, 1):
+            least += [-bound] * num_seen
+            most += [bound] * num_seen
+        flags = 2 * num_seen + 1
+        return spaces.Box(np.float32(least + [0] * flags), np.float32(most + [1] * flags))
+
+    def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
+        return {self.possible_agents[i]: values[i] for i in agents}
+
+
+def _levels(name: str, least: Any, most: Any, num_levels: Any, limit: float) -> Floats:
+    """Return what the actions of a component add: nothing, then so many numbers from the least to the most."""
+    lowest, highest = amount(f"min_{name}", least, -limit, limit), amount(f"max_{name}", most, -limit, limit)
+    if lowest > highest:
+        raise ValueError(f"min_{name}={least!r} is more than max_{name}={most!r}; use at most that")
+    levels = np.linspace(float(lowest), float(highest), count(f"num_{name}_levels", num_levels))
+    return np.concatenate([[0], levels]).astype(np.float32)
