@@ -2,7 +2,7 @@
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     classic/cartpole                         CartPole-v1 of Gymnasium
-    tag/grid                                 the file of ``cuda_ext.references`` that is named so
+    tag/grid, tag/continuous                 a kernel of ``cuda_ext``, by its reference; adding the files adds a name
     mpe/…, butterfly/…, magent/…             a module of PettingZoo, MPE2 or MAgent2 that has ``parallel_env``
     MiniGrid-…, BabyAI-…, ALE/…, Foraging-…  ids of packages that register themselves when they are imported
     CartPole-v1, my_game:Maze-v0             any other id of Gymnasium
@@ -66,16 +66,7 @@ _FAMILIES = (
     _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
     _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
 )
-_ALIASES = (
-    Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),
-    Entry(
-        "tag/grid",
-        "cuda_ext.references.tag_grid:TagGrid",
-        "pettingzoo",
-        "pettingzoo",
-        "taggers chase runners over a grid",
-    ),
-)
+_ALIASES = (Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),)
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
@@ -99,7 +90,7 @@ def names(imported: bool = True) -> list[Entry]:
 
     imported: name the members of families that have registered themselves with Gymnasium, having been imported.
     """
-    entries = [*_ocean(), *_ALIASES]
+    entries = [*_ocean(), *_ALIASES, *_kernels()]
     for family in _FAMILIES:
         members = list(_members(family)) if family.folder or imported else []
         entries += members or [Entry(family.prefix + "…", "", family.package, family.extra, family.description)]
@@ -112,7 +103,7 @@ def find(name: str) -> Entry:
     Raises RegistryError, with the names that are like it.
     """
     _refuse_file(name)
-    for entry in (*_ocean(), *_ALIASES):
+    for entry in (*_ocean(), *_ALIASES, *_kernels()):
         if entry.name == name:
             return entry
     for family in _FAMILIES:
@@ -320,14 +311,28 @@ def _ocean() -> Iterator[Entry]:
     """Find the files of the ``ocean`` package: squared.py holds the class Squared."""
     for folder in _folders("ocean"):
         for file in sorted(folder.glob("[a-z]*.py")):
-            name = file.stem
-            class_name = "".join(part.capitalize() for part in name.split("_"))
-            try:
-                docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
-                description = docstring.partition("\n")[0]
-            except (OSError, SyntaxError, ValueError) as error:  # the others are there all the same
-                description = f"ocean/{file.name} cannot be read: {_in_words(error, file.name)}"
-            yield Entry(f"ocean/{name}", f"ocean.{name}:{class_name}", "ocean", "", description)
+            class_name, description = _told(file, f"ocean/{file.name}")
+            yield Entry(f"ocean/{file.stem}", f"ocean.{file.stem}:{class_name}", "ocean", "", description)
+
+
+def _kernels() -> Iterator[Entry]:
+    """Find the kernels of ``cuda_ext`` that have a reference: tag_grid.cuh, and references/tag_grid.py with TagGrid."""
+    for folder in _folders("cuda_ext"):
+        for file in sorted((folder / "references").glob("[a-z]*.py")):
+            if (folder / f"{file.stem}.cuh").exists() and (folder / file.name).exists():
+                class_name, description = _told(file, f"cuda_ext/references/{file.name}")
+                target = f"cuda_ext.references.{file.stem}:{class_name}"
+                yield Entry(file.stem.replace("_", "/", 1), target, "pettingzoo", "pettingzoo", description)
+
+
+def _told(file: Path, shown: str) -> tuple[str, str]:
+    """Return the name of the class in an environment's file, by the file's name, and what its docstring says first."""
+    class_name = "".join(part.capitalize() for part in file.stem.split("_"))
+    try:
+        docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
+        return class_name, docstring.partition("\n")[0]
+    except (OSError, SyntaxError, ValueError) as error:  # the others are there all the same
+        return class_name, f"{shown} cannot be read: {_in_words(error, file.name)}"
 
 
 def _members(family: _Family) -> Iterator[Entry]:

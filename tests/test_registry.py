@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import cloudpickle
@@ -19,6 +20,7 @@ from pufferlib.errors import MissingExtra, RegistryError
 
 THIRD_PARTY = (
     ("tag/grid", "pettingzoo"),
+    ("tag/continuous", "pettingzoo"),
     ("mpe/simple_tag_v3", "mpe2"),
     ("butterfly/knights_archers_zombies_v11", "pettingzoo"),
     ("magent/battle_v4", "magent2"),
@@ -162,7 +164,7 @@ def test_packages_of_others_are_imported_only_where_the_environment_is_made(name
 
 @pytest.mark.parametrize(("name", "package"), THIRD_PARTY)
 def test_a_missing_package_is_answered_with_the_command(name, package, monkeypatch):
-    monkeypatch.setattr(registry, "find_spec", lambda wanted: None)
+    monkeypatch.setattr(registry, "find_spec", lambda wanted: None if wanted == package else find_spec(wanted))
     monkeypatch.delitem(sys.modules, package, raising=False)
     entry = registry.find(name)
     assert not registry.installed(entry)
