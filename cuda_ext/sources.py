@@ -15,7 +15,7 @@ from cuda_ext.schema import KernelEnv
 __all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host"]
 
 FOLDER = Path(__file__).parent
-INCLUDE = re.compile(r'#include "([\w.]+)"\n')
+INCLUDE = re.compile(r'#include "([\w.]+)"')
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread")
 
@@ -92,17 +92,15 @@ def for_device(kernel: KernelEnv, name: str, constants: Mapping[str, int | float
 
 
 def _inlined(file: Path, included: set[str]) -> str:
-    """Return a file with the headers of FOLDER in place of where they are included first, its lines numbered as in it."""
-    text = file.read_text().replace("#pragma once\n", "\n")
-
-    def header(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in included:
-            return "\n"
-        if not (FOLDER / name).is_file():
-            return match[0]
-        included.add(name)
-        next_line = text.count("\n", 0, match.end()) + 1
-        return f'{_inlined(FOLDER / name, included)}\n#line {next_line} "{file.name}"\n'
-
-    return f'#line 1 "{file.name}"\n{INCLUDE.sub(header, text)}'
+    """Return the text of a file with headers of FOLDER in it, each once, and lines numbered as in their files."""
+    lines = [f'#line 1 "{file.name}"']
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        match = INCLUDE.fullmatch(line)
+        if match is None or not (FOLDER / match[1]).is_file():
+            lines.append("" if line == "#pragma once" else line)
+            continue
+        if match[1] not in included:
+            included.add(match[1])
+            lines.append(_inlined(FOLDER / match[1], included))
+        lines.append(f'#line {number + 1} "{file.name}"')
+    return "\n".join(lines)

@@ -11,8 +11,16 @@ import pytest
 
 import cuda_ext
 import pufferlib
+from cuda_ext.data import constants_of, parameters_of
+from cuda_ext.functions import Shape
+from cuda_ext.nvrtc import compiled
 from cuda_ext.schema import KernelEnv
+from pufferlib.emulation import emulate
+from pufferlib.philox import below, philox_array
 from pufferlib.testing import check_kernel
+from pufferlib.vectorization.cuda import kernel_of, reference_of
+
+POLICY = 100  # kernel.cuh's purpose of draws that choose actions
 
 KERNELS: list[KernelEnv] = [
     importlib.import_module(f"cuda_ext.{file.stem}").KERNEL
@@ -22,8 +30,16 @@ KERNELS: list[KernelEnv] = [
 NAMES = [kernel.name for kernel in KERNELS]
 CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
     "ocean/squared": [{"distance": 1}, {"distance": 2, "num_targets": 5}, {"num_targets": 24}],
+    "tag/continuous": [
+        {"num_taggers": 3, "num_runners": 5, "grid_length": 4, "tagging_distance": 0.1, "full_observation": False,
+         "num_nearest": 3, "edge_hit_penalty": -0.3, "step_penalty_for_tagger": -0.01, "step_reward_for_runner": 0.07},
+        {"num_taggers": 2, "num_runners": 2, "grid_length": 2, "tagging_distance": 0.2, "episode_length": 17,
+         "start": "pool", "runner_exits_game_after_tagged": False, "max_turn": 6.2, "num_turn_levels": 3},
+        {"num_taggers": 3, "num_runners": 37, "grid_length": 9, "tagging_distance": 0.1, "full_observation": False,
+         "num_nearest": 32, "start": "fixed", "skill_level_tagger": 1.7, "max_acceleration": 0.3, "episode_length": 60},
+    ],
     "tag/grid": [{"num_taggers": 3, "num_runners": 3, "grid_length": 4, "episode_length": 20}],
-}
+}  # fmt: skip
 CASES = [(name, kwargs) for name in NAMES for kwargs in [{}, *CONFIGURATIONS.get(name, [])]]
 
 
@@ -72,6 +88,58 @@ def test_a_random_rollout_repeats_with_its_seed(name: str) -> None:
             played.append(vec.rollout(60, keep=keep))  # type: ignore[attr-defined]
     assert np.array_equal(played[0].observations[-1], played[1].observations)
     assert len(np.unique(played[0].observations.numpy().reshape(60, -1), axis=0)) > 30  # it does not stand still
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str) -> None:
+    """A component of an action is of the word of its number, of one draw."""
+    made: dict[str, Any] = dict(num_envs=4, seed=1)
+    with (
+        pufferlib.make(name, backend="cuda", device="host", **made) as vec,
+        pufferlib.make(reference_of(kernel_of(name)), backend="serial", **made) as reference,
+    ):
+        vec.reset()
+        reference.reset()
+        played = vec.rollout(120)  # type: ignore[attr-defined]
+        space = reference.single_action_space
+        most = np.array(getattr(space, "nvec", getattr(space, "n", None)))
+        agents = np.arange(reference.agents_per_env)
+        for step in range(120):
+            seed, episode, t = (np.array(reference.get_attr(each))[:, np.newaxis] for each in ("seed", "episode", "t"))
+            words = philox_array(seed, episode, t + 1, agents, POLICY).reshape(4, -1)[: most.size]
+            reference.step(below(words.T, most).reshape(-1, *most.shape))
+            for column in ("observations", "rewards", "terminations", "truncations", "masks"):
+                expected = getattr(reference.batch, column)
+                np.testing.assert_array_equal(getattr(played, column)[step], expected, f"{column} of step {step}")
+
+
+DEVICE_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("ocean/squared", {}),
+    ("tag/grid", {"num_taggers": 4}),
+    ("tag/grid", {"num_taggers": 90, "num_runners": 15, "full_observation": False, "num_nearest": 10}),
+    ("tag/continuous", {"num_runners": 4}),
+    ("tag/continuous", {"num_runners": 4, "full_observation": False, "num_nearest": 4}),
+    ("tag/continuous", {"num_taggers": 5, "num_runners": 100, "full_observation": False, "num_nearest": 10}),
+    ("tag/continuous", {"num_taggers": 20, "num_runners": 800, "full_observation": False, "num_nearest": 10}),
+]
+
+
+def test_each_kernel_is_compiled_for_devices() -> None:
+    assert {name for name, _ in DEVICE_CASES} == set(NAMES)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize(("name", "kwargs"), DEVICE_CASES, ids=str)
+def test_no_register_is_spilled(name: str, kwargs: dict[str, Any], architecture: str) -> None:
+    kernel = kernel_of(name)
+    reference = reference_of(kernel)(**kwargs)
+    rows = emulate(reference)
+    num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
+    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, "num_steps": 1}
+    cubin = compiled(kernel, Shape.of(num_agents, size), constants_of(kernel, values), architecture)
+    assert cubin.code[:4] == b"\x7fELF"
+    assert cubin.spilled_nbytes == cubin.stack_nbytes == 0
+    assert cubin.num_registers <= 96
 
 
 def test_the_score_of_a_policy_that_solves() -> None:

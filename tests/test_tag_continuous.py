@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
@@ -17,6 +17,7 @@ from cuda_ext.references.episodes import POOL, START
 from cuda_ext.references.tag_continuous import BLUE, PIXELS, RED, WHITE, TagContinuous
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI
 from pufferlib.philox import below, philox, uniform
+from pufferlib.testing import check_kernel
 
 Place = tuple[float, ...]  # x, y; direction 0 unless it follows
 f = np.float32
@@ -540,6 +541,14 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
                 assert each.dtype == np.float32
             assert 0 <= env.x.min() and env.x.max() <= env.grid_length
             assert 0 <= env.y.min() and env.y.max() <= env.grid_length
+
+
+@pytest.mark.extras
+@settings(max_examples=10)
+@given(configs)
+def test_the_kernel_plays_the_same_with_any_arguments(config: dict[str, Any]) -> None:
+    report = check_kernel("tag/continuous", device="host", env_kwargs=config, num_envs=2, num_steps=40)
+    assert report.passed, str(report)
 
 
 # What others ask of an environment

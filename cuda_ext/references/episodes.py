@@ -1,4 +1,4 @@
-"""What references have in common: arguments that can be played, the count of episodes, and what these start from."""
+"""What references have in common: arguments that can be played, and what episodes start from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pufferlib.philox import below, philox
 
-__all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "begun", "count", "layout_of", "layouts_of"]
+__all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "count", "layout_of", "layouts_of"]
 
 START, POOL = 1, 2  # purposes of draws: where an agent starts; which layout an episode has
 NUM_LAYOUTS = 5  # of the pool, unless starts are given
@@ -36,15 +36,6 @@ def amount(name: str, value: Any, least: float = -LARGEST, most: float = LARGEST
             wanted = f"of at {'most' if lower is None else 'least'} {upper if lower is None else lower:g} {wanted}"
         raise ValueError(f"{name}={value!r} is impossible; use a number {wanted}")
     return np.float32(value) + np.float32(0)
-
-
-def begun(seed: int | None, last_seed: int | None, last_episode: int) -> tuple[int, int]:
-    """Return the seed and the episode that a reset begins: 0 of a seed given, else the next, at first of one drawn."""
-    if seed is not None and not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed} is no uint32; use 0 to 2**32 - 1")
-    if seed is None and last_seed is not None:
-        return last_seed, last_episode + 1
-    return int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed), 0
 
 
 def layouts_of(

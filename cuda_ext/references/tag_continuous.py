@@ -47,9 +47,9 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 from pettingzoo import ParallelEnv
 
-from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, begun, count, layout_of, layouts_of
+from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapped
-from pufferlib.philox import below, philox_array, uniform
+from pufferlib.philox import below, episode_of, philox_array, uniform
 
 MOST_NEAREST = 32  # a kernel keeps them in registers
 LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients are floats
@@ -162,7 +162,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
-        self.seed, self.episode = begun(seed, self.seed, self.episode)
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y, self.direction = self._start().T.copy()
         self.speed, self.acceleration = np.zeros((2, len(self.possible_agents)), np.float32)

@@ -34,8 +34,8 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 from pettingzoo import ParallelEnv
 
-from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, begun, count, layout_of, layouts_of
-from pufferlib.philox import below, philox_array
+from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
+from pufferlib.philox import below, episode_of, philox_array
 
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
@@ -119,7 +119,7 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin episode 0 of ``seed``, from 0 to 2**32 - 1; without one the next episode, at first of a seed drawn."""
-        self.seed, self.episode = begun(seed, self.seed, self.episode)
+        self.seed, self.episode = episode_of(seed, self.seed, self.episode)
         self.t = 0
         self.x, self.y = self._start().T.copy()
         self.alive[:] = True
