@@ -1,8 +1,10 @@
 """Environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each, and what runs them.
 
-tag_grid, …     an environment: its schema (.py), its kernel (.cuh), its twin in NumPy (references/ or ocean/)
+tag_grid, tag_continuous, ocean_squared
+                an environment each: its schema (.py), its kernel (.cuh), its twin in NumPy (references/ or ocean/)
 schema          what an environment keeps on the device, declared for Python and CUDA at once
-kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws
+kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws,
+                trigonometry.cuh has sine and cosine that are NumPy's to the bit, for kernels that include it
 data            the data manager: arrays on the device, owned once; what crosses the bus is counted
 functions       the function manager: kernels compiled for where they run, kept, and launched
 sources         the programs that are compiled
