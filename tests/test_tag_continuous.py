@@ -591,6 +591,14 @@ def test_the_same_episodes_on_every_backend() -> None:
             np.testing.assert_array_equal(found, rows)
 
 
+@pytest.mark.parametrize("start", ["procedural", "pool"])
+def test_environments_start_differently(start: str) -> None:
+    with pufferlib.make("tag/continuous", num_envs=16, seed=1, env_kwargs={"start": start}) as vec:
+        observations, _ = vec.reset()
+        first = {tuple(rows[0].tolist()) for rows in observations.reshape(16, 11, -1)}
+    assert len(first) == 16 if start == "procedural" else 2 <= len(first) <= 5
+
+
 def test_pictures() -> None:
     env = scene((2, 2), (6, 6, np.pi / 2), (2.1, 2), render_mode="rgb_array", tagging_distance=0.05)
     pixels = env.render()
