@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 
@@ -36,6 +37,7 @@ from pufferlib.bench import machine
 __all__ = ["Case", "Figure", "cases", "measured"]
 
 RESULTS = Path(__file__).parent / "results"
+ENVS = ("tag/grid", "tag/continuous")
 NUM_ENVS = (10, 100, 1_000, 2_000, 10_000, 60_000, 100_000)
 NUM_AGENTS = (5, 105, 820, 1_000)
 MEMORY_SHARE = 0.5  # of the device's, that a case may take
@@ -51,6 +53,8 @@ TARGETS = {
     ("tag/grid", 2_000, 5, "rollout"): 3e9,
     ("tag/grid", 60_000, 5, "graph"): 5e9,
     ("tag/grid", 2_000, 1_000, "launch"): 5e7,
+    ("tag/continuous", 2_000, 5, "launch"): 2e8,
+    ("tag/continuous", 2_000, 105, "launch"): 3e7,
 }
 
 
@@ -64,13 +68,32 @@ class Case:
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
-        return {"num_taggers": self.num_agents - 1, "grid_length": 100, "full_observation": False}
+        if self.env == "tag/grid":
+            return {"num_taggers": self.num_agents - 1, "grid_length": 100, "full_observation": False}
+        num_taggers = max(1, self.num_agents // 20)
+        return {
+            "num_taggers": num_taggers,
+            "num_runners": self.num_agents - num_taggers,
+            "num_nearest": self.num_nearest,
+            "grid_length": 20.0,
+            "episode_length": 500,
+            "full_observation": False,
+            "tagging_distance": 0.02,
+        }
+
+    @property
+    def num_nearest(self) -> int:
+        return min(10, self.num_agents - 1)
 
     @property
     def bytes_per_step(self) -> int:
         """What one environment's step has to read and write at least, in bytes: rows, state and actions."""
-        observation, state, action, outcome = 6 * 4, 2 * 2 * 4 + 2 * 8, 8, 4 + 3
-        return self.num_agents * (observation + state + action + outcome) + 2 * 4 + 2
+        outcome, returns = 4 + 3, 2 * 8
+        if self.env == "tag/grid":
+            observation, state, action = 6 * 4, 2 * 2 * 4, 8
+        else:
+            observation, state, action = (7 * self.num_nearest + 1) * 4, 2 * 5 * 4 + 2, 2 * 8
+        return self.num_agents * (observation + state + action + outcome + returns) + 2 * 4 + 2
 
 
 @dataclass(frozen=True)
@@ -89,9 +112,17 @@ class Figure:
 
 
 def cases(settings: dict[str, Any]) -> Iterator[Case]:
-    for num_agents in settings["num_agents"]:
-        for num_envs in settings["num_envs"]:
-            yield Case("tag/grid", num_envs, num_agents)
+    for env in ENVS:
+        for num_agents in settings["num_agents"]:
+            for num_envs in settings["num_envs"]:
+                yield Case(env, num_envs, num_agents)
+
+
+def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
+    """Return random actions, (num_steps, rows, …)."""
+    space = vec.single_action_space
+    most = space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec  # type: ignore[attr-defined]
+    return np.random.default_rng(1).integers(0, most, (num_steps, vec.agents_per_batch, *(space.shape or ())))
 
 
 def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.device) -> list[float]:
@@ -150,7 +181,7 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
     ) as vec:
         where: torch.device = vec.device  # type: ignore[attr-defined]
         vec.reset()
-        actions = torch.randint(0, 5, (vec.agents_per_batch,), device=where)
+        actions = torch.from_numpy(drawn(vec, 1)[0]).to(where)
 
         def launch() -> int:
             vec.step(actions)
@@ -179,7 +210,7 @@ def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
     """Return what one environment in NumPy makes, on one core, times nothing."""
     with pufferlib.make(case.env, backend="serial", num_envs=1, seed=1, env_kwargs=case.env_kwargs) as vec:
         vec.reset()
-        actions = np.random.default_rng(1).integers(0, 5, vec.agents_per_batch)
+        actions = drawn(vec, 1)[0]
 
         def step() -> int:
             vec.step(actions)
@@ -191,8 +222,7 @@ def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
 
 def hold_against_reference(device: str) -> None:
     """Raise AssertionError unless both play the same, 64 steps of 4 environments."""
-    for num_agents in (5, 105):
-        case = Case("tag/grid", 4, num_agents)
+    for case in (Case(env, 4, num_agents) for env in ENVS for num_agents in (5, 105)):
         made: dict[str, Any] = dict(num_envs=4, seed=7, env_kwargs={**case.env_kwargs, "grid_length": 6})
         with (
             pufferlib.make(case.env, backend="serial", **made) as plain,
@@ -200,14 +230,13 @@ def hold_against_reference(device: str) -> None:
         ):
             plain.reset()
             kernel.reset()
-            table = torch.randint(0, 5, (64, plain.agents_per_batch))
-            for actions in table:
-                plain.step(actions.numpy())
+            for actions in drawn(plain, 64):
+                plain.step(actions)
                 kernel.step(actions)
                 ours, theirs = kernel.host_batch, plain.batch
                 assert ours is not None and theirs is not None
                 for name in ("observations", "rewards", "terminations", "truncations", "masks"):
-                    assert np.array_equal(getattr(ours, name), getattr(theirs, name)), (num_agents, name)
+                    assert np.array_equal(getattr(ours, name), getattr(theirs, name)), (case, name)
 
 
 def copy_bandwidth(device: torch.device) -> float:
@@ -280,20 +309,23 @@ def plot(paths: list[Path], folder: Path) -> list[Path]:
     for path in paths:
         results = json.loads(path.read_text())
         ways = [way for way in ("launch", "graph", "rollout") if any(f["way"] == way for f in results["figures"])]
-        pictures, panels = pyplot.subplots(1, len(ways), figsize=(4.2 * len(ways), 3.6), sharey=True, squeeze=False)
-        for panel, way in zip(panels[0], ways, strict=True):
-            for num_agents in NUM_AGENTS:
-                line = [f for f in results["figures"] if (f["way"], f["num_agents"]) == (way, num_agents)]
-                if line:
-                    panel.loglog(
-                        [f["num_envs"] for f in line], [f["median"] for f in line], "o-", label=f"{num_agents}"
-                    )
-            panel.set_title(way)
+        size = (4.2 * len(ways), 3.2 * len(ENVS))
+        pictures, panels = pyplot.subplots(len(ENVS), len(ways), figsize=size, sharex=True, sharey="row", squeeze=False)
+        for env, line_of_panels in zip(ENVS, panels, strict=True):
+            for way, panel in zip(ways, line_of_panels, strict=True):
+                for num_agents in NUM_AGENTS:
+                    of = (env, way, num_agents)
+                    line = [f for f in results["figures"] if (f["env"], f["way"], f["num_agents"]) == of]
+                    if line:
+                        x, y = [f["num_envs"] for f in line], [f["median"] for f in line]
+                        panel.loglog(x, y, "o-", label=f"{num_agents} agents")
+                panel.set_title(f"{env}, {way}")
+                panel.grid(alpha=0.3)
+            line_of_panels[0].set_ylabel("environment steps a second")
+        for panel in panels[-1]:
             panel.set_xlabel("environments")
-            panel.grid(alpha=0.3)
-        panels[0][0].set_ylabel("environment steps a second")
-        panels[0][0].legend(title="agents")
-        pictures.suptitle(f"tag/grid, {results['device']}")
+        panels[0][0].legend()
+        pictures.suptitle(results["device"])
         pictures.tight_layout()
         target = folder / f"{path.stem}.png"
         pictures.savefig(target, dpi=110)
@@ -325,8 +357,9 @@ def main() -> None:
         "equal_to_reference": True,
         "figures": [],
     }
-    for num_agents in settings["num_agents"]:
-        results["figures"].append(asdict(numpy_figure(Case("tag/grid", 1, num_agents), settings)))
+    for env in ENVS:
+        for num_agents in settings["num_agents"]:
+            results["figures"].append(asdict(numpy_figure(Case(env, 1, num_agents), settings)))
     for case in cases(settings):
         if not fits(case, device):
             continue
