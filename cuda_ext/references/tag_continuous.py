@@ -23,8 +23,8 @@ Observation  Box(float32), of the state after the step: 7 features of each of M 
              the next; and the time, which is t / ``episode_length``. Five features are differences, the other's value
              less one's own: x and y, over L sqrt(2); speed and acceleration, over ``max_speed``; direction, over 2 pi
              and not wrapped. Then the kind (1 tagger, 0 runner), and whether it is alive. In full M is N - 1, all
-             others by number; of who has left the kind alone is told, the rest is 0. In part M is ``num_nearest``: of
-             both kinds those alive, nearest first, of two as near the lower number; zeros follow where they are fewer.
+             others by number, with zeros for who has left. In part M is ``num_nearest``, of both kinds those alive,
+             nearest first, of two as near the lower number; zeros follow where they are fewer.
              The bounds of the space are what the features cannot leave.
 Start        Speed and acceleration 0. "procedural": x and y anywhere from 0 to below L, the direction one of 0, pi / 2,
              pi and 3 pi / 2, drawn for each agent and episode. "fixed": as ``starts`` says, (N, 3) of x, y, direction;
@@ -303,14 +303,13 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         def difference(values: Floats, scale: Any) -> Floats:
             return np.where(there, (values[others] - values[:, np.newaxis]) / scale, np.float32(0))
 
-        shown = there | bool(self.full_observation)
         features = [
             difference(self.x, self.diagonal),
             difference(self.y, self.diagonal),
             difference(self.speed, self.max_speed),
             difference(self.acceleration, self.max_speed),
             difference(self.direction, TWO_PI),
-            shown & ~self.is_runner[others],
+            there & ~self.is_runner[others],
             there,
             np.full((len(others), 1), np.float32(self.t) / np.float32(self.episode_length)),
         ]
