@@ -303,7 +303,7 @@ def test_scenes(name: str, player: str) -> None:
 # -------------------------------------------------------------------------------------------------- seeds and resets
 
 ENDLESS = dict(num_taggers=2, num_runners=2, grid_length=9, episode_length=1000, full_observation=False)
-RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, two steps after each
+RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, four steps after each
     "by one seed": [dict(seed=3), dict(), dict(seed=3)],
     "by a list of seeds": [dict(seed=[7, 7, 2**32 - 1, 0]), dict(), dict(seed=[1, 2, 3, 4])],
     "of some": [dict(), dict(env_ids=[2, 0]), dict(env_ids=[1]), dict()],
@@ -331,7 +331,7 @@ def test_resets(calls: list[dict[str, Any]], player: str, autoreset_mode: str) -
                 others = np.setdiff1d(np.arange(4), call.get("env_ids", range(4)))
                 rows = (others[:, None] * 4 + np.arange(4)).reshape(-1)
                 np.testing.assert_array_equal(found[-1].observations[rows], before.observations[rows])
-                for _ in range(2):
+                for _ in range(4):  # another number than there are blocks
                     vec.step(rng.integers(0, 5, 16))
                     found.append(rows_of(vec))
         return found
@@ -371,6 +371,28 @@ def test_resets_between_send_and_recv(batch_size: int, player: str) -> None:
 
     for found, expected in zip(played(player), played("serial"), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("player", PLAYERS)
+def test_resets_of_some_just_after_an_end(player: str, autoreset_mode: str) -> None:
+    """What ended is told once, with its own row, and not again with the rows that come back unchanged."""
+
+    def played(name: str) -> list[Rows]:
+        kwargs = dict(num_envs=3, seed=6, env_kwargs={**ENDLESS, "episode_length": 2}, autoreset_mode=autoreset_mode)
+        with make(name, **kwargs) as vec:
+            vec.reset()
+            found = []
+            for num_steps in (2, 3, 2, 1):
+                for _ in range(num_steps):
+                    vec.step(np.zeros(12, int))
+                    found.append(rows_of(vec))
+                vec.reset(env_ids=[1])
+                found.append(rows_of(vec))
+        return found
+
+    for one, other in zip(played(player), played("serial"), strict=True):
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("player", PLAYERS)

@@ -189,7 +189,7 @@ class Rows:
         """Return the infos of the block's rows. Copies columns to the host, and waits for them."""
         vec, num_agents = self._vec, self._vec.agents_per_env
         vec._data.device_to_host_nbytes += self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
-        over = (self.terminations | self.truncations).cpu().numpy().reshape(-1, num_agents)
+        over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
         if not over.any():
             return []
         ended = self.ended.cpu().numpy()
