@@ -206,6 +206,10 @@ def test_infos_are_read_in_time() -> None:
         assert infos == read
         with pytest.raises(CallError, match="of a batch that is no longer valid; read them before the second recv"):
             len(unread)
+        late = vec.step(np.zeros(6, int))[-1]
+    assert infos == read
+    with pytest.raises(ClosedError, match="is closed; read them before that"):
+        len(late)
 
 
 def test_closed() -> None:

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from pufferlib.errors import CallError
+from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import Batch
 
 __all__ = ["FLYING", "NEW", "WAITING", "Ids", "Rows", "States", "indices"]
@@ -100,6 +100,10 @@ class Rows:
         self._event: Any = None
         pooled = device.type == "cuda" and not vec._plan.synchronous
         self._stream = torch.cuda.Stream(device) if pooled else None
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._vec.closed)
 
     def begin(self) -> None:
         """Be filled anew."""
@@ -274,6 +278,8 @@ class _Infos(Sequence[dict[str, Any]]):
         if block is not None:
             if block.lap != self._lap:
                 raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
+            if block.closed:
+                raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
             self._found = block.infos()
             self._block = None
         return self._found
