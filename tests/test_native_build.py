@@ -53,10 +53,13 @@ def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> No
         (tmp_path / "Cython/__init__.py").write_text("raise ImportError")
         environment["PYTHONPATH"] = str(tmp_path)
     else:
-        environment["CC"] = "/bin/false" if missing == "a compiler that works" else str(tmp_path / "nothing")
+        compiler = "/bin/false" if missing == "a compiler that works" else str(tmp_path / "nothing")
+        environment |= {"CC": compiler, "CXX": compiler}
     said = run(tree, "setup.py", "build", "--build-lib", tmp_path / "built", **environment)
-    assert missing == "Cython" or 'building extension "pufferlib._native.pack" failed' in said
-    assert not list((tmp_path / "built").rglob("*.so"))
+    for name in ("pufferlib._native.pack", "cuda_ext._host"):
+        assert missing == "Cython" or f'building extension "{name}" failed' in said
+    libraries = [path.name.partition(".")[0] for path in (tmp_path / "built").rglob("*.so")]
+    assert libraries == (["_host"] if missing == "Cython" else [])  # kernels are C++, and need none
     printed = run(tmp_path / "built", "-c", IMPORT)
     assert printed.startswith(
         "False: it was not built, or for another Python (No module named 'pufferlib._native.pack')"
@@ -66,6 +69,9 @@ def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_builds_every_source_in_place(tree: Path) -> None:
     run(tree, "setup.py", "build_ext", "--inplace", "-j2")
+    kernels = [path.stem for path in (tree / "cuda_ext").glob("*.cuh") if path.with_suffix(".py").exists()]
+    symbols = b"".join(path.read_bytes() for path in (tree / "cuda_ext").glob("_host*.so"))
+    assert kernels and all(f"kernel_{name}_digest".encode() in symbols for name in kernels)
     built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob("*.so")}
     assert built == {Path(name).stem for name in SOURCES if name.endswith(".pyx")}
     assert not list((tree / "pufferlib").rglob("*.c"))
