@@ -46,7 +46,7 @@ def kernels() -> list[Extension]:
     """Return one library of all kernels of cuda_ext, their programs written where they are compiled."""
     if not sys.platform.startswith("linux") or sys.implementation.name != "cpython":
         return []
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.insert(0, "")
     sources = import_module("cuda_ext.sources")
     KERNELS.mkdir(parents=True, exist_ok=True)
     programs = ["cuda_ext/_host.cpp"]
@@ -62,8 +62,8 @@ def kernels() -> list[Extension]:
             programs,
             include_dirs=["cuda_ext"],
             depends=sorted(glob("cuda_ext/*.cuh") + glob("cuda_ext/*.h") + glob("cuda_ext/*.py")),
-            extra_compile_args=[*sources.HOST_FLAGS, "-g0", "-DNDEBUG"],
-            extra_link_args=["-pthread"],
+            extra_compile_args=[*sources.HOST_FLAGS, "-DNDEBUG"],
+            extra_link_args=["-pthread", "-s"],
             language="c++",
             optional=True,
         )
