@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import difflib
+import functools
 import importlib
 import os
 import re
@@ -327,6 +328,13 @@ def _kernels() -> Iterator[Entry]:
 
 def _told(file: Path, shown: str) -> tuple[str, str]:
     """Return the name of the class in an environment's file, by the file's name, and what its docstring says first."""
+    changed = file.stat() if file.exists() else None
+    return _read(file, shown, changed and (changed.st_mtime_ns, changed.st_size))
+
+
+@functools.cache
+def _read(file: Path, shown: str, changed: tuple[int, int] | None) -> tuple[str, str]:
+    """As ``_told``, once for each state of the file: a hundred names would have all files parsed a hundred times."""
     class_name = "".join(part.capitalize() for part in file.stem.split("_"))
     try:
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
