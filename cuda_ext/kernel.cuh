@@ -9,8 +9,8 @@
 //
 // `e` is the environment, `e * env.num_agents + a` an agent's place in the fields, `row + a` its place in the rows:
 // env.rewards, env.terminations, env.truncations, which are zero before a step, and env.masks, which says who acts in
-// it. Whoever is terminated or truncated acts no longer; when nobody does the episode is over. Threads see what others of their group wrote after group.sync(), which all of them have to reach. No two
-// environments share anything.
+// it. Whoever is terminated or truncated acts no longer; when nobody does the episode is over. Threads see what others of
+// their group wrote after group.sync(), which all of them have to reach. No two environments share anything.
 //
 // GROUP_SIZE threads make a group: 1 (no thread waits for another: how the host runs it), 2 to 32 of one warp, or a
 // whole block. TILE is how many floats of shared memory collect a block's observations, so that they leave it in order;
