@@ -236,7 +236,7 @@ def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
     assert main(words) == 0
     assert done[2:] == [("rewards_early", 2), ("rewards_early", 3), (None, 2), (None, 3)]
     assert len(json.loads(file.read_text())["trainings"]) == 6
-    assert "| rewards_early | **3/3** | `advantages_as_defined` |" in page.read_text()
+    assert "| rewards_early † | **3/3** | `advantages_as_defined` |" in page.read_text()
     said = capsys.readouterr().out
     assert "rewards_early" in said and "3/3" in said
 
@@ -310,8 +310,8 @@ def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(matrix, "checked_elsewhere", dict)
     words = ["ocean", "--mutants", "--env", "bandit", "--mutant", "rewards_early", "--seeds", "2", "--page", str(page)]
     assert main(words) == 130
-    assert "| rewards_early | **1/1…** |" in shown[0]
-    assert "| rewards_early | **2/2** |" in shown[1]
+    assert "| rewards_early † | **1/1…** |" in shown[0]
+    assert "| rewards_early † | **2/2** |" in shown[1]
 
 
 def test_the_exit_code_tells_of_a_mutant_that_was_missed(monkeypatch, capsys):

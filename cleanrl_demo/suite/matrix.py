@@ -39,7 +39,8 @@ PAGE = """\
 Each row is the demo trainer, or the library below it, with one bug on purpose; `cleanrl_demo/suite/mutants.py` has the
 edits. It is trained from scratch on each environment of Ocean. A cell says how many trainings were caught, which is to
 say that they ended below the environment's bar or without a score: **in bold** where the environment is meant to catch
-the bug, with {num_seeds} seeds; elsewhere with one if it does not say otherwise, and · where all passed. Checks need no
+the bug, with {num_seeds} seeds; elsewhere with one if it does not say otherwise, and · where all passed. † is said of
+bugs with which nothing at all need be learnt; all others still pass somewhere. Checks need no
 training (`cleanrl_demo/suite/checks.py`). Some bugs only they show, and some are not even trained with.
 
 A mutant's score is the mean of {num_mutant_episodes} fresh episodes, the correct trainer's of {num_episodes:,}. The
@@ -324,7 +325,8 @@ def page(matrix: Matrix) -> str:
         cells = [matrix.cell(name, env) for env in matrix.envs]
         shown = [f"**{cell.text}**" if cell.meant else cell.text for cell in cells]
         checks = ", ".join(f"`{check}`" for check, found in matrix.checks(name).items() if found)
-        lines.append(f"| {name} | {' | '.join(shown)} | {checks} |")
+        mark = " †" if MUTANTS[name].everywhere else ""
+        lines.append(f"| {name}{mark} | {' | '.join(shown)} | {checks} |")
     if matrix.has_correct:
         lines.append(f"| *{CORRECT}* | {' | '.join(matrix.cell(None, env).text for env in matrix.envs)} | |")
     lines += ["", "## What is broken", ""]
