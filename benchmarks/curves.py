@@ -1,6 +1,6 @@
 """Train the demo trainer with its defaults on a few environments, and draw the curves of docs/training.md.
 
-    python benchmarks/curves.py
+    python -m benchmarks.curves
 
 Prints the table that stands there, and writes docs/curves/*.png. Five seeds each, one after the other, on a pool with
 all cores; nothing was tuned on these seeds.
