@@ -50,11 +50,9 @@ def kernels() -> list[Extension]:
     sources = import_module("cuda_ext.sources")
     KERNELS.mkdir(parents=True, exist_ok=True)
     programs = ["cuda_ext/_host.cpp"]
-    for file in sorted(Path("cuda_ext").glob("*.cuh")):
-        if not file.with_suffix(".py").exists():
-            continue  # what kernels share
-        program = KERNELS / f"{file.stem}.cpp"
-        program.write_text(sources.for_host(import_module(f"cuda_ext.{file.stem}").KERNEL))
+    for stem in sources.stems():
+        program = KERNELS / f"{stem}.cpp"
+        program.write_text(sources.for_host(import_module(f"cuda_ext.{stem}").KERNEL))
         programs.append(str(program))
     return [
         Extension(

@@ -13,16 +13,9 @@ import numpy as np
 from cuda_ext.schema import CONSTANTS, LAUNCH, Field, KernelEnv, Schema
 from pufferlib.errors import KernelError
 
-__all__ = ["Data", "arguments_dtype", "constants_of", "device_array"]
+__all__ = ["Data", "arguments_dtype", "constants_of", "parameters_of"]
 
 Array = np.ndarray[Any, Any]
-
-
-def device_array(array: Any) -> Any:
-    """Return an array of the data manager as a cupy.ndarray over the same memory."""
-    import cupy
-
-    return cupy.from_dlpack(array)
 
 
 def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) -> np.dtype[Any]:
@@ -46,6 +39,7 @@ def constants_of(kernel: KernelEnv, values: Mapping[str, Any]) -> dict[str, int 
 class Data:
     """The arrays of ``num_envs`` environments of ``num_agents`` agents.
 
+    parameters: the value of each of the schema's.
     arrays: torch tensors by the field's name: (num_envs,) for what is "per env", (num_envs, num_agents) for what is
         "per agent", with a last axis where it has a ``size``; zero at first. Const ones hold their value, None as no
         elements. What a kernel writes is seen in them.
@@ -55,9 +49,8 @@ class Data:
     def __init__(self, kernel: KernelEnv, num_envs: int, num_agents: int, device: Any, reference: Any) -> None:
         import torch
 
-        sizes = parameters_of(kernel, reference)
-
         self._torch = torch
+        self.parameters = parameters_of(kernel, reference)
         self.device = torch.device(device)
         self.num_envs, self.num_agents = num_envs, num_agents
         self.fields = {each.name: each for each in kernel.schema.all_fields}
@@ -70,7 +63,7 @@ class Data:
                 self.arrays[each.name] = self._pushed(array)
             else:
                 shape = (num_envs, num_agents) if each.per == "agent" else (num_envs,)
-                shape += (sizes[each.size],) if each.size else ()
+                shape += (self.parameters[each.size],) if each.size else ()
                 self.arrays[each.name] = self.zeros(shape, each.dtype)
         # NumPy sets the members of a struct several times faster than torch is asked for an address.
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}

@@ -12,12 +12,17 @@ from pathlib import Path
 
 from cuda_ext.schema import KernelEnv
 
-__all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host"]
+__all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
 
 FOLDER = Path(__file__).parent
 INCLUDE = re.compile(r'#include "([\w.]+)"')
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
 HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread")
+
+
+def stems() -> list[str]:
+    """Return the modules of this package that are an environment each: those beside a .cuh of the same stem."""
+    return [file.stem for file in sorted(FOLDER.glob("*.cuh")) if file.with_suffix(".py").exists()]
 
 
 def entry(kernel: KernelEnv) -> str:
@@ -27,7 +32,7 @@ def entry(kernel: KernelEnv) -> str:
 
 def digest(kernel: KernelEnv, *more: str) -> str:
     """Return what changes with a kernel's schema, its file, and whatever else it is compiled with."""
-    headers = [file for file in FOLDER.glob("*.cuh") if not file.with_suffix(".py").exists()]
+    headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
     texts = [kernel.schema.declaration(), Path(kernel.source).read_text(), *HOST_FLAGS, *more, *shared]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]

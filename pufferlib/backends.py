@@ -44,7 +44,7 @@ def make(
         name such as "ocean/squared" or a Gymnasium id; or a list of either, one an environment. A callable with a
         parameter ``env_index`` is given the environment's number.
     backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
-        first environments to finish).
+        first environments to finish), "cuda" (one kernel on a GPU plays all; for environments that have one).
     num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each CPU at hand.
     batch_size: environments in what ``recv`` returns, by default all. No count need divide another.
     seed: of all environments' first resets; None draws one.
@@ -56,7 +56,8 @@ def make(
     context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
     copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
     as_torch: have ``recv`` return torch tensors over the same memory. device: have it return tensors on this device
-        ("cuda", "mps", …), copied without waiting where that is CUDA, and valid as long as arrays would be.
+        ("cuda", "mps", …), copied without waiting where that is CUDA, and valid as long as arrays would be. On backend
+        "cuda" they are always tensors, and device says who plays: a GPU ("cuda", "cuda:1") or the CPU ("host").
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
     debug: fill batches that have expired with NaN, or absurd numbers.
@@ -67,8 +68,8 @@ def make(
     max_restarts: how often an environment is made anew by itself, over all, before ``recv`` raises; None: always.
     step_timeout, reset_timeout: seconds that one step, or one reset, may take while ``recv`` waits for it; then its
         worker is killed, as if it had died. On "serial" the step is refused when it returns, as if it had raised.
-    backend_kwargs: what one backend alone knows: ``worker_threads``, ``spin``; and ``telemetry``, False to note nothing
-        for ``stats``.
+    backend_kwargs: what one backend alone knows: ``worker_threads`` and ``spin`` of processes; ``threads`` and
+        ``checked`` of "cuda" on the host; and ``telemetry``, False to note nothing for ``stats``.
 
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
     cannot be flattened, WorkerError if an environment cannot be made.

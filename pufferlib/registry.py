@@ -32,7 +32,7 @@ import gymnasium
 
 from pufferlib.errors import MissingExtra, RegistryError
 
-__all__ = ["Entry", "creator", "find", "installed", "missing", "names"]
+__all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", "names"]
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,15 @@ def _in_words(error: Exception, file: str) -> str:
 
 
 def load(target: str) -> Callable[..., Any]:
-    """Return what "module:attribute" names. Raises RegistryError if that is no callable."""
+    """Return the callable that "module:attribute" names. Raises RegistryError."""
+    found = named(target)
+    if not callable(found):
+        raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
+    return found  # type: ignore[no-any-return]
+
+
+def named(target: str) -> Any:
+    """Return what "module:attribute" names. Raises RegistryError if there is no such thing."""
     _refuse_file(target)
     module_name, _, path = target.partition(":")
     found = _import(module_name, target)
@@ -279,9 +287,7 @@ def load(target: str) -> Callable[..., Any]:
             meant = f"; did you mean {near[0]}?" if near else ""
             raise RegistryError(f'"{target}": {module_name} has no {path}{meant}')
         found = getattr(found, part)
-    if not callable(found):
-        raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _refuse_file(name: str) -> None:

@@ -78,7 +78,7 @@ def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r'"tag/grid" on backend "cuda" needs torch: pip install "pufferlib'):
+    with pytest.raises(MissingExtra, match=r'tensors need torch: pip install "pufferlib'):
         make()
 
 
@@ -258,9 +258,19 @@ def test_statistics_count(vec: Any) -> None:
     stats = vec.stats()
     assert (stats.num_launches, stats.num_env_steps) == (3, 12)
     assert (stats.host_to_device_nbytes, stats.device_to_host_nbytes) == (0, 0)
-    assert "12 environment steps in 3 launches" in str(stats)
+    assert "12 environment steps in 3 launches" in str(stats) and stats.env_steps_per_s > 0
     list(vec.batch.infos)
     assert vec.stats().device_to_host_nbytes > 0
+
+
+def test_an_episode_takes_its_share_of_the_time(vec: Any) -> None:
+    """Also where many steps are one launch."""
+    vec.reset()
+    vec.stats(reset=True)
+    batch = vec.rollout(vec.get_attr("episode_length")[0], keep=False)
+    ends = [info["episode"] for info in batch.infos if info.get("env")]
+    spent_s = vec.stats().seconds
+    assert ends and all(0 < end["t"] <= spent_s for end in ends)
 
 
 def test_a_reference_that_lacks_what_its_schema_has() -> None:

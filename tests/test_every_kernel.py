@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import cuda_ext
 import pufferlib
+from cuda_ext import sources
 from cuda_ext.data import constants_of, parameters_of
 from cuda_ext.functions import Shape
 from cuda_ext.nvrtc import compiled
@@ -22,11 +21,7 @@ from pufferlib.vectorization.cuda import kernel_of, reference_of
 
 POLICY = 100  # kernel.cuh's purpose of draws that choose actions
 
-KERNELS: list[KernelEnv] = [
-    importlib.import_module(f"cuda_ext.{file.stem}").KERNEL
-    for file in sorted(Path(str(cuda_ext.__file__)).parent.glob("*.cuh"))
-    if file.with_suffix(".py").exists()
-]
+KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
 NAMES = [kernel.name for kernel in KERNELS]
 CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
     "ocean/squared": [{"distance": 1}, {"distance": 2, "num_targets": 5}, {"num_targets": 24}],

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import setuptools
 
+from cuda_ext import sources
 from pufferlib import _native
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +70,7 @@ def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_builds_every_source_in_place(tree: Path) -> None:
     run(tree, "setup.py", "build_ext", "--inplace", "-j2")
-    kernels = [path.stem for path in (tree / "cuda_ext").glob("*.cuh") if path.with_suffix(".py").exists()]
+    kernels = sources.stems()
     symbols = b"".join(path.read_bytes() for path in (tree / "cuda_ext").glob("_host*.so"))
     assert kernels and all(f"kernel_{name}_digest".encode() in symbols for name in kernels)
     built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob("*.so")}

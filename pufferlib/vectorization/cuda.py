@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,12 +22,14 @@ import numpy as np
 from pufferlib.emulation import emulate
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
+from pufferlib.registry import load, named
 from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.tensors import imported_torch
 from pufferlib.vectorization.vecenv import VecEnv
 
 __all__ = ["CUDA", "KernelStats", "kernel_of", "reference_of"]
@@ -38,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class KernelStats:
-    """What a device has done. seconds: from the first launch to now; on a device launches may still be under way."""
+    """What a device has done. seconds: since counting began; on a device, launches may still be under way."""
 
     num_launches: int
     num_env_steps: int
@@ -48,7 +49,7 @@ class KernelStats:
 
     @property
     def env_steps_per_s(self) -> float:
-        return self.num_env_steps / self.seconds if self.seconds else 0.0
+        return self.num_env_steps / self.seconds
 
     def __str__(self) -> str:
         return (
@@ -66,7 +67,7 @@ class CUDA(VecEnv):
         as a device would, in shuffled order, barriers checked: slow (cuda_ext/checking.py).
 
     Each environment takes the same arguments. ``infos`` are made when they are read, which copies some columns of the
-    batch to the host; ``info["episode"]["t"]`` is the episode's share of the time since the first launch. With
+    batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts. With
     ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
     reset: nobody waits for the device to find out. ``get_attr`` and ``set_attr`` reach the fields of the kernel's
     schema, ``call`` and ``render`` a reference environment that is given an environment's state. One thread at a time.
@@ -109,7 +110,7 @@ class CUDA(VecEnv):
         own_kwargs.pop("telemetry", None)
         if own_kwargs:
             raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads, checked')
-        self._torch = torch = _torch(kernel.name)
+        self._torch = torch = imported_torch()
         self.device = _device(torch, device)
         if checked and self.device.type != "cpu":
             raise PlanError('backend_kwargs={"checked": True} is of the host; give device="host" too')
@@ -140,19 +141,18 @@ class CUDA(VecEnv):
         self._last: Ids | None = None  # whose rows the last batch holds
         self._only_resets = False
         self._closed = False
-        self._start_s = 0.0
         self._clear_stats()
 
     def _open(self, kernel: Any, num_threads: int | None, checked: bool) -> None:
         """Make the arrays, and compile the kernel."""
         data, launcher = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.launcher")
+        self._data = data.Data(kernel, self.num_envs, self.agents_per_env, self.device, self._reference)
         fixed = {
-            **data.parameters_of(kernel, self._reference),
+            **self._data.parameters,
             "num_agents": self.agents_per_env,
             "observation_size": int(np.prod(self.single_observation_space.shape or (1,))),
             "autoreset": AUTORESET_MODES.index(self.autoreset_mode),
         }
-        self._data = data.Data(kernel, self.num_envs, self.agents_per_env, self.device, self._reference)
         threads = available_cpus() if num_threads is None else num_threads
 
         def made(**more: Any) -> Any:
@@ -404,8 +404,6 @@ class CUDA(VecEnv):
         self._states.set(ids, FLYING)
         self._num_launches += 1
         self._num_env_steps += 0 if resets else num
-        if not self._start_s:
-            self._start_s = time.perf_counter()
         if block.num_filled == self._plan.batch_size:
             self._filling = None
             self._full.append(block)
@@ -540,11 +538,10 @@ class CUDA(VecEnv):
     def stats(self, *, reset: bool = False) -> KernelStats:
         """Return what the device has done since the beginning, or since ``stats(reset=True)``; print it."""
         self._refuse_closed()
-        seconds = time.perf_counter() - self._start_s if self._start_s else 0.0
         found = KernelStats(
             self._num_launches,
             self._num_env_steps,
-            seconds,
+            time.perf_counter() - self._start_s,
             self._data.host_to_device_nbytes - self._before[0],
             self._data.device_to_host_nbytes - self._before[1],
         )
@@ -554,7 +551,7 @@ class CUDA(VecEnv):
 
     def _clear_stats(self) -> None:
         self._num_launches = self._num_env_steps = 0
-        self._start_s = 0.0
+        self._start_s = time.perf_counter()
         self._before = (self._data.host_to_device_nbytes, self._data.device_to_host_nbytes)
 
     def close(self) -> None:
@@ -589,18 +586,14 @@ class CUDA(VecEnv):
 
 def kernel_of(env: Any) -> Any:
     """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
-    schema = importlib.import_module("cuda_ext.schema")
-    if isinstance(env, schema.KernelEnv):
-        return env
-    folder = Path(str(schema.__file__)).parent
-    known = {path.stem: path for path in sorted(folder.glob("*.cuh")) if path.with_suffix(".py").exists()}
-    if isinstance(env, str) and env.replace("/", "_") in known:
-        return importlib.import_module(f"cuda_ext.{env.replace('/', '_')}").KERNEL
-    if isinstance(env, str) and ":" in env:
-        found = _imported(env)
-        if isinstance(found, schema.KernelEnv):
-            return found
-    names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in known]
+    kind = importlib.import_module("cuda_ext.schema").KernelEnv
+    stems = importlib.import_module("cuda_ext.sources").stems()
+    if isinstance(env, str) and env.replace("/", "_") in stems:
+        return named(f"cuda_ext.{env.replace('/', '_')}:KERNEL")
+    found = named(env) if isinstance(env, str) and ":" in env else env
+    if isinstance(found, kind):
+        return found
+    names = [named(f"cuda_ext.{stem}:KERNEL").name for stem in stems]
     raise RegistryError(
         f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
         "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
@@ -610,20 +603,9 @@ def kernel_of(env: Any) -> Any:
 def reference_of(kernel: Any) -> Any:
     """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
     try:
-        return _imported(kernel.reference)
-    except (ImportError, AttributeError) as error:
-        raise RegistryError(
-            f'"{kernel.name}" has the reference {kernel.reference}, which cannot be imported: {error}; '
-            "its reference= names module:attribute"
-        ) from error
-
-
-def _imported(target: str) -> Any:
-    module, _, name = target.partition(":")
-    found = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        return load(kernel.reference)
+    except (RegistryError, MissingExtra) as error:
+        raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
 
 
 def _same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
@@ -634,13 +616,6 @@ def _same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
     if any(each != env_kwargs[0] for each in env_kwargs):
         raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
     return dict(env_kwargs[0])
-
-
-def _torch(name: str) -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise MissingExtra(f'"{name}" on backend "cuda" needs torch: pip install "pufferlib[train]"') from error
 
 
 def _device(torch: Any, device: Any) -> Any:

@@ -206,7 +206,8 @@ class Rows:
             vec._data.device_to_host_nbytes += self.final_observations.nbytes
             finals = self.final_observations.cpu().numpy()
         env_ids = np.asarray(self.ids)
-        mean_step_s = vec.stats().seconds / max(1, vec._num_launches)
+        stats = vec.stats()
+        mean_step_s = stats.seconds * vec.num_envs / max(1, stats.num_env_steps)
         found = []
         for slot in np.flatnonzero(over.any(axis=1)).tolist():
             env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())

@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import ActionError, MissingExtra, PlanError, SpaceError
 
-__all__ = ["Cuda", "Tensors", "as_numpy"]
+__all__ = ["Cuda", "Tensors", "as_numpy", "imported_torch"]
 
 Array = np.ndarray[Any, Any]
 KEPT = 64  # keys whose tensors are kept: more than a VecEnv has blocks
@@ -38,7 +38,7 @@ class Tensors:
     """
 
     def __init__(self, device: Any = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
-        self._torch = _torch()
+        self._torch = imported_torch()
         self._copy = copy
         self._cuda = cuda
         self.device = self._found(device)
@@ -312,7 +312,8 @@ def _alike(first: Any, second: Any) -> bool:
     return bool(first.shape == second.shape and first.dtype == second.dtype)
 
 
-def _torch() -> Any:
+def imported_torch() -> Any:
+    """Return the module. Raises MissingExtra without it."""
     try:
         import torch
     except ImportError as error:
