@@ -33,7 +33,7 @@ demo: train  ## Train a learner on ocean/squared, under a minute
 	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
 
 test: lint  ## Check style and types, then run all tests; ARGS="-k name" goes to pytest
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@.ci/tests $(VENV)/bin/python $(ARGS)
 
 lint: dev  ## Check style and types
 	@$(VENV)/bin/ruff check --quiet

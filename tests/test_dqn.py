@@ -20,6 +20,8 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
 from pufferlib.models import load_policy, make_policy
 
+pytestmark = pytest.mark.beside
+
 
 @pytest.fixture(autouse=True)
 def one_thread():

@@ -28,6 +28,8 @@ from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Actor, BatchPlayer, Origin, make_policy, save_policy
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = [("serial", 4), ("serial", 3), ("multiprocessing", 4), ("pool", 2)]
 
 

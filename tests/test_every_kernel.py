@@ -19,6 +19,8 @@ from pufferlib.philox import below, philox_array
 from pufferlib.testing import check_kernel
 from pufferlib.vectorization.cuda import kernel_of, reference_of
 
+pytestmark = pytest.mark.beside
+
 POLICY = 100  # kernel.cuh's purpose of draws that choose actions
 
 KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]

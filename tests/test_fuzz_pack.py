@@ -28,6 +28,8 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 from pufferlib.leaves import where
 
+pytestmark = pytest.mark.beside
+
 GUARD_NBYTES = 256
 HUGE = 1 << 40
 ADDRESS = re.compile(" at 0x[0-9a-f]+")

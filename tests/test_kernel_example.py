@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples/kernel"
 

@@ -21,6 +21,8 @@ from cuda_ext.schema import Field, KernelEnv, Schema
 from cuda_ext.tag_grid import KERNEL
 from pufferlib.errors import KernelError, MissingExtra
 
+pytestmark = pytest.mark.beside
+
 FOLDER = Path(sources.__file__).parent
 
 

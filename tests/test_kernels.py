@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import pufferlib
 from cuda_ext import functions
 
+pytestmark = pytest.mark.beside
+
 REFERENCE = "cuda_ext.references.tag_grid:TagGrid"
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
 PLAYERS: dict[str, dict[str, Any]] = {  # of the kernel

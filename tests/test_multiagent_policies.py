@@ -19,6 +19,8 @@ from pufferlib.models import Origin, action_mask_reader, load_policy, make_polic
 from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Separate
 
+pytestmark = pytest.mark.beside
+
 LINE = spaces.Box(-9, 9, (3,), np.float32)
 SPACE = spaces.Dict(
     OrderedDict(

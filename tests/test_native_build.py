@@ -19,6 +19,8 @@ import setuptools
 from cuda_ext import sources
 from pufferlib import _native
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 SOURCES = {
     path.name for path in (ROOT / "pufferlib/_native").iterdir() if path.suffix in {".h", ".pxd", ".pyi", ".pyx"}

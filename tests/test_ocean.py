@@ -16,6 +16,8 @@ from cleanrl_demo.suite import tasks
 from pufferlib import registry
 from pufferlib.testing import check_env
 
+pytestmark = pytest.mark.beside
+
 NAMES = [entry.name.removeprefix("ocean/") for entry in registry.names() if entry.name.startswith("ocean/")]
 LEARNABLE = [name.removeprefix("ocean/") for name in tasks.names()]
 SECTIONS = ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "Source")

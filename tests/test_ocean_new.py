@@ -21,6 +21,8 @@ from pufferlib import registry
 from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError
 
+pytestmark = pytest.mark.beside
+
 # One agent: what makes them quick, by name.
 SINGLE = {"continuous": {}, "truncation": {}, "identity": {"step_s": 0}, "mixed": {}, "bell": {}}
 SOLVED = {**SINGLE, "population": {}}

@@ -20,7 +20,7 @@ from pufferlib import registry
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "ocean.md").read_text()
 LEARNER, COIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 import pufferlib
 from pufferlib import registry
 
+pytestmark = pytest.mark.beside
+
 # What each is made with: its defaults first.
 PARAMS = {
     "bandit": [

@@ -29,6 +29,8 @@ from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import CallError, MissingExtra, PlanError, SpaceError
 from pufferlib.layout import ActionLayout, Layout
 
+pytestmark = pytest.mark.beside
+
 OBSERVED, ACTED = Box(0, 1, (49,), np.float32), Discrete(9)  # as large as any agent of the generated envs
 D2 = Discrete(2)
 MIXED = Dict(a=Box(-1, 1, (2,), np.float32), b=Discrete(3))

@@ -18,6 +18,8 @@ from cleanrl_demo.results import Episode, Episodes
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
 
+pytestmark = pytest.mark.beside
+
 GAMMA, LAMBDA = 0.9, 0.8
 
 

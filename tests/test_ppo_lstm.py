@@ -18,6 +18,8 @@ from cleanrl_demo.ppo_lstm import Config, Rollout, train
 from pufferlib.layout import observation_layout
 from pufferlib.models import Actor, Memory
 
+pytestmark = pytest.mark.beside
+
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 MASKED = observation_layout(
     spaces.Dict({"observation": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(5)})

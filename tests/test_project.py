@@ -14,6 +14,8 @@ import pytest
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 

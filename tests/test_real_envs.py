@@ -37,6 +37,8 @@ from pufferlib.layout import observation_layout
 from pufferlib.registry import creator
 from pufferlib.vectorization.plan import Seeds
 
+pytestmark = pytest.mark.beside
+
 DOCS = Path(__file__).parents[1] / "docs" / "environments.md"
 SEED = 7
 NUM_ENVS = 3

@@ -26,6 +26,8 @@ from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording import Recording, Replay, record, replay
 from pufferlib.recording.rows import Crash, Reader
 
+pytestmark = pytest.mark.beside
+
 # Backend, workers, batch; of four environments. None is all.
 ARRANGEMENTS = [
     ("serial", None, None),

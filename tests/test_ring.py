@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 SOURCES = (ROOT / "pufferlib/_native/ring.h", ROOT / "tests/ring_harness.c")
 COMPILER = os.environ.get("CC", "cc")

@@ -17,7 +17,7 @@ try:
 except sanitize.Unavailable as error:
     MISSING = str(error)
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 # A minute of what reaches most of the compiled lines: hostile samples, and short runs on every backend.
 SHORT = [

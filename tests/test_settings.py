@@ -23,6 +23,8 @@ from pufferlib.cli import main
 from pufferlib.errors import PlanError, RegistryError
 from pufferlib.toml import read_toml, to_toml
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 FAMILIES = """
 [ppo."CartPole-*"]

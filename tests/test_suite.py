@@ -30,6 +30,8 @@ from pufferlib import registry
 from pufferlib.cli import main
 from pufferlib.errors import ActionError, PlanError
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 ONLY_ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has signals without a name")
 ENVS = ("bandit", "identity", "memory", "mixed", "multiagent", "password", "squared", "truncation", "stochastic")

@@ -21,6 +21,8 @@ from pufferlib.cli import main
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.serial import Serial
 
+pytestmark = pytest.mark.beside
+
 TRAINED = [name for name, mutant in MUTANTS.items() if not mutant.portable]
 UNCAUGHT = {  # where they play a part, and are not caught
     "state_not_reset_in_update": "bell",

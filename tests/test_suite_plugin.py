@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 ENVS = ("bandit", "continuous", "identity", "memory", "mixed", "password", "truncation")
 LEFT_OUT = {file.stem for file in (ROOT / "ocean").glob("[a-z]*.py")} - {"bandit", "mixed"}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,8 @@ import pufferlib
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import PlanError, SpaceError
 
+pytestmark = pytest.mark.beside
+
 MODES = ("next_step", "same_step", "disabled")
 GYMNASIUM_MODES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
 HAS_MODES = hasattr(gymnasium.vector, "AutoresetMode")  # from Gymnasium 1.1 on

@@ -24,6 +24,8 @@ from cleanrl_demo.ppo import Config, train
 from cleanrl_demo.video import Filming, Videos, render_mode, with_pictures
 from pufferlib.errors import MissingExtra, PlanError
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = [("serial", 4), ("serial", 3), ("multiprocessing", 4), ("pool", 2)]
 
 
