@@ -128,7 +128,7 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
     shown = [task for task in tasks() if any(key[:2] == (task.env, "pool") for key in runs)]
     figure = Figure(figsize=(11, 2.2 * -(-len(shown) // 4)), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(-(-len(shown) // 4), 4, sharey=True, squeeze=False).flat
+    panels = list(figure.subplots(-(-len(shown) // 4), 4, sharey=True, squeeze=False).flat)
     for task, axes in zip(shown, panels, strict=False):
         curves = [Curve(*np.array(run["curve"]).T) for key, run in runs.items() if key[:2] == (task.env, "pool")]
         band = band_of(task.env, curves)
@@ -138,7 +138,7 @@ def picture(runs: Mapping[Key, Mapping[str, Any]], out: Path) -> None:
         axes.set_title(task.env, fontsize=9)
         axes.set(xlabel="thousand steps", ylim=(0, 1.05))
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in list(panels)[len(shown) :]:
+    for axes in panels[len(shown) :]:
         axes.set_axis_off()
     figure.savefig(out, dpi=110, format="png")
     print(f"Wrote {out}")
