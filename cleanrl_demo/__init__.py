@@ -3,6 +3,7 @@
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
 ``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``dqn.py`` one that learns off policy;
+``ppo_cuda.py`` and ``a2c_cuda.py`` keep everything on the device, ``peers.py`` makes one of several processes;
 ``session.py`` is what is around them, with ``settings.py`` (where settings come from), ``runs.py`` (a run's folder) and
 ``results.py`` (what comes of it); ``outcomes.py`` is what they make of rewards and endings. ``report.py`` is what is
 seen of a run, with ``recent.py``, ``dashboard.py`` and ``tracking.py``; ``plot.py`` draws curves. ``evaluation.py``

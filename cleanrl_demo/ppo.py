@@ -127,6 +127,8 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if actor.recurrent:
         raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
+    if actor.by_places:
+        raise PlanError(f"policy={config.policy!r} goes by agents' places; cleanrl_demo.ppo_cuda trains it, --separate")
     actor.policy.to(config.device)
     actor.precision = PRECISIONS[config.precision]
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)

@@ -256,6 +256,7 @@ def run(
             folder = new_run_folder(config, name, config.algorithm)
         labels = labels_of(vec)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
+        origin = getattr(learner, "origin", origin)  # of what it made instead of the policy that was asked for
         session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
         try:
             with report:

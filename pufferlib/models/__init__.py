@@ -15,6 +15,12 @@ outputs: logits, (rows, num_options), of Discrete, MultiDiscrete and MultiBinary
     (mean, std), each (rows, num_aims), of Box spaces, where -1 to 1 spans the bounds; (logits, mean, std) of both.
 values: the discounted returns that it expects, (rows,) float32.
 
+A policy that goes by the places of agents in their environment has ``num_places``, how many there are, and is told
+
+    forward(observations, state, action_mask, places)
+
+places: int64 (rows,), of each row's agent; it may be left out where the rows are those of whole environments, in order.
+
 A policy with a state may have, to be learnt from sooner, what calls of ``forward`` one after another would return:
 
     unroll(observations, state, starts, action_mask) -> outputs, values

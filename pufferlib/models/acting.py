@@ -43,6 +43,7 @@ class Actor:
         self.seen_layout = stacked_layout(layout, frame_stack)
         self.policy = make_policy(policy, self.seen_layout, action_space, **kwargs)
         self.decisions = Decisions(action_space)
+        self._num_places: int | None = getattr(self.policy, "num_places", None)
         self._read_mask = action_mask_reader(layout, action_space)
         self._checked = False  # what the policy returns, once
         self.precision: torch.dtype | None = None  # that networks compute in, such as torch.bfloat16; None: as they are
@@ -51,6 +52,11 @@ class Actor:
     def recurrent(self) -> bool:
         """Whether the policy has a memory."""
         return hasattr(self.policy, "initial_state")
+
+    @property
+    def by_places(self) -> bool:
+        """Whether the policy goes by the places of agents in their environment."""
+        return self._num_places is not None
 
     def initial_state(self, num_rows: int) -> State | None:
         """Return the state at the beginning of an episode; None of a policy without a memory."""
@@ -63,13 +69,17 @@ class Actor:
             return None
         return self._read_mask(newest(self.layout, self.frame_stack, observations))
 
-    def __call__(self, observations: Tensor, state: State | None = None) -> tuple[Distribution, Tensor, State | None]:
+    def __call__(
+        self, observations: Tensor, state: State | None = None, agent_ids: Tensor | None = None
+    ) -> tuple[Distribution, Tensor, State | None]:
         """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
 
-        observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows.
+        observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows. agent_ids: of
+        the rows, for policies that go by agents' places; None: rows are those of whole environments, in order.
         """
         mask = self.mask(observations)
-        told = self._computed(self.policy, observations, state, mask)
+        places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
+        told = self._computed(self.policy, observations, state, mask, *places)
         if not self._checked:
             self._check(told, len(observations))
             self._checked = True
@@ -171,7 +181,7 @@ class BatchPlayer:
         ids, lives = self._tensor(agent_ids), self._tensor(masks)
         rows = self._frames(self._tensor(observations), ids, lives)
         state = None if self._memory is None else self._memory.of(ids, lives)
-        distribution, _, state = self.actor(rows, state)
+        distribution, _, state = self.actor(rows, state, ids)
         if self._memory is not None:
             self._memory.keep(ids, cast(State, state))
         decided = distribution.mode() if self.greedy else distribution.sample(self._generator)

@@ -15,7 +15,7 @@ from pufferlib import registry
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
-from pufferlib.models.multiagent import Central, Separate, num_types, separate
+from pufferlib.models.multiagent import Central, Separate, Teams, num_types, separate
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature, is_image
 
 __all__ = ["action_mask_reader", "make_policy"]
@@ -41,6 +41,17 @@ def _separate(
     return separate(observation_layout, made)
 
 
+def _teams(
+    observation_layout: Layout,
+    action_space: gymnasium.Space[Any],
+    places: Mapping[str, Sequence[int]],
+    policy: str = "default",
+    **kwargs: Any,
+) -> Teams:
+    """Return a policy for each team. places: of its agents, by the team's name; policy, kwargs: of all teams."""
+    return Teams({team: make_policy(policy, observation_layout, action_space, **kwargs) for team in places}, places)
+
+
 OWN: Mapping[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "cnn": CNN,
@@ -48,6 +59,7 @@ OWN: Mapping[str, Callable[..., nn.Module]] = {
     "lstm": LSTM,
     "central": Central,
     "separate": _separate,
+    "teams": _teams,
 }
 
 
@@ -62,8 +74,9 @@ def make_policy(
 
     policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "nature" (a CNN whose encoder actor and critic
     share), "lstm", "central" (whose critic sees the leaf "state"), "separate" (a policy for each type of agents, by the
-    leaf "agent_type"; it takes ``policy``, a name or a list of names, one a type, and the arguments of these), the name
-    of a class of yours as "module:Class", or that class. kwargs: its further arguments; "default" takes those of both,
+    leaf "agent_type"; it takes ``policy``, a name or a list of names, one a type, and the arguments of these), "teams"
+    (a policy for each team, by ``places``: its agents' among those of an environment, by the team's name), the name of
+    a class of yours as "module:Class", or that class. kwargs: its further arguments; "default" takes those of both,
     and leaves aside what is for the other one.
     Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy has no use for.
     """

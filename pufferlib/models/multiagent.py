@@ -1,12 +1,13 @@
-"""Policies for several agents: a critic that sees the environment's state, and a policy for each type of agents.
+"""Policies for several agents: a critic that sees the environment's state, and a policy for each type or team of them.
 
-Both find what they need among the leaves of the observation, where ``wrap(state=True)`` and ``wrap(agent_type=True)``
-put it, so that whoever trains, keeps or plays them does so as with any policy.
+The first two find what they need among the leaves of the observation, where ``wrap(state=True)`` and
+``wrap(agent_type=True)`` put it, so that whoever trains, keeps or plays them does so as with any policy. Teams go by
+the agents' places: for environments to whose rows nothing can be added, such as kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import gymnasium
@@ -14,12 +15,12 @@ import torch
 from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
-from pufferlib.errors import SpaceError
+from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Outputs
 from pufferlib.models.networks import ActorCritic, Features, State, perceptron
 
-__all__ = ["Central", "RecurrentSeparate", "Separate", "num_types", "separate"]
+__all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "separate"]
 
 STATE, AGENT_TYPE = "state", "agent_type"  # leaves at the top of an observation
 
@@ -102,6 +103,57 @@ class RecurrentSeparate(Separate):
     def initial_state(self, num_rows: int) -> State:
         """Return the state at the beginning of an episode, a tuple of tensors (num_rows, …)."""
         return cast(State, cast(Any, self.policies[0]).initial_state(num_rows))
+
+
+class Teams(nn.Module):
+    """A policy for each team, by the places of its agents among those of an environment.
+
+    policies: one a team, without memories, all for the same layout and actions. places: those of each team, by its
+    name; each place belongs to one. Raises PlanError for places that belong to none, or to two, and for memories.
+    """
+
+    def __init__(self, policies: Mapping[str, nn.Module], places: Mapping[str, Sequence[int]]) -> None:
+        super().__init__()
+        listed = sorted(place for each in places.values() for place in each)
+        if listed != list(range(len(listed))) or set(places) != set(policies) or not all(places.values()):
+            told = ", ".join(f"{name}: {list(each)}" for name, each in places.items())
+            raise PlanError(
+                f"teams of {told}: each place from 0 on has to belong to one team, and each team needs some"
+            )
+        if any(hasattr(policy, "initial_state") for policy in policies.values()):
+            raise PlanError("a team's policy cannot have a memory; use one without")
+        self.num_places = len(listed)
+        self.policies = nn.ModuleDict(policies)
+        team_of = [next(number for number, each in enumerate(places.values()) if place in each) for place in listed]
+        self.register_buffer("team_of", torch.tensor(team_of), persistent=False)
+
+    def forward(
+        self,
+        observations: Tensor,
+        state: State | None = None,
+        action_mask: Tensor | None = None,
+        places: Tensor | None = None,
+    ) -> tuple[Outputs, Tensor, State | None]:
+        """Return (outputs, values, state), in the order of the rows.
+
+        places: int64 (rows,), of each row's agent. None: rows are those of whole environments, one after another.
+        """
+        if places is None:
+            places = torch.arange(self.num_places, device=observations.device).repeat(
+                len(observations) // self.num_places
+            )
+        teams = cast(Tensor, self.team_of)[places]
+        told: Any = None
+        for number, policy in enumerate(self.policies.values()):
+            rows = (teams == number).nonzero().squeeze(1)
+            mask = None if action_mask is None else action_mask[rows]
+            outputs, values, _ = policy(observations[rows], None, mask)
+            each = (*outputs, values) if isinstance(outputs, tuple) else (outputs, values)
+            if told is None:
+                told = [part.new_zeros((len(observations), *part.shape[1:])) for part in each]
+            told = [whole.index_copy(0, rows, part) for whole, part in zip(told, each, strict=True)]
+        *outputs, values = told
+        return tuple(outputs) if len(outputs) > 1 else outputs[0], values, state
 
 
 def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separate:

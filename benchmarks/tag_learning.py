@@ -1,0 +1,156 @@
+"""Do taggers and runners that were trained together play better than chance, against opponents that play at random?
+
+    python -m benchmarks.tag_learning                      both games, five seeds, on the host
+    python -m benchmarks.tag_learning --device cuda
+
+A policy for each team (cleanrl_demo.ppo_cuda --separate). Taggers are judged by the share of random runners that they
+tag, runners by the share of them that random taggers do not tag: means over episodes, with their standard errors. Each
+is to lie three standard errors on the right side of what random players reach.
+Writes benchmarks/results/tag-learning-<device>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pufferlib
+from cleanrl_demo.ppo_cuda import Config, train
+from pufferlib.bench import machine
+from pufferlib.models import Actor, Decisions
+
+RESULTS = Path(__file__).parent / "results"
+NUM_EPISODES = 1_000
+NUM_ERRORS = 3.0  # standard errors that a difference has to have
+GAMES: Mapping[str, Mapping[str, Any]] = {
+    "tag/grid": {"num_taggers": 3, "grid_length": 9, "episode_length": 40},
+    "tag/continuous": {
+        "num_taggers": 2,
+        "num_runners": 4,
+        "grid_length": 10.0,
+        "episode_length": 60,
+        "tagging_distance": 0.06,
+        "tag_penalty_for_runner": -1.0,
+        "max_acceleration": 0.3,
+        "num_acceleration_levels": 3,
+        "num_turn_levels": 4,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The share that a team reaches against random opponents, trained and at random; errors are standard errors."""
+
+    game: str
+    team: str
+    seed: int
+    trained: float
+    random: float
+    trained_error: float
+    random_error: float
+
+    @property
+    def num_errors(self) -> float:
+        """How many standard errors of the difference the trained team is better by."""
+        return (self.trained - self.random) / max(1e-9, math.hypot(self.trained_error, self.random_error))
+
+
+def tagged(actor: Actor | None, game: str, team: str, seed: int, device: str) -> np.ndarray[Any, Any]:
+    """Play an episode in each of many environments; return the share of runners that were tagged in each.
+
+    actor: plays the agents of a team, all others play at random; None: those too.
+    """
+    with pufferlib.make(
+        game, backend="cuda", device=device, num_envs=NUM_EPISODES, env_kwargs=GAMES[game], autoreset_mode="disabled"
+    ) as vec:
+        generator = torch.Generator(vec.device).manual_seed(seed)  # type: ignore[attr-defined]
+        teams = [re.sub(r"_\d+$", "", name) for name in vec.agent_names]
+        ours = torch.tensor([name == team for name in teams] * NUM_EPISODES, device=vec.device)  # type: ignore[attr-defined]
+        runners = [place for place, name in enumerate(teams) if name == "runner"]
+        options = torch.tensor(Decisions(vec.single_action_space).nvec)
+        observations: Any = vec.reset(seed=seed)[0]
+        caught = torch.zeros(NUM_EPISODES, len(teams), dtype=torch.bool, device=ours.device)
+        for _ in range(GAMES[game]["episode_length"]):
+            shape = (len(ours), len(options))
+            drawn = (torch.rand(shape, generator=generator, device=ours.device) * options.to(ours.device)).long()
+            if actor is not None:
+                with torch.no_grad():
+                    chosen, _ = actor(observations)[0].sample(generator)
+                drawn = torch.where(ours[:, None], chosen, drawn)
+            shaped: Any = drawn.reshape(-1, *(vec.single_action_space.shape or ()))
+            observations, _, terminations, _, _ = vec.step(shaped)
+            caught |= torch.as_tensor(terminations).view_as(caught)
+        return caught[:, runners].float().mean(1).cpu().numpy()
+
+
+def compared(actor: Actor, game: str, seed: int, device: str) -> list[Comparison]:
+    """Return what each team reaches."""
+    found = []
+    for team in ("tagger", "runner"):
+        shares = [tagged(each, game, team, 1_000 + seed, device) for each in (actor, None)]
+        if team == "runner":
+            shares = [1 - share for share in shares]
+        means = [float(share.mean()) for share in shares]
+        errors = [float(share.std(ddof=1) / math.sqrt(len(share))) for share in shares]
+        found.append(Comparison(game, team, seed, *means, *errors))
+    return found
+
+
+def trained(game: str, seed: int, device: str, total_steps: int) -> Actor:
+    """Return the policies of both teams, trained together."""
+    config = Config(
+        env=game,
+        env_kwargs=GAMES[game],
+        device=device,
+        seed=seed,
+        num_envs=128,
+        total_steps=total_steps,
+        separate=True,
+        eval_episodes=1,
+        runs=None,
+    )
+    return train(config).actor
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="host")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--games", nargs="+", choices=list(GAMES), default=list(GAMES))
+    parser.add_argument("--total-steps", type=int, default=600_000)
+    options = parser.parse_args()
+    found = []
+    for game in options.games:
+        for seed in options.seeds:
+            actor = trained(game, seed, options.device, options.total_steps)
+            for each in compared(actor, game, seed, options.device):
+                found.append(each)
+                print(
+                    f"{game:15} {each.team}s, seed {seed}: {each.trained:.3f} ± {each.trained_error:.3f}, at random "
+                    f"{each.random:.3f} ± {each.random_error:.3f}: {each.num_errors:.1f} standard errors"
+                )
+    facts = {
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+        "total_steps": options.total_steps,
+        "passed": all(each.num_errors >= NUM_ERRORS for each in found),
+        "comparisons": [{**asdict(each), "num_errors": round(each.num_errors, 1)} for each in found],
+    }
+    path = RESULTS / f"tag-learning-{options.device.replace(':', '')}.json"
+    path.write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"Wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

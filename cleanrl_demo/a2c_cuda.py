@@ -1,0 +1,74 @@
+"""A2C whose iterations never leave the device: ``ppo_cuda.py`` with another update.
+
+    python -m cleanrl_demo.a2c_cuda --env tag/grid --separate
+
+Each rollout is learnt from once, as a whole, by the policy that played it; so there is no ratio to bound.
+
+Source: Mnih et al., arXiv:1602.01783 (its synchronous form); advantages are those of arXiv:1506.02438.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from cleanrl_demo import ppo_cuda
+from cleanrl_demo.peers import joined
+from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, descend, normalized, shares_of
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import main, resumed, run
+
+
+@dataclass(frozen=True)
+class Config(DeviceConfig):
+    """Train policies with A2C where environments are a kernel. One step is one action of one agent."""
+
+    algorithm: ClassVar[str] = "a2c_cuda"
+    losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy")
+
+    rollout_length: int = 8
+    """steps of each environment between updates"""
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
+    with joined(config) as own:
+        return run(own, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
+
+
+def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
+    """Train all teams once on a rollout; return their losses, (teams, losses)."""
+    advantages = rollout.advantages(config.gamma, config.gae_lambda)
+    told = []
+    for team in learner.teams:
+        counts, gains = team.rows_of(rollout.real).float(), team.rows_of(advantages)
+        returns = gains + team.rows_of(rollout.values[:-1])
+        shares = shares_of(counts)
+        distribution, values, _ = team.actor(team.rows_of(rollout.observations[:-1]))
+        log_probs = distribution.log_prob(team.rows_of(rollout.choices), gains[:, None])
+        gained = log_probs * normalized(gains, shares, config.advantage_floor)
+        errors = 0.5 * (values - returns).square()
+        entropies = distribution.entropy()
+        losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies
+        descend(team, losses @ shares, config)
+        told.append(torch.stack([-gained, errors, entropies]).detach() @ shares)
+    return torch.stack(told)
+
+
+learn = functools.partial(ppo_cuda.learn, update=update)
+
+if __name__ == "__main__":
+    main(Config, train)

@@ -1,0 +1,517 @@
+"""PPO whose iterations never leave the device: environments are a kernel, and so is all that is learnt from them.
+
+    python -m cleanrl_demo.ppo_cuda --env tag/grid --separate
+    python -m cleanrl_demo.ppo_cuda --env tag/grid --num-envs 64 --device host      where there is no GPU
+
+An iteration plays ``rollout_length`` steps of all environments, estimates advantages and updates; nothing in it depends
+on what a number on the device is, so that nobody waits for one, and on a GPU all of it is one CUDA graph, replayed. So
+rows are never picked by whether they count: those that do not weigh nothing. What is told of an iteration (losses,
+episodes, steps) is read while the next one runs.
+
+A step has a row for each agent: what it sees, what it did, and, one step further, what came of it. Of a transition
+whose next row has its mask unset nothing is learnt. A truncated one is valued by what follows, and the row that follows
+is the episode's last observation: the next episode begins one row further (autoreset_mode="next_step").
+
+Agents share one policy, or each team has one, with an optimizer and a schedule of its own (``--separate``, or tables
+``[teams.NAME]`` of a file). ``a2c_cuda.py`` is the same with another update.
+
+Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import pufferlib
+from cleanrl_demo.peers import alike, joined, total
+from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import RunConfig, Session, main, resumed, run
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, Origin
+
+OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # what a table [teams.NAME] may say
+
+
+@dataclass(frozen=True)
+class DeviceConfig(RunConfig):
+    """What every trainer on a device is told. losses: the names of what its updates return."""
+
+    losses: ClassVar[tuple[str, ...]]
+
+    env: str = "tag/grid"
+    """an environment that has a kernel: tag/grid, tag/continuous, ocean/squared, or module:KERNEL of your own"""
+    backend: str = "cuda"
+    """cuda; --device says where"""
+    device: str = "cuda"
+    """cuda, cuda:1, or host: the same on the CPU"""
+    num_envs: int = 2000
+    total_steps: int = 50_000_000
+    checkpoint_every: int | None = None
+    """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
+    separate: bool = False
+    """a policy for each type of agents (their names without numbers), rather than one for all"""
+    teams: Mapping[str, Any] = field(default_factory=dict)
+    """by name: agents (names, or patterns such as tagger_*), learning_rate, schedule, entropy_coefficient"""
+    rollout_length: int = 32
+    """steps of each environment between updates"""
+    learning_rate: float = 1e-3
+    """at the start"""
+    schedule: str = "linear"
+    """of the learning rate: linear or cosine, which fall to 0, constant, or "0:1e-3 2e6:1e-4": rates at these steps,
+    and in between on the straight line from one to the next"""
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    advantage_floor: float = 0.1
+    """advantages are divided by their deviation, but by no less than this"""
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+    precision: str = "float32"
+    """what networks compute in: float32, or bfloat16; weights and all else stay float32"""
+    graphs: bool = True
+    """capture iterations in a CUDA graph; off, each operation is launched by itself"""
+
+    def __post_init__(self) -> None:
+        if self.device in ("host", "cpu"):
+            object.__setattr__(self, "device", "cpu")  # what torch calls it
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "rollout_length")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
+        self.require("cuda", lambda value: value == "cuda", "backend")
+        self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
+        self.require("False: kernels tell no infos of lives", lambda value: not value, "episodic_life")
+        self.require("nothing: `puffer eval --video` films afterwards", lambda value: not value, "video_envs")
+        for table in ({"schedule": self.schedule}, *self.teams.values()):
+            if wrong := set(table) - set(OF_A_TEAM):
+                raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
+            rate_at(table.get("schedule", "constant"), 0.0, 0, 1)
+
+
+@dataclass(frozen=True)
+class Config(DeviceConfig):
+    """Train policies with PPO where environments are a kernel. One step is one action of one agent."""
+
+    algorithm: ClassVar[str] = "ppo_cuda"
+    losses: ClassVar[tuple[str, ...]] = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    clip: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "num_epochs", "num_minibatches")
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
+    with joined(config) as own:
+        return run(own, Learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
+
+
+# --------------------------------------------------------------------------------------------------------- who learns
+
+
+class Team:
+    """A policy, the agents that it acts for, and what trains it.
+
+    places: of these agents among those of an environment.
+    """
+
+    def __init__(self, name: str, actor: Actor, places: Sequence[int], config: DeviceConfig) -> None:
+        table = config.teams.get(name, {})
+        self.name, self.actor = name, actor
+        neighbours = list(places) == list(range(places[0], places[-1] + 1))  # whose rows can be viewed
+        self.places = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places, device=config.device)
+        self.first_rate = table.get("learning_rate", config.learning_rate)
+        self.schedule = table.get("schedule", config.schedule)
+        self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
+        actor.precision = PRECISIONS[config.precision]
+        self.weights = as_one(actor.policy)
+        alike(self.weights)
+        self.rate = torch.tensor(self.first_rate, device=config.device)
+        on_device = self.weights.is_cuda
+        self.optimizer = torch.optim.Adam(
+            [self.weights], self.rate if on_device else self.first_rate, eps=1e-5, capturable=on_device, fused=True
+        )
+
+    def rows_of(self, column: Tensor) -> Tensor:
+        """Return the rows of its agents, (steps * envs * places, …), of a column (steps, envs, agents, …)."""
+        return column[:, :, self.places].flatten(0, 2)
+
+    def write(self, column: Tensor, rows: Tensor) -> None:
+        """Write rows of its agents, (envs * places, …), into a step's column, (envs, agents, …)."""
+        column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
+
+    def set_rate(self, num_steps: int, total_steps: int) -> float:
+        """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
+        rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
+        if self.weights.is_cuda:
+            self.rate.fill_(rate)
+        else:
+            self.optimizer.param_groups[0]["lr"] = rate
+        return rate
+
+
+def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
+    """Return a learning rate. schedule: as in Config. first: at the start, where the schedule names no rates.
+
+    Raises PlanError for what is no schedule.
+    """
+    if schedule in SCHEDULES:
+        return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
+    try:
+        points = [point.split(":") for point in schedule.split()]
+        steps, rates = [float(step) for step, _ in points], [float(rate) for _, rate in points]
+    except ValueError:
+        steps, rates = [], []
+    if not steps or steps != sorted(set(steps)) or min(rates) < 0:
+        raise PlanError(
+            f'schedule={schedule!r} is none; use {", ".join(SCHEDULES)}, or "0:1e-3 2e6:1e-4" with growing steps'
+        )
+    return float(np.interp(num_steps, steps, rates))
+
+
+def teams_of(agent_names: Sequence[str], config: DeviceConfig) -> dict[str, list[int]]:
+    """Return the places of each team's agents, by its name. Raises PlanError for agents of no team, or of two."""
+    if config.teams and any("agents" in table for table in config.teams.values()):
+        found = {
+            name: [
+                place
+                for place, agent in enumerate(agent_names)
+                if any(fnmatch.fnmatchcase(agent, pattern) for pattern in table.get("agents", (f"{name}_*", name)))
+            ]
+            for name, table in config.teams.items()
+        }
+    elif config.separate or config.teams:
+        found = {}
+        for place, agent in enumerate(agent_names):
+            found.setdefault(re.sub(r"_\d+$", "", agent), []).append(place)
+    else:
+        return {"": list(range(len(agent_names)))}
+    unknown = [name for name in config.teams if name not in found]
+    named = sorted(place for places in found.values() for place in places)
+    if unknown or named != list(range(len(agent_names))):
+        shown = ", ".join(agent_names[:6]) + (", …" if len(agent_names) > 6 else "")
+        raise PlanError(f"teams {', '.join(config.teams)}: each of the agents ({shown}) has to be in one team")
+    return found
+
+
+class Learner:
+    """What learning changes, which is what a checkpoint holds. actor: all teams' policies, as one."""
+
+    def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: DeviceConfig) -> None:
+        layout, space = vec.observation_layout, vec.single_action_space
+        teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, config)
+        if len(teams) > 1:
+            kwargs = {**origin.policy_kwargs, "policy": origin.policy, "places": teams}
+            origin = replace(origin, policy="teams", policy_kwargs=kwargs)
+        self.origin = origin
+        self.actor = origin.actor(layout, space)
+        if self.actor.recurrent:
+            raise PlanError(
+                f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
+            )
+        policy: Any = self.actor.policy.to(config.device)
+        parts = dict(policy.policies) if len(teams) > 1 else dict.fromkeys(teams, policy)
+        self.teams = [
+            Team(name, Actor(lambda *_, part=parts[name]: part, layout, space), places, config)
+            for name, places in teams.items()
+        ]
+        self.generator = torch.Generator(config.device).manual_seed(config.seed)
+        self.num_steps = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "optimizers": [team.optimizer.state_dict() for team in self.teams],
+            "generator": self.generator.get_state(),
+            "num_steps": self.num_steps,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        for team, kept in zip(self.teams, state["optimizers"], strict=True):
+            team.optimizer.load_state_dict(kept)
+        self.generator.set_state(state["generator"])
+        self.num_steps = state["num_steps"]
+
+
+# ----------------------------------------------------------------------------------------------- what an iteration is
+
+
+class Rollout:
+    """What all agents saw, did and got in ``rollout_length`` steps, on the device: (steps, envs, agents, …).
+
+    Columns of what was seen have a step more, in which nobody has acted yet: the first one of the next rollout.
+    """
+
+    def __init__(self, vec: pufferlib.VecEnv, learner: Learner, config: DeviceConfig) -> None:
+        self.vec, self.learner, self.reward_clip = vec, learner, config.reward_clip
+        self.num_steps = config.rollout_length
+        rows = (vec.num_envs, vec.agents_per_env)
+        decisions = learner.actor.decisions
+
+        def zeros(num_steps: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros((num_steps, *rows, *shape), dtype=dtype, device=config.device)
+
+        self.observations = zeros(self.num_steps + 1, *(vec.single_observation_space.shape or ()))
+        self.values = zeros(self.num_steps + 1)
+        self.choices = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
+        self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
+        self.terminations, self.truncations, self.real = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
+        self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
+
+    def begin(self) -> None:
+        """Take the first observations of environments that have just been reset."""
+        self.observations[-1] = self.vec.recv().observations.view_as(self.observations[-1])
+
+    @torch.no_grad()
+    def play(self) -> None:
+        """Play on from the last observations."""
+        self.observations[0] = self.observations[-1]
+        for step in range(self.num_steps):
+            for team in self.learner.teams:
+                distribution, values, _ = team.actor(team.rows_of(self.observations[step : step + 1]))
+                choices, aims = distribution.sample(self.learner.generator)
+                team.write(self.values[step], values)
+                team.write(self.choices[step], choices)
+                team.write(self.log_probs[step], distribution.log_prob(choices, aims))
+            self.vec.send(self.choices[step].view(self._actions_shape))
+            batch: Any = self.vec.recv()
+            for column, came in (
+                (self.observations[step + 1], batch.observations),
+                (self.rewards[step], batch.rewards),
+                (self.terminations[step], batch.terminations),
+                (self.truncations[step], batch.truncations),
+                (self.real[step], batch.masks),
+            ):
+                column.copy_(came.view_as(column))
+        for team in self.learner.teams:
+            team.write(self.values[-1], team.actor(team.rows_of(self.observations[-1:]))[1])
+        if self.reward_clip is not None:
+            self.rewards.clamp_(-self.reward_clip, self.reward_clip)
+
+    def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
+        """Return the advantage of each action, (steps, envs, agents); 0 where it does not count."""
+        ends = (self.terminations, self.truncations)
+        return advantages(self.rewards, self.values, *ends, self.real, gamma, gae_lambda)
+
+
+def advantages(
+    rewards: Tensor,
+    values: Tensor,
+    terminations: Tensor,
+    truncations: Tensor,
+    real: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Return generalised advantage estimates, (steps, …); 0 where a step is not real.
+
+    values: (steps + 1, …), of what was seen before each action and after the last. The others: (steps, …), what the
+    action brought. Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    """
+    lives = real & ~terminations
+    deltas = real * (rewards - values[:-1]) + gamma * lives * values[1:]
+    decays = gamma * gae_lambda * (lives & ~truncations)
+    estimates = torch.empty_like(deltas)
+    following = torch.zeros_like(deltas[0])
+    for step in reversed(range(len(deltas))):
+        following = torch.addcmul(deltas[step], decays[step], following, out=estimates[step])
+    return estimates
+
+
+def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
+    """Train all teams on a rollout, ``num_epochs`` times; return the losses of the last epoch, (teams, losses)."""
+    gained = rollout.advantages(config.gamma, config.gae_lambda)
+    told = []
+    for team in learner.teams:
+        observations, choices = team.rows_of(rollout.observations[:-1]), team.rows_of(rollout.choices)
+        old_log_probs, gains = team.rows_of(rollout.log_probs), team.rows_of(gained)
+        returns = gains + team.rows_of(rollout.values[:-1])
+        counts = team.rows_of(rollout.real).float()
+        for _ in range(config.num_epochs):
+            shuffled = torch.randperm(len(counts), generator=learner.generator, device=counts.device)
+            columns = (observations, choices, old_log_probs, gains, returns, counts)
+            chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
+            terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
+        told.append(terms.mean(0))
+    return torch.stack(told)
+
+
+def ppo_step(
+    team: Team,
+    config: Config,
+    observations: Tensor,
+    choices: Tensor,
+    old_log_probs: Tensor,
+    gains: Tensor,
+    returns: Tensor,
+    counts: Tensor,
+) -> Tensor:
+    """Take one step against PPO's loss; return Config.losses. counts: 1 where a row counts, else 0."""
+    shares = shares_of(counts)
+    distribution, values, _ = team.actor(observations)
+    log_ratios = distribution.log_prob(choices, gains[:, None]) - old_log_probs
+    ratios = log_ratios.exp()
+    gains = normalized(gains, shares, config.advantage_floor)
+    bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
+    gained = torch.min(ratios * gains, bounded * gains)
+    errors = 0.5 * (values - returns).square()
+    entropies = distribution.entropy()
+    losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies
+    descend(team, losses @ shares, config)
+    with torch.no_grad():
+        terms = (-gained, errors, entropies, ratios - 1 - log_ratios, (ratios != bounded).float())
+        return torch.stack(terms) @ shares
+
+
+def shares_of(counts: Tensor) -> Tensor:
+    """Return how much each row adds to a mean over those that count, of all processes."""
+    return counts / total(counts.sum()).clamp(min=1)
+
+
+def normalized(gains: Tensor, shares: Tensor, floor: float) -> Tensor:
+    """Return advantages less their mean, over their deviation, which is taken for no less than ``floor``."""
+    centred = gains - total(gains @ shares)
+    return centred / total(centred.square() @ shares).sqrt().clamp(min=floor)
+
+
+def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
+    """Take a step against the gradient of a loss, or of this process's share of it; its norm is bounded."""
+    gradient = team.weights.grad
+    assert gradient is not None
+    gradient.zero_()
+    loss.backward()
+    total(gradient)
+    gradient.mul_((config.max_grad_norm / gradient.norm()).clamp(max=1))
+    team.optimizer.step()
+
+
+# ----------------------------------------------------------------------------------------------------------- learning
+
+
+def learn(
+    session: Session, learner: Learner, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
+) -> None:
+    """Play and update in turns until ``total_steps`` transitions have been learnt from.
+
+    What is told of an iteration is read when the next one is under way, so the last of a stretch is one more than it
+    had to be.
+    """
+    vec, report = session.vec, session.report
+    for last_step in session.stretches():
+        with on_own_stream(config.device):
+            rollout = Rollout(vec, learner, config)
+            rollout.begin()
+
+            def play_and_update(rollout: Rollout = rollout) -> tuple[Tensor, ...]:
+                rollout.play()
+                return total(rollout.real.sum()), total(update(learner, rollout, config))
+
+            iterate = Iteration(play_and_update, learner.generator, config)
+            before: Reading | None = None
+            report.phase("learning")
+            while learner.num_steps < last_step:
+                rates = [team.set_rate(learner.num_steps, config.total_steps) for team in learner.teams]
+                reading = Reading(iterate(), rates)
+                if before is not None:
+                    tell(session, learner, before)
+                before = reading
+            if before is not None:
+                tell(session, learner, before)
+
+
+def tell(session: Session, learner: Learner, reading: Reading) -> None:
+    """Count the steps of an iteration, and report what came of it."""
+    num_steps, losses = reading.values()
+    learner.num_steps += int(num_steps)
+    scalars = {}
+    for team, terms, rate in zip(learner.teams, losses.tolist(), reading.rates, strict=True):
+        end = f"_{team.name}" if team.name else ""
+        scalars.update({f"losses/{name}{end}": term for name, term in zip(session.config.losses, terms, strict=True)})
+        scalars[f"charts/learning_rate{end}"] = rate
+    session.report.update(learner.num_steps, scalars)
+
+
+class Iteration:
+    """An iteration, called again and again: on a GPU captured once it has been played twice, and then replayed."""
+
+    def __init__(
+        self, play: Callable[[], tuple[Tensor, ...]], generator: torch.Generator, config: DeviceConfig
+    ) -> None:
+        self.play, self.generator = play, generator
+        self.eager_calls = 2 if config.graphs and torch.device(config.device).type == "cuda" else None
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.told: tuple[Tensor, ...] = ()
+
+    def __call__(self) -> tuple[Tensor, ...]:
+        if self.eager_calls is None:
+            return self.play()
+        if self.eager_calls > 0:  # what is made at first use, kernels and buffers, is made outside of the graph
+            self.eager_calls -= 1
+            return self.play()
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            self.graph.register_generator_state(self.generator)
+            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
+                self.told = self.play()
+        self.graph.replay()
+        return self.told
+
+
+class Reading:
+    """Numbers on their way from the device. rates: what else is to be told of the same iteration."""
+
+    def __init__(self, told: Sequence[Tensor], rates: Sequence[float]) -> None:
+        self.rates = rates
+        self._event: torch.cuda.Event | None = None
+        self._copies = [each.detach().to("cpu", non_blocking=True) for each in told]
+        if told[0].is_cuda:
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def values(self) -> list[Tensor]:
+        """Return the numbers; waits until they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._copies
+
+
+@contextlib.contextmanager
+def on_own_stream(device: str) -> Iterator[None]:
+    """Queue what follows on a stream of its own, which graphs need, after what is queued and before what comes then."""
+    if torch.device(device).type != "cuda":
+        yield
+        return
+    outer, inner = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    inner.wait_stream(outer)
+    with torch.cuda.stream(inner):
+        yield
+    outer.wait_stream(inner)
+
+
+if __name__ == "__main__":
+    main(Config, train)

@@ -1,0 +1,264 @@
+"""The trainers on a device, here on the host: what counts is learnt from, teams keep apart, processes learn as one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import pufferlib
+from benchmarks.tag_learning import NUM_ERRORS, compared, trained
+from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
+from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, teams_of, train, update
+from pufferlib.errors import PlanError
+from pufferlib.models import Origin, load_policy
+from pufferlib.registry import creator
+
+pytestmark = pytest.mark.beside
+
+ROOT = Path(__file__).parent.parent
+SMALL: dict[str, Any] = {"num_taggers": 2, "grid_length": 5, "episode_length": 9}
+SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6, "runs": None, "eval_episodes": 2}
+
+
+def config(kind: Any = Config, **given: Any) -> Any:
+    return kind(**{"env": "tag/grid", "env_kwargs": SMALL, **SETTINGS, **given})
+
+
+def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, pufferlib.VecEnv]:
+    """A learner, and a rollout that it has played in environments of its own."""
+    torch.manual_seed(weights_seed)
+    vec = pufferlib.make(settings.env, backend="cuda", device="host", num_envs=settings.num_envs,
+                         env_kwargs=settings.env_kwargs)  # fmt: skip
+    learner = Learner(vec, Origin(*settings.made_as()), settings)
+    rollout = Rollout(vec, learner, settings)
+    vec.async_reset(seed=settings.seed)
+    rollout.begin()
+    rollout.play()
+    return learner, rollout, vec
+
+
+def test_advantages_are_those_of_the_other_trainer() -> None:
+    generator = np.random.default_rng(0)
+    num_steps, num_agents = 40, 7
+    shape = (num_steps, num_agents)
+    rewards, values = generator.normal(size=shape), generator.normal(size=(num_steps + 1, num_agents))
+    ends = [generator.random(shape) < 0.2 for _ in range(2)]
+    real = generator.random(shape) < 0.8
+    found = advantages(*(torch.from_numpy(each) for each in (rewards, values, *ends, real)), gamma=0.9, gae_lambda=0.8)
+    # There, rows lie one after another, and point to the next one of their agent; the last row is nobody's.
+    nobody = values.size
+
+    def laid_out(column: np.ndarray) -> np.ndarray:
+        return np.append(column.reshape(-1), np.zeros(nobody + 1 - column.size, column.dtype))
+
+    following = np.minimum(np.arange(nobody + 1) + num_agents, nobody)
+    batches = [slice(first, first + num_agents) for first in range(0, nobody, num_agents)]
+    columns = [laid_out(each) for each in (rewards, values, *ends, real)]
+    wanted = ppo.advantages(*columns, following, batches, 0.9, 0.8)
+    np.testing.assert_allclose(found.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
+
+
+def test_a_rollout_holds_what_was_seen_done_and_got() -> None:
+    """The same seed and the actions that were noted give the same rows, one step at a time."""
+    settings = config(rollout_length=25, separate=True)
+    _, rollout, vec = played(settings)
+    with vec, pufferlib.make("tag/grid", num_envs=8, env_kwargs=SMALL) as other:
+        seen = other.reset(seed=settings.seed)[0]
+        for step in range(25):
+            assert np.array_equal(rollout.observations[step].flatten(0, 1).numpy(), seen)
+            seen, *told, _ = other.step(rollout.choices[step].reshape(-1).numpy())
+            columns = (rollout.rewards, rollout.terminations, rollout.truncations)
+            assert all(
+                np.array_equal(column[step].reshape(-1).numpy(), each)
+                for column, each in zip(columns, told, strict=True)
+            )
+            assert np.array_equal(rollout.real[step].reshape(-1).numpy(), other.batch.masks)
+        assert not rollout.real.all() and rollout.terminations.any() and rollout.truncations.any()
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_what_does_not_count_changes_nothing(trainer: Any) -> None:
+    found = []
+    for noise in (0.0, 1e3):
+        learner, rollout, vec = played(config(trainer.Config, rollout_length=25))
+        with vec:
+            idle = ~rollout.real
+            assert 0 < idle.sum() < idle.numel() / 2
+            rollout.rewards += noise * idle
+            rollout.log_probs += noise * idle
+            rollout.observations[:-1] += noise * idle[..., None]
+            trainer.update(learner, rollout, config(trainer.Config))
+            found.append(learner.teams[0].weights.detach().clone())
+    assert torch.equal(*found)
+
+
+def test_a2c_is_ppo_that_learns_once_from_everything() -> None:
+    """Huang et al., arXiv:2205.09123."""
+    steps = []
+    for trainer, more in ((ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})):
+        settings = config(trainer.Config, rollout_length=25, **more)
+        learner, rollout, vec = played(settings)
+        with vec:
+            before = learner.teams[0].weights.detach().clone()
+            trainer.update(learner, rollout, settings)
+            steps.append(learner.teams[0].weights.detach() - before)
+    assert steps[0].abs().max() > 1e-4
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-6)
+
+
+def test_teams_learn_apart_by_their_own_settings() -> None:
+    settings = config(teams={"tagger": {"learning_rate": 0.0}, "runner": {"schedule": "0:1e-3 100:0"}})
+    learner, rollout, vec = played(settings)
+    with vec:
+        tagger, runner = learner.teams
+        before = [team.weights.detach().clone() for team in learner.teams]
+        assert [team.set_rate(50, 1000) for team in learner.teams] == [0.0, 5e-4]
+        update(learner, rollout, settings)
+        assert torch.equal(tagger.weights, before[0]) and not torch.equal(runner.weights, before[1])
+        # What a team does in a rollout is what its policy says, and the policies of all as one say the same.
+        seen, kept = rollout.observations[0].flatten(0, 1), learner.actor
+        whole = kept(seen)[0].log_probs[0].view(8, 3, -1)
+        alone = [team.actor(seen)[0].log_probs[0].view(8, 3, -1) for team in learner.teams]
+        torch.testing.assert_close(whole[:, :2], alone[0][:, :2])
+        torch.testing.assert_close(whole[:, 2:], alone[1][:, 2:])
+        shuffled = torch.randperm(24)
+        torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
+
+
+def test_schedules() -> None:
+    assert [rate_at("linear", 2.0, step, 100) for step in (0, 50, 100, 150)] == [2.0, 1.0, 0.0, 0.0]
+    assert rate_at("constant", 2.0, 50, 100) == 2.0 and 0.99 < rate_at("cosine", 2.0, 50, 100) < 1.01
+    assert [rate_at("10:1 20:3 40:0", 9.0, step, 50) for step in (0, 10, 15, 20, 30, 99)] == [1, 1, 2, 3, 1.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"schedule": "sudden"}, r"schedule='sudden' is none; use linear, cosine, constant, or \"0:1e-3 2e6:1e-4\""),
+        ({"schedule": "5:1 5:2"}, "with growing steps"),
+        (
+            {"teams": {"tagger": {"lr": 1}}},
+            "teams have agents, learning_rate, schedule, entropy_coefficient, and not lr",
+        ),
+        ({"backend": "pool"}, "backend='pool' is out of bounds; use cuda"),
+        ({"frame_stack": 2}, "frame_stack=2 is out of bounds"),
+        ({"episodic_life": True}, "episodic_life=True is out of bounds"),
+        ({"policy": "lstm"}, "has a memory"),
+        ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
+    ],
+)
+def test_what_does_not_go_is_said(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        train(config(total_steps=10, **given))
+
+
+def test_teams_are_types_or_patterns() -> None:
+    names = ("tagger_0", "tagger_1", "runner_0", "runner_1")
+    assert teams_of(names, config()) == {"": [0, 1, 2, 3]}
+    assert teams_of(names, config(separate=True)) == {"tagger": [0, 1], "runner": [2, 3]}
+    odd = {"first": {"agents": ["*_0"]}, "second": {"agents": ["tagger_1", "runner_1"]}}
+    assert teams_of(names, config(teams=odd)) == {"first": [0, 2], "second": [1, 3]}
+    with pytest.raises(PlanError, match="has to be in one team"):
+        teams_of(names, config(teams={"first": {"agents": ["*_0"]}}))
+
+
+def test_a_policy_of_teams_is_for_this_trainer_alone() -> None:
+    teams = {"places": {"all": [0, 1, 2]}}
+    settings = ppo.Config(env="tag/grid", env_kwargs=SMALL, policy="teams", policy_kwargs=teams, runs=None)
+    with pytest.raises(PlanError, match=r"goes by agents' places; cleanrl_demo.ppo_cuda trains it"):
+        ppo.train(settings)
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_path: Path) -> None:
+    """And a seed repeats a run; and what is kept plays in a raw environment."""
+    settings = config(trainer.Config, separate=True, total_steps=1000, checkpoint_every=500, schedule="constant")
+    whole = trainer.train(settings).actor.policy.state_dict()
+    half = trainer.train(replace(settings, total_steps=500, runs=str(tmp_path)))
+    _, rest = trainer.resume(half.run_folder, total_steps=1000)
+    resumed = rest.actor.policy.state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert not any(
+        torch.equal(whole[name], part) for name, part in half.actor.policy.state_dict().items() if "weight" in name
+    )
+    env = creator("tag/grid")(**SMALL)
+    observations, infos = env.reset(seed=1)
+    with load_policy(half.run_folder / "policy.pt") as player:
+        while env.agents:
+            observations, *_, infos = env.step(player.act(observations, infos))
+
+
+PEER = """
+import sys, torch, torch.distributed
+from tests.test_ppo_cuda import config, played
+from cleanrl_demo import {trainer} as trainer
+
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+settings = config(trainer.Config, {more} seed=rank + 1, rollout_length=25)
+learner, rollout, vec = played(settings, rank + 1)  # the second takes over the first one's weights
+told = trainer.update(learner, rollout, settings)
+torch.distributed.all_reduce(told)
+torch.save((learner.teams[0].weights.detach(), told), f"{folder}/{{rank}}.pt")
+vec.close()
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})])
+def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: dict[str, Any], tmp_path: Path) -> None:
+    name = trainer.__name__.rpartition(".")[2]
+    told = "".join(f"{key}={value}, " for key, value in more.items())
+    (tmp_path / "peer.py").write_text(PEER.format(trainer=name, more=told, folder=tmp_path))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
+               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(tmp_path / "peer.py")]  # fmt: skip
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env=env, cwd=tmp_path, capture_output=True)
+    (first, losses), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert torch.equal(first, second)
+
+    settings = config(trainer.Config, rollout_length=25, **more)
+    (learner, rollout, vec), (_, its_rollout, its_vec) = (played(replace(settings, seed=seed)) for seed in (1, 2))
+    vec.close()
+    its_vec.close()
+    for column in ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real"):
+        setattr(rollout, column, torch.cat([getattr(rollout, column), getattr(its_rollout, column)], 1))
+    together = trainer.update(learner, rollout, settings)
+    torch.testing.assert_close(learner.teams[0].weights.detach(), first, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(together, losses, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_solves_squared_on_the_device() -> None:
+    settings = Config(
+        env="ocean/squared", device="host", num_envs=32, total_steps=150_000, learning_rate=3e-3, runs=None
+    )
+    assert train(settings).score >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["tag/grid", "tag/continuous"])
+def test_taggers_and_runners_learn_together(game: str) -> None:
+    for each in compared(trained(game, 1, "host", 300_000), game, 1, "host"):
+        assert each.num_errors >= NUM_ERRORS, each
+
+
+def finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+def test_bfloat16_learns_in_float32() -> None:
+    settings = config(precision="bfloat16")
+    learner, rollout, vec = played(settings)
+    with vec:
+        told = update(learner, rollout, settings)
+        assert finite(told) and learner.teams[0].weights.dtype == torch.float32
