@@ -33,14 +33,15 @@ RESULTS = Path(__file__).parent / "results"
 NUM_EPISODES = 1_000
 NUM_ERRORS = 3.0  # standard errors that a difference has to have
 GAMES: Mapping[str, Mapping[str, Any]] = {
-    "tag/grid": {"num_taggers": 3, "grid_length": 9, "episode_length": 40},
+    "tag/grid": {"num_taggers": 2, "grid_length": 7, "episode_length": 40},
     "tag/continuous": {
         "num_taggers": 2,
         "num_runners": 4,
         "grid_length": 10.0,
-        "episode_length": 60,
-        "tagging_distance": 0.06,
+        "episode_length": 40,
+        "tagging_distance": 0.1,
         "tag_penalty_for_runner": -1.0,
+        "step_reward_for_runner": 0.05,
         "max_acceleration": 0.3,
         "num_acceleration_levels": 3,
         "num_turn_levels": 4,
@@ -116,6 +117,7 @@ def trained(game: str, seed: int, device: str, total_steps: int) -> Actor:
         seed=seed,
         num_envs=128,
         total_steps=total_steps,
+        entropy_coefficient=0.003,
         separate=True,
         eval_episodes=1,
         runs=None,
@@ -128,7 +130,7 @@ def main() -> None:
     parser.add_argument("--device", default="host")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=list(GAMES))
-    parser.add_argument("--total-steps", type=int, default=600_000)
+    parser.add_argument("--total-steps", type=int, default=1_000_000)
     options = parser.parse_args()
     found = []
     for game in options.games:
