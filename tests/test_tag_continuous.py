@@ -14,7 +14,8 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import pufferlib
 from cuda_ext.references.episodes import POOL, START
-from cuda_ext.references.tag_continuous import BLUE, PIXELS, RED, WHITE, TagContinuous
+from cuda_ext.references.pictures import FIELD, GROUND, HEADER, HEIGHT, MARGIN, RUNNER, TAGGED, TAGGER, WIDTH
+from cuda_ext.references.tag_continuous import TagContinuous
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI
 from pufferlib.philox import below, philox, uniform
 from pufferlib.testing import check_kernel
@@ -602,15 +603,25 @@ def test_environments_start_differently(start: str) -> None:
 def test_pictures() -> None:
     env = scene((2, 2), (6, 6, np.pi / 2), (2.1, 2), render_mode="rgb_array", tagging_distance=0.05)
     pixels = env.render()
-    assert (pixels.shape, pixels.dtype) == ((PIXELS, PIXELS, 3), np.uint8)
-    assert {tuple(pixel) for pixel in pixels.reshape(-1, 3).tolist()} == {WHITE, RED, BLUE}
-    low, high = round(2 / 8 * (PIXELS - 1)), round(6 / 8 * (PIXELS - 1))  # of x; y goes upwards
-    assert tuple(pixels[low - 8, high]) == BLUE != tuple(pixels[low + 8, high])  # the runner heads upwards
-    act(env)
+    assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+
+    def has(colour: tuple[int, int, int], x: float, y: float, right: int = 0, up: int = 0) -> bool:
+        """Whether a colour is so many pixels from a place, or next to there."""
+        row, column = HEIGHT - MARGIN - round(FIELD * y / 8) - up, MARGIN + round(FIELD * x / 8) + right
+        return bool((pixels[row - 2 : row + 3, column - 2 : column + 3] == colour).all(axis=2).any())
+
+    assert has(RUNNER, 6, 6) and has(RUNNER, 6, 6, up=20)  # it heads upwards, as y goes
+    assert not has(RUNNER, 6, 6, up=-20) and not has(RUNNER, 6, 6, right=20)
+    # The tagger heads right: its tail is wide, and its tip is not.
+    assert has(TAGGER, 2, 2, right=-10, up=8) and not has(TAGGER, 2, 2, right=14, up=8) and has(TAGGER, 2, 2, right=14)
+    assert not has(GROUND, 2, 2, up=20) and has(GROUND, 2, 2, up=32)  # within its reach, and beyond
+    header = pixels[:HEADER]
+    act(env)  # the runner beside it is tagged
+    act(env, (2, 0), REST)  # it goes on
     pixels = env.render()
-    assert tuple(pixels[high, low + 8]) == RED  # the runner there has left, the tagger heads right
-    assert sum(pixel == BLUE for pixel in map(tuple, pixels.reshape(-1, 3).tolist())) < 60
-    assert scene((0, 0, np.pi), (8, 8), render_mode="rgb_array").render().shape == (PIXELS, PIXELS, 3)
+    assert has(TAGGED, 2.1, 2, right=-11) and has(TAGGED, 2.1, 2, right=11) and not has(RUNNER, 2.1, 2)
+    assert (pixels[:HEADER] != header).any()
+    assert scene((0, 0, np.pi), (8, 8), render_mode="rgb_array").render().shape == pixels.shape
     assert TagContinuous().render() is None
 
 

@@ -13,7 +13,8 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import pufferlib
 from cuda_ext.references.episodes import POOL, START
-from cuda_ext.references.tag_grid import CELL_PIXELS, TagGrid
+from cuda_ext.references.pictures import FIELD, GROUND, HEADER, HEIGHT, MARGIN, RUNNER, TAGGED, TAGGER, WIDTH
+from cuda_ext.references.tag_grid import TagGrid
 from pufferlib.philox import below, philox
 
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
@@ -426,9 +427,24 @@ def test_pictures() -> None:
     assert env.render() == "..R\n.RT\nT.."
     env.render_mode = "rgb_array"
     pixels = env.render()
-    assert (pixels.shape, pixels.dtype) == ((3 * CELL_PIXELS, 3 * CELL_PIXELS, 3), np.uint8)
-    colours = {tuple(pixel) for pixel in pixels.reshape(-1, 3).tolist()}
-    assert len(colours) == 3
+    assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+
+    def at(x: int, y: int, right: int = 0) -> tuple[int, ...]:
+        row, column = (int(FIELD * (each + 0.5) / 3) for each in (y, x))
+        return tuple(pixels[HEIGHT - MARGIN - row, MARGIN + column + right].tolist())
+
+    expected = [[GROUND, GROUND, RUNNER], [GROUND, RUNNER, TAGGER], [TAGGER, GROUND, GROUND]]
+    assert [[at(x, y) for x in range(3)] for y in (2, 1, 0)] == expected
+    header = pixels[:HEADER]
+    act(env, UP, DOWN, STAY, STAY)
+    pixels = env.render()
+    assert (at(0, 0), at(0, 0, right=20), at(0, 0, right=-20)) == (
+        GROUND,
+        TAGGED,
+        TAGGED,
+    )  # a ring where one was tagged
+    assert (pixels[:HEADER] != header).any()  # which tells the time
+    assert TagGrid(grid_length=30_000, render_mode="rgb_array").render().shape == pixels.shape
     assert TagGrid().render() is None
 
 

@@ -48,6 +48,7 @@ from numpy.typing import ArrayLike, NDArray
 from pettingzoo import ParallelEnv
 
 from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
+from cuda_ext.references.pictures import TagPicture
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapped
 from pufferlib.philox import below, episode_of, philox_array, uniform
 
@@ -56,9 +57,6 @@ LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients 
 MOST_TURN = float(TWO_PI)
 FEATURES = 7
 RENDER_MODES = ("rgb_array",)
-PIXELS = 256  # a side
-WHITE, RED, BLUE = (250, 250, 250), (220, 60, 60), (60, 110, 230)
-RADIUS, HEADING = 3, 9  # pixels: of an agent; how far its direction is drawn
 
 Floats = NDArray[np.float32]
 
@@ -198,20 +196,23 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the square, y upwards, who has left left out: uint8 (PIXELS, PIXELS, 3) for "rgb_array", else None."""
+        """Draw the square, and where who has left was tagged: uint8 (height, width, 3) for "rgb_array", else None."""
         if self.render_mode is None:
             return None
-        pixels = np.full((PIXELS, PIXELS, 3), WHITE, np.uint8)
-        rows, columns = np.indices((PIXELS, PIXELS))
-        scale = (PIXELS - 1) / float(self.grid_length)
-        for agent in np.flatnonzero(self.alive):
-            colour = BLUE if self.is_runner[agent] else RED
-            row, column = PIXELS - 1 - self.y[agent] * scale, self.x[agent] * scale
-            pixels[(rows - row) ** 2 + (columns - column) ** 2 <= RADIUS**2] = colour
-            along, direction = np.arange(HEADING + 1), self.direction[agent]
-            line = np.stack([row - along * np.sin(direction), column + along * np.cos(direction)]).round().astype(int)
-            pixels[tuple(line.clip(0, PIXELS - 1))] = colour
-        return pixels
+        picture = TagPicture(len(self.possible_agents))
+        x, y, direction = self.x / self.grid_length, self.y / self.grid_length, self.direction
+        reach = float(np.sqrt(self.squared_reach) / self.grid_length)
+        gone, taggers, runners = map(np.flatnonzero, (~self.alive, ~self.is_runner, self.is_runner & self.alive))
+        for agent in taggers:
+            picture.reach(x[agent], y[agent], reach)
+        for agent in gone:
+            picture.tagged(x[agent], y[agent])
+        for agent in runners:
+            picture.runner(x[agent], y[agent], direction[agent])
+        for agent in taggers:
+            picture.tagger(x[agent], y[agent], direction[agent])
+        picture.header(len(taggers), len(runners), len(gone), self.t, self.episode_length)
+        return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> Floats | None:
         """Return the layouts that episodes start from, (P, N, 3); None where each has its own."""

@@ -35,18 +35,13 @@ from numpy.typing import ArrayLike, NDArray
 from pettingzoo import ParallelEnv
 
 from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
+from cuda_ext.references.pictures import TagPicture
 from pufferlib.philox import below, episode_of, philox_array
 
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32
 RENDER_MODES = ("ansi", "rgb_array")
-CELL_PIXELS = 8
-LOOKS = (  # of a cell: letter, RGB
-    (".", (90, 90, 90)),  # nobody, grey
-    ("T", (220, 60, 60)),  # taggers, red
-    ("R", (60, 110, 230)),  # runners, blue
-    ("B", (170, 90, 200)),  # both, purple, which only a start can bring about
-)
+LETTERS = ".TRB"  # of a cell: nobody, taggers, runners; both, which only a start can bring about
 
 
 class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
@@ -153,18 +148,32 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         )
 
     def render(self) -> Any:
-        """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None."""
+        """Draw the grid, y upwards: a str for "ansi", uint8 (height, width, 3) for "rgb_array", else None.
+
+        The picture also shows where who has left was tagged.
+        """
+        if self.render_mode == "ansi":
+            return self._text()
+        return self._picture() if self.render_mode == "rgb_array" else None
+
+    def _text(self) -> str:
         cells = np.zeros((self.grid_length + 1, self.grid_length + 1), np.uint8)
         for kind, among in ((1, ~self.is_runner), (2, self.is_runner)):
             shown = among & self.alive
             cells[self.y[shown], self.x[shown]] |= kind
-        cells = cells[::-1]
-        if self.render_mode == "ansi":
-            return "\n".join("".join(LOOKS[cell][0] for cell in line) for line in cells)
-        if self.render_mode == "rgb_array":
-            pixels = np.array([colour for _, colour in LOOKS], np.uint8)[cells]
-            return pixels.repeat(CELL_PIXELS, axis=0).repeat(CELL_PIXELS, axis=1)
-        return None
+        return "\n".join("".join(LETTERS[cell] for cell in line) for line in cells[::-1])
+
+    def _picture(self) -> NDArray[np.uint8]:
+        num_cells = self.grid_length + 1
+        picture = TagPicture(len(self.possible_agents), num_cells)
+        x, y = (self.x + 0.5) / num_cells, (self.y + 0.5) / num_cells
+        kinds = (~self.alive, ~self.is_runner, self.is_runner & self.alive)
+        gone, taggers, runners = map(np.flatnonzero, kinds)
+        for draw, agents in ((picture.tagged, gone), (picture.tagger, taggers), (picture.runner, runners)):
+            for agent in agents:
+                draw(x[agent], y[agent])
+        picture.header(len(taggers), len(runners), len(gone), self.t, self.episode_length)
+        return picture.pixels
 
     def _layouts(self, start: str, starts: ArrayLike | None) -> NDArray[np.int32] | None:
         """Return the layouts that episodes start from, (P, N, 2); None where each has its own."""
