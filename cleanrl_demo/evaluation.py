@@ -126,31 +126,44 @@ def play(
     num_envs: int = 16,
     num_workers: int | None = None,
     batch_size: int | None = None,
+    device: Any = None,
     torch_threads: int = 1,
     video: str | Path | None = None,
     num_videos: int = 1,
+    snapshots: Sequence[int] | None = None,
+    snapshots_folder: str | Path = "snapshots",
     watch: Console | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Return an evaluation; the arguments are those of ``evaluate`` and ``pufferlib.make``.
 
-    video: a .gif or .mp4 for the first ``num_videos`` episodes, one after another, or a folder for a file of each. Of
-    several environments these are the first episodes of the first environments. watch: the terminal in which to show
-    the one environment that plays then. Raises PlanError, before anything is played, for what cannot be done.
+    device: of backend "cuda" alone, whose environments play there; policies stay on the CPU. video: a .gif or .mp4 for
+    the first ``num_videos`` episodes, one after another, or a folder for a file of each. Of several environments these
+    are the first episodes of the first environments. snapshots: steps of the first environment's first episode to have
+    pictures of, in snapshots_folder, with a GIF of it all. watch: the terminal in which to show the one environment
+    that plays then. Raises PlanError, before anything is played, for what cannot be done.
     """
-    from cleanrl_demo.video import RGB, Reel, render_mode
+    from cleanrl_demo.video import RGB, Reel, Snapshots, render_mode
 
     if num_episodes < 1 or max_steps < 1:
         raise PlanError(f"{num_episodes} episodes of at most {max_steps} steps; use 1 or more of both")
-    num_envs = 1 if watch is not None else max(1, min(num_envs, num_episodes))
+    if device is not None and backend != "cuda":
+        raise PlanError(f'device={device!r} is where backend="cuda" plays, and this is "{backend}"; leave it out')
+    if watch is not None:
+        backend, num_envs = "serial" if backend != "cuda" else backend, 1
+    num_envs = max(1, min(num_envs, num_episodes))
     batch_size = min(num_envs, batch_size or -(-num_envs // (2 if backend == "pool" else 1)))
     reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
+    shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
     each_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]
-    if watch is not None or reel is not None:
+    if watch is not None or reel is not None or shots is not None:
         # One environment can be asked for one kind of picture only.
-        among = ("ansi", RGB) if reel is None else (RGB,)
-        mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among)
-        for env_id in [0] if reel is None else reel.env_ids:
+        among = ("ansi", RGB) if reel is None and shots is None else (RGB,)
+        made = {"backend": backend, "device": device} if backend == "cuda" else None
+        mode = render_mode(subject.env, subject.env_kwargs, subject.wrap_kwargs, among, made)
+        shown = {0} if reel is None else {0, *reel.env_ids}
+        # A kernel plays all environments alike, and draws nothing unless it is asked.
+        for env_id in range(num_envs) if backend == "cuda" else shown:
             each_kwargs[env_id]["render_mode"] = mode
     num_threads = torch.get_num_threads()
     with ExitStack() as stack:
@@ -160,16 +173,17 @@ def play(
         vec = stack.enter_context(
             pufferlib.make(
                 subject.env,
-                backend="serial" if watch is not None else backend,
+                backend=backend,
                 num_envs=num_envs,
                 num_workers=num_workers,
                 batch_size=batch_size,
                 env_kwargs=each_kwargs,
                 wrap_kwargs=subject.wrap_kwargs,
+                device=device,
                 seed=seed,
             )
         )
-        seers: list[Callable[[pufferlib.Batch], None]] = [] if reel is None else [reel.of(vec)]
+        seers = [taken.of(vec) for taken in (reel, shots) if taken is not None]
         act = subject.act(vec, greedy=greedy, seed=seed)
         if watch is not None:
             from cleanrl_demo.watch import Watch
@@ -181,9 +195,10 @@ def play(
                 each(batch)
 
         episodes = evaluate(vec, act, num_episodes, seed, max_steps=max_steps, see=see, after=after)
-        videos = [] if reel is None else [str(path) for path in reel.save()]
+        videos, pictures = ([] if taken is None else [str(path) for path in taken.save()] for taken in (reel, shots))
     name = subject.env if isinstance(subject.env, str) else getattr(subject.env, "__name__", str(subject.env))
-    return Evaluation(name, subject.policy, greedy, seed, max_steps, episodes, videos)
+    notes = [shots.note] if shots is not None and shots.note else []
+    return Evaluation(name, subject.policy, greedy, seed, max_steps, episodes, videos, pictures, notes)
 
 
 # ----------------------------------------------------------------------------------------------------- the episodes
@@ -244,7 +259,7 @@ def evaluate(
             given_up |= set(late)
             returns[late], lengths[late] = 0, 0
             late = []
-        _send(vec, host.env_ids, act(batch), late)
+        _send(vec, host.env_ids, act(host), late)
 
 
 def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequence[int]) -> None:
@@ -299,6 +314,8 @@ class Evaluation:
     max_steps: int
     episodes: Sequence[Episode]
     videos: Sequence[str] = ()
+    snapshots: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what else is to be said, in sentences
 
     @property
     def returns(self) -> Spread:
@@ -329,7 +346,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it, as JSON can hold it."""
-        names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos")
+        names = ("env", "policy", "greedy", "seed", "max_steps", "num_cut", "videos", "snapshots", "notes")
         told = {name: getattr(self, name) for name in names}
         spreads = {name: spread._asdict() for name, spread in self.spreads().items()}
         return {**told, "num_episodes": len(self.episodes), **spreads, "episodes": [e._asdict() for e in self.episodes]}

@@ -21,10 +21,10 @@ RGB = "rgb_array"
 
 
 class Film:
-    """The pictures of an episode, no more than MAX_FRAMES, scaled down to MAX_SIDE and kept compressed."""
+    """The pictures of an episode, no more than MAX_FRAMES, scaled down to max_side pixels and kept compressed."""
 
-    def __init__(self, fps: float = FPS) -> None:
-        self.fps = fps
+    def __init__(self, fps: float = FPS, max_side: int = MAX_SIDE) -> None:
+        self.fps, self.max_side = fps, max_side
         self.num_left_out = 0
         self.episodic_return = 0.0
         self._frames: list[tuple[bytes, tuple[int, ...]]] = []
@@ -44,7 +44,7 @@ class Film:
 
     def add(self, picture: Any) -> None:
         """Take a picture, uint8 (height, width, 3). Raises PlanError for what is none."""
-        frame = scaled(checked_picture(picture), (MAX_SIDE, MAX_SIDE))
+        frame = scaled(checked_picture(picture), (self.max_side, self.max_side))
         # A level of 1 takes about a millisecond, and makes a tenth or less of most games' pictures.
         self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
 
@@ -61,6 +61,12 @@ def save(path: Path, films: Sequence[Film]) -> None:
     frames, fps = [film for film in films if len(film)], films[0].fps
     with written_whole(path) as part:
         {".gif": _save_gif, ".mp4": _save_mp4}[checked_format(path)](part, frames, fps)
+
+
+def save_picture(path: Path, picture: np.ndarray) -> None:
+    """Write a picture, uint8 (height, width, 3), into a PNG that is whole at any time."""
+    with written_whole(path) as part:
+        _pillow().fromarray(picture).save(part, format="PNG")
 
 
 def checked_format(path: Path) -> str:

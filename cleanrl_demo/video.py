@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 import pufferlib
-from cleanrl_demo.film import FPS, RGB, Film, checked_format, save
+from cleanrl_demo.film import FPS, MAX_FRAMES, MAX_SIDE, RGB, Film, checked_format, save, save_picture
 from pufferlib import registry
 from pufferlib.errors import PlanError, WorkerError
+
+SNAPSHOT_SIDE = 640  # pixels
 
 
 def render_mode(
@@ -20,13 +22,16 @@ def render_mode(
     env_kwargs: Mapping[str, Any] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
     among: Sequence[str] = (RGB,),
+    made: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the first of these render modes that an environment has. One is made, drawn and closed, in a worker.
+    """Return the first of these render modes that an environment has. One is made, drawn and closed.
 
-    Raises PlanError where it has none of them, or cannot be made with it; MissingExtra where it needs a package to be
-    drawn that is not installed, as many do that can be stepped without.
+    made: how ``pufferlib.make`` is to make it; by default in a worker. Raises PlanError where it has none of them, or
+    cannot be made with it; MissingExtra where it needs a package to be drawn that is not installed, as many do that can
+    be stepped without.
     """
-    kwargs, made = dict(env_kwargs or {}), {"backend": "multiprocessing", "wrap_kwargs": wrap_kwargs}
+    kwargs = dict(env_kwargs or {})
+    made = {"wrap_kwargs": wrap_kwargs, **(made or {"backend": "multiprocessing"})}
     named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     with pufferlib.make(env, env_kwargs=kwargs, **made) as vec:
         modes = vec.metadata.get("render_modes", [])
@@ -38,7 +43,7 @@ def render_mode(
         )
     try:
         drawn = pufferlib.make(env, env_kwargs={**kwargs, "render_mode": found}, **made)
-    except WorkerError as error:
+    except (WorkerError, TypeError) as error:
         if "render_mode" not in str(error):
             raise
         raise PlanError(
@@ -92,14 +97,15 @@ class Filming:
         env_ids: Collection[int],
         wanted: Callable[[int], bool],
         done: Callable[[int, Film], None],
+        max_side: int = MAX_SIDE,
     ) -> None:
-        """Raises PlanError where the environments make no pictures, or are reset before one could be made."""
+        """max_side: of pictures, in pixels. Raises PlanError where environments make none, or are reset too soon."""
         if vec.autoreset_mode == "same_step":
             raise PlanError('autoreset_mode="same_step" leaves no time for the picture of a last step; use "next_step"')
         modes = vec.get_attr("render_mode", sorted(env_ids))
         if any(mode != RGB for mode in modes):
             raise PlanError(f'environments {sorted(env_ids)} have render_mode {modes}; make them with "{RGB}"')
-        self.vec, self.wanted, self.done = vec, wanted, done
+        self.vec, self.wanted, self.done, self.max_side = vec, wanted, done, max_side
         self.fps = float(vec.metadata.get("render_fps") or FPS)
         self.films: dict[int, Film | None] = dict.fromkeys(env_ids)
 
@@ -116,7 +122,7 @@ class Filming:
                 self.films[env_id] = None
             elif not masks[place].any():  # a reset
                 self._finish(env_id)  # an episode that was cut
-                self.films[env_id] = Film(self.fps) if self.wanted(env_id) else None
+                self.films[env_id] = Film(self.fps, self.max_side) if self.wanted(env_id) else None
         filmed = [(place, env_id, film) for place, env_id in mine if (film := self.films[env_id]) is not None]
         shown = [env_id for _, env_id, film in filmed if not film.full]
         pictures = dict(zip(shown, self.vec.render(env_ids=shown), strict=True)) if shown else {}
@@ -242,4 +248,52 @@ class Reel:
                 name = f"env-{env_id}-episode-{number}-return-{film.episodic_return:.6g}{film.limit}.gif"
                 save(self.path / name, [film])
                 paths.append(self.path / name)
+        return paths
+
+
+class Snapshots:
+    """Pictures of one episode, the first of environment 0: a PNG of each of some steps, and a GIF of all of them.
+
+    steps: 0 is the reset. Of an episode that is over before the last of them there is a picture of its end.
+    """
+
+    def __init__(self, folder: Path, steps: Sequence[int]) -> None:
+        """Raises PlanError for steps of which a film has no picture, and for a folder that is a file."""
+        wrong = [step for step in steps if not 0 <= step < MAX_FRAMES]
+        if wrong or not steps:
+            raise PlanError(f"snapshots of the steps {wrong} are impossible; use some of 0 to {MAX_FRAMES - 1}")
+        if folder.exists() and not folder.is_dir():
+            raise PlanError(f"{folder}, where snapshots are to be, is a file; name a folder")
+        checked_format(folder / "episode.gif")
+        self.folder, self.steps = folder, sorted(set(steps))
+        self.note = ""  # what is to be said of the episode, once saved
+        self._film: Film | None = None
+
+    def of(self, vec: pufferlib.VecEnv) -> Callable[[pufferlib.Batch], None]:
+        """Return what is to be shown each batch. The folder is made now, when all else is there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._filming = Filming(vec, (0,), lambda env_id: self._film is None, self._keep, SNAPSHOT_SIDE)
+        return self._filming.see
+
+    def _keep(self, env_id: int, film: Film) -> None:
+        self._film = self._film or film
+
+    def save(self) -> list[Path]:
+        """Write the files and return them."""
+        self._filming.finish()
+        film, paths = self._film, []
+        assert film is not None
+        num_steps, small = len(film) - 1, Film(film.fps)
+        unseen = [step for step in self.steps if step > num_steps]
+        seen = {*self.steps} - {*unseen} | ({num_steps} if unseen else set())
+        for step, picture in enumerate(film):
+            small.add(picture)
+            if step in seen:
+                paths.append(self.folder / f"snapshot_{step:03d}.png")
+                save_picture(paths[-1], picture)
+        if unseen:
+            listed = " or ".join(filter(None, (", ".join(map(str, unseen[:-1])), str(unseen[-1]))))
+            self.note = f"the episode has {num_steps} steps, and no step {listed}: {paths[-1].name} is its end"
+        paths.append(self.folder / f"episode{film.limit}.gif")
+        save(paths[-1], [small])
         return paths

@@ -346,6 +346,19 @@ def test_eval_cuts_and_says_so(capsys):
     assert "All were cut at 4 steps; --max-steps allows more." in capsys.readouterr().out
 
 
+def test_the_command_takes_snapshots(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    quick = ["eval", "ocean/squared", "--policy", "random", "--episodes", "2"]
+    assert main([*quick, "--snapshots", "--backend", "cuda", "--device", "host"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "pictures in snapshots-ocean-squared: snapshot_000.png, snapshot_003.png, episode.gif\n"
+        "the episode has 3 steps, and no step 50, 150 or 300: snapshot_003.png is its end\n"
+    )
+    assert main([*quick, "--snapshots", "2", "1", "--snapshots-folder", "here", "--backend", "serial"]) == 0
+    assert capsys.readouterr().out.endswith("pictures in here: snapshot_001.png, snapshot_002.png, episode.gif\n")
+    assert len(list((tmp_path / "snapshots-ocean-squared").iterdir())) == len(list((tmp_path / "here").iterdir())) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [

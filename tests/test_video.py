@@ -353,3 +353,81 @@ def test_an_evaluation_is_filmed_episode_by_episode_or_in_one_file(backend, tmp_
     assert len(frames_of(tmp_path / "all.gif")) == 4 + 5 + 4
     cut = play(subject, video=tmp_path / "cut.gif", num_episodes=1, max_steps=2, backend=backend)
     assert cut.num_cut == 1 and len(frames_of(tmp_path / "cut.gif")) == 3
+
+
+# ------------------------------------------------------------------------------------------------------- snapshots
+
+
+def pictures_of(paths: Any) -> dict[str, np.ndarray]:
+    pictures = {}
+    for path in map(Path, paths):
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                pictures[path.stem] = np.asarray(image.convert("RGB"))
+    return pictures
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_snapshots_are_of_the_steps_that_were_asked_for(backend, tmp_path):
+    subject = Subject.of(f"{__name__}:Pictured", "random", env_kwargs={"length": 9})
+    how = {"num_episodes": 6, "num_envs": 2, "backend": backend, "snapshots_folder": tmp_path / "made" / "here"}
+    evaluation = play(subject, snapshots=(4, 0, 4), **how)
+    names = ["snapshot_000.png", "snapshot_004.png", "episode.gif"]
+    assert evaluation.snapshots == [str(tmp_path / "made" / "here" / name) for name in names] and not evaluation.notes
+    pictures = pictures_of(evaluation.snapshots)
+    assert {name: tuple(picture[0, 0]) for name, picture in pictures.items()} == {
+        "snapshot_000": (0, 1, 0), "snapshot_004": (0, 1, 4),
+    }  # fmt: skip
+    assert len(frames_of(tmp_path / "made" / "here" / "episode.gif")) == 10
+    assert evaluation.as_dict()["snapshots"] == evaluation.snapshots
+
+
+def test_of_an_episode_that_is_over_earlier_there_is_a_picture_of_its_end(tmp_path):
+    subject = Subject.of(f"{__name__}:Pictured", "random", env_kwargs={"length": 3})
+    how = {"num_episodes": 1, "backend": "serial", "snapshots_folder": tmp_path}
+    evaluation = play(subject, snapshots=(1, 5, 7), **how)
+    assert list(pictures_of(evaluation.snapshots)) == ["snapshot_001", "snapshot_003"]
+    assert evaluation.notes == ["the episode has 3 steps, and no step 5 or 7: snapshot_003.png is its end"]
+    cut = play(subject, snapshots=(5,), max_steps=2, video=tmp_path / "cut.gif", **how)
+    assert list(pictures_of(cut.snapshots)) == ["snapshot_002"] and len(frames_of(tmp_path / "cut.gif")) == 3
+
+
+@pytest.mark.parametrize("steps", [(), (-1,), (0, 2000)])
+def test_snapshots_that_cannot_be_are_refused(steps, tmp_path):
+    subject = Subject.of(f"{__name__}:Pictured", "random")
+    with pytest.raises(PlanError, match="impossible; use some of 0 to 1999"):
+        play(subject, snapshots=steps, snapshots_folder=tmp_path / "none", backend="serial")
+    (tmp_path / "file").touch()
+    with pytest.raises(PlanError, match="is a file; name a folder"):
+        play(subject, snapshots=(1,), snapshots_folder=tmp_path / "file", backend="serial")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("env", ["tag/grid", "tag/continuous"])
+def test_kernels_and_references_make_the_same_pictures_of_the_same_steps(env, tmp_path):
+    kwargs = {"num_taggers": 4, "num_runners": 2, "episode_length": 8, "grid_length": 6, "render_mode": "rgb_array"}
+    steps, expected = (0, 3, 8), {}
+    with pufferlib.make(env, num_envs=2, env_kwargs=kwargs) as vec:
+        act = random_actor(vec, seed=5)
+        vec.async_reset(seed=5)
+        for step in range(9):
+            batch = vec.recv()
+            if step in steps:
+                (expected[f"snapshot_{step:03d}"],) = vec.render(env_ids=[0])
+            vec.send(act(batch))
+    subject = Subject.of(env, "random", env_kwargs={**kwargs, "render_mode": None})
+    films = []
+    for backend, device in (("serial", None), ("multiprocessing", None), ("cuda", "host")):
+        how = {"num_episodes": 4, "num_envs": 2, "num_workers": 2, "seed": 5}
+        folder = tmp_path / backend
+        found = play(subject, backend=backend, device=device, snapshots=steps, snapshots_folder=folder, **how)
+        pictures = pictures_of(found.snapshots)
+        assert list(pictures) == list(expected)
+        assert all((pictures[name] == expected[name]).all() for name in expected)
+        films.append((folder / "episode.gif").read_bytes())
+    assert len({picture.tobytes() for picture in expected.values()}) == 3 and len(set(films)) == 1
+
+
+def test_only_kernels_are_given_a_device():
+    with pytest.raises(PlanError, match='device=\'host\' is where backend="cuda" plays, and this is "pool"'):
+        play(Subject.of(f"{__name__}:Pictured", "random"), backend="pool", device="host")

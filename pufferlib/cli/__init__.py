@@ -10,7 +10,6 @@ import difflib
 import importlib
 import itertools
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from pufferlib import registry
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
 from pufferlib.cli.parsing import parse, require
-from pufferlib.cli.screen import cleared, counting, new_console, passing
+from pufferlib.cli.screen import cleared, counting, file_name, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
@@ -410,11 +409,6 @@ def replay(words: list[str]) -> int:
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     return status
-
-
-def file_name(text: str) -> str:
-    """Return a text as a file is called, without an ending."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -10,10 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from pufferlib.cli.options import Eval, keywords
+from pufferlib.cli.screen import file_name
 
 __all__ = ["asked", "lines"]
 
 NUM_EPISODES, NUM_WATCHED = 100, 3
+SNAPSHOT_STEPS = (0, 50, 150, 300)
 
 
 def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
@@ -38,9 +41,12 @@ def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int
         num_envs=options.num_envs,
         num_workers=options.num_workers,
         batch_size=options.batch_size,
+        device=options.device,
         torch_threads=options.torch_threads,
         video=options.video,
         num_videos=options.videos,
+        snapshots=SNAPSHOT_STEPS if options.snapshots == () else options.snapshots,
+        snapshots_folder=options.snapshots_folder or f"snapshots-{file_name(str(subject.env))}",
         watch=console if options.watch else None,
         after=after,
     )
@@ -67,6 +73,10 @@ def lines(evaluation: Any) -> Iterator[RenderableType]:
         yield f"{cut} were cut at {evaluation.max_steps:,} steps; --max-steps allows more."
     for path in evaluation.videos:
         yield escape(f"filmed in {path}")
+    if evaluation.snapshots:
+        paths = [Path(path) for path in evaluation.snapshots]
+        yield escape(f"pictures in {paths[0].parent}: {', '.join(path.name for path in paths)}")
+    yield from map(escape, evaluation.notes)
 
 
 def _text(value: float) -> str:

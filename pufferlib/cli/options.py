@@ -238,12 +238,18 @@ class Eval:
     """processes; default: one for each core"""
     batch_size: int | None = None
     """environments in a batch; default: half of them on a pool, else all"""
+    device: str | None = None
+    """with backend cuda: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     torch_threads: int = 1
     """more only help large networks"""
     video: str | None = None
     """a .gif, an .mp4, or a folder for one .gif an episode"""
     videos: int = 1
     """how many episodes to film, the first ones"""
+    snapshots: tuple[int, ...] | None = None
+    """steps of the first episode to draw, each as snapshot_STEP.png, and a GIF of it all; without any: 0 50 150 300"""
+    snapshots_folder: str | None = None
+    """where to; default: snapshots-ENV in the current folder"""
     watch: bool = False
     """show one environment in the terminal, at its own pace"""
     json: bool = False

@@ -1,8 +1,9 @@
-"""What commands show in passing on a terminal, and the console that they print to."""
+"""What commands show in passing on a terminal, the console that they print to, and names of what they write."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from pufferlib.cli.parsing import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["SHOWN_S", "cleared", "counting", "new_console", "passing"]
+__all__ = ["SHOWN_S", "cleared", "counting", "file_name", "new_console", "passing"]
 
 SHOWN_S = 0.2  # between two looks at how far it is
 
@@ -52,3 +53,8 @@ def counting(console: Console) -> Callable[[int, int], None]:
             next_s = time.monotonic() + SHOWN_S
 
     return after
+
+
+def file_name(text: str) -> str:
+    """Return a text as a file is called, without an ending."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
