@@ -6,9 +6,10 @@
 
 Three ways to play: one launch a step through ``step`` of the VecEnv, the same captured in a CUDA graph, and
 ``rollout``, many steps in one launch with random actions. Actions lie on the device but for rollouts. Times are the
-device's own (events) over at least 1,000 steps; medians of repeats with the least and the greatest. In the same run the
-environment in NumPy on the CPU, and what a copy on the device makes of the memory's bandwidth. The kernel is held
-against its reference first.
+device's own (events) over at least 1,000 steps, or as many as fit into a few seconds; medians of repeats with the least
+and the greatest. In the same run the environment in NumPy on the CPU, WarpDrive's of the same sizes where that is
+installed (benchmarks/warpdrive.py), and what a copy on the device makes of the memory's bandwidth. The kernel is held
+against its reference first. Cases with a target come first; for which there is no time is said.
 Writes benchmarks/results/gpu-<device>.json.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import re
 import subprocess
@@ -46,6 +48,8 @@ GRAPH_STEPS = 30  # a multiple of the blocks that take turns
 NUM_REPEATS = 5
 SHORT = {"num_envs": (10, 100, 1_000), "num_agents": (5, 105), "min_steps": 20, "min_s": 0.02, "repeats": 3}
 LONG = {"num_envs": NUM_ENVS, "num_agents": NUM_AGENTS, "min_steps": 1_000, "min_s": 0.2, "repeats": NUM_REPEATS}
+# Seconds: one way to play a case at most; all that are begun; WarpDrive's cases, which come on top.
+LIMITS = {"most_s": 4.0, "all_s": 320.0, "warpdrive_s": 100.0}
 # Targets of env-steps a second on one GPU of today; facts of arithmetic, to be replaced by what is measured.
 TARGETS = {
     ("tag/grid", 2_000, 5, "launch"): 3e8,
@@ -65,6 +69,10 @@ class Case:
     env: str
     num_envs: int
     num_agents: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.env} {self.num_envs:,} x {self.num_agents:,}"
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
@@ -103,19 +111,21 @@ class Figure:
     env: str
     num_envs: int
     num_agents: int
-    way: str  # "launch", "graph", "rollout" or "numpy"
+    way: str  # "launch", "graph", "rollout", "numpy" or "warpdrive"
     median: float
     least: float
     greatest: float
     repeats: int
     share_of_bandwidth: float | None = None  # of what a copy reaches, by the bytes that have to be moved
+    steps: int | None = None  # of each environment, in a repeat
 
 
-def cases(settings: dict[str, Any]) -> Iterator[Case]:
-    for env in ENVS:
-        for num_agents in settings["num_agents"]:
-            for num_envs in settings["num_envs"]:
-                yield Case(env, num_envs, num_agents)
+def cases(settings: dict[str, Any]) -> list[Case]:
+    """Return all cases, those with a target first."""
+    product = itertools.product(ENVS, settings["num_agents"], settings["num_envs"])
+    found = [Case(env, num_envs, num_agents) for env, num_agents, num_envs in product]
+    targets = {Case(env, num_envs, num_agents) for env, num_envs, num_agents, _ in TARGETS}
+    return sorted(found, key=lambda case: case not in targets)
 
 
 def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
@@ -125,22 +135,24 @@ def drawn(vec: pufferlib.VecEnv, num_steps: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(1).integers(0, most, (num_steps, vec.agents_per_batch, *(space.shape or ())))
 
 
-def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.device) -> list[float]:
-    """Return steps a second of some repeats. play: plays, and returns how many steps that were."""
+def timed(play: Callable[[], int], settings: dict[str, Any], device: torch.device) -> tuple[list[float], int]:
+    """Return steps a second of some repeats, and how many steps each is. play: plays some, and returns their number."""
     play()  # compiles, allocates
     steps, start_s = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start_s < 0.1 * settings["min_s"]:
-        steps += play()
+        per_call = play()
+        steps += per_call
     finish(device)
-    per_s = steps / (time.perf_counter() - start_s)
-    calls = max(1, round(max(settings["min_steps"], settings["min_s"] * per_s) / play()))
+    per_s, repeats = steps / (time.perf_counter() - start_s), settings["repeats"]
+    wanted = min(max(settings["min_steps"], settings["min_s"] * per_s), settings["most_s"] / repeats * per_s)
+    calls = max(1, round(wanted / per_call))
     rates = []
-    for _ in range(settings["repeats"]):
-        steps, clock = 0, Clock(device)
+    for _ in range(repeats):
+        clock = Clock(device)
         for _ in range(calls):
-            steps += play()
-        rates.append(steps / clock.seconds())
-    return rates
+            play()
+        rates.append(calls * per_call / clock.seconds())
+    return rates, calls * per_call
 
 
 class Clock:
@@ -166,12 +178,12 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def figure(case: Case, way: str, rates: list[float], bandwidth: float | None = None) -> Figure:
-    rates = [rate * case.num_envs for rate in rates]
-    share = median(rates) * case.bytes_per_step / bandwidth if bandwidth else None
-    return Figure(
-        case.env, case.num_envs, case.num_agents, way, median(rates), min(rates), max(rates), len(rates), share
-    )
+def figure(case: Case, way: str, timing: tuple[list[float], int], bandwidth: float | None = None) -> Figure:
+    rates = [rate * case.num_envs for rate in timing[0]]
+    middle = median(rates)
+    share = middle * case.bytes_per_step / bandwidth if bandwidth else None
+    size = case.env, case.num_envs, case.num_agents
+    return Figure(*size, way, middle, min(rates), max(rates), len(rates), share, timing[1])
 
 
 def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float) -> Iterator[Figure]:
@@ -295,43 +307,10 @@ def table(results: dict[str, Any]) -> str:
             if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):
                 met = "met" if each["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}, {way}: {met}.")
+    if "warpdrive" in results:
+        lines.append(f"\nWarpDrive {results['warpdrive']}.")
+    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
     return "\n".join(lines)
-
-
-def plot(paths: list[Path], folder: Path) -> list[Path]:
-    """Draw steps a second over environments, a line for each number of agents, a panel for each way."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    drawn = []
-    for path in paths:
-        results = json.loads(path.read_text())
-        ways = [way for way in ("launch", "graph", "rollout") if any(f["way"] == way for f in results["figures"])]
-        size = (4.2 * len(ways), 3.2 * len(ENVS))
-        pictures, panels = pyplot.subplots(len(ENVS), len(ways), figsize=size, sharex=True, sharey="row", squeeze=False)
-        for env, line_of_panels in zip(ENVS, panels, strict=True):
-            for way, panel in zip(ways, line_of_panels, strict=True):
-                for num_agents in NUM_AGENTS:
-                    of = (env, way, num_agents)
-                    line = [f for f in results["figures"] if (f["env"], f["way"], f["num_agents"]) == of]
-                    if line:
-                        x, y = [f["num_envs"] for f in line], [f["median"] for f in line]
-                        panel.loglog(x, y, "o-", label=f"{num_agents} agents")
-                panel.set_title(f"{env}, {way}")
-                panel.grid(alpha=0.3)
-            line_of_panels[0].set_ylabel("environment steps a second")
-        for panel in panels[-1]:
-            panel.set_xlabel("environments")
-        panels[0][0].legend()
-        pictures.suptitle(results["device"])
-        pictures.tight_layout()
-        target = folder / f"{path.stem}.png"
-        pictures.savefig(target, dpi=110)
-        pyplot.close(pictures)
-        drawn.append(target)
-    return drawn
 
 
 def main() -> None:
@@ -342,9 +321,13 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
     if options.plot:
-        print(*plot(sorted(RESULTS.glob("gpu-*.json")), Path("docs/pictures")), sep="\n")
+        from benchmarks.scaling import plot
+
+        for path in sorted(RESULTS.glob("gpu-*.json")):
+            print(plot(path, Path("docs/pictures")))
         return
-    settings = SHORT if options.short or options.device == "host" else LONG
+    settings = {**LIMITS, **(SHORT if options.short or options.device == "host" else LONG)}
+    start_s = time.perf_counter()
     with pufferlib.make("tag/grid", backend="cuda", device=options.device) as vec:
         device: torch.device = vec.device  # type: ignore[attr-defined]
     hold_against_reference(options.device)
@@ -356,19 +339,25 @@ def main() -> None:
         "copy_bandwidth": bandwidth,
         "equal_to_reference": True,
         "figures": [],
+        "left_out": [],
     }
     for env in ENVS:
         for num_agents in settings["num_agents"]:
             results["figures"].append(asdict(numpy_figure(Case(env, 1, num_agents), settings)))
     for case in cases(settings):
-        if not fits(case, device):
+        reason = "" if fits(case, device) else "memory"
+        reason = reason or ("" if time.perf_counter() - start_s < settings["all_s"] else "time")
+        if reason:
+            results["left_out"].append(f"{case.text}, for want of {reason}")
             continue
         for found in measured(case, options.device, settings, bandwidth):
-            print(
-                f"{found.env} {found.num_envs:>7,} x {found.num_agents:<5,} {found.way:8} {found.median:,.3g}",
-                flush=True,
-            )
+            print(f"{case.text:32} {found.way:8} {found.median:,.3g}", flush=True)
             results["figures"].append(asdict(found))
+    from benchmarks import warpdrive  # which imports this module
+
+    theirs, results["warpdrive"] = warpdrive.beside(cases(settings), settings, device)
+    results["figures"] += theirs
+    results["seconds"] = round(time.perf_counter() - start_s, 1)
     stem = re.sub(r"\W+", "-", str(results["device"]).lower())
     path = options.out or RESULTS / f"gpu-{stem}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")

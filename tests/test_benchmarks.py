@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
@@ -538,8 +540,65 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert [each["way"] for each in results["figures"]] == ["numpy", "numpy", *["launch", "rollout"] * 2]
     assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
-    (drawn,) = gpu.plot([out], tmp_path)
-    assert drawn.stat().st_size > 5000
+    assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
+    assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
+    scaling = importlib.import_module("benchmarks.scaling")
+    assert scaling.plot(out, tmp_path).stat().st_size > 5000
+
+
+def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    found = gpu.cases(gpu.LONG)
+    sizes = [(case.env, case.num_envs, case.num_agents) for case in found]
+    targets = {target[:3] for target in gpu.TARGETS}
+    assert set(sizes[: len(targets)]) == targets and len(set(sizes)) == len(sizes) == 2 * 7 * 4
+    played = []
+
+    def play() -> int:
+        time.sleep(0.002)
+        played.append(2)
+        return 2
+
+    settings = {"min_steps": 100, "min_s": 0.01, "repeats": 4, "most_s": 1000.0}
+    rates, steps = gpu.timed(play, settings, torch.device("cpu"))
+    assert steps == 100 and len(rates) == 4 and sum(played) >= 400 and 0 < min(rates) <= max(rates) <= 1001
+    rates, steps = gpu.timed(play, {**settings, "most_s": 0.0}, torch.device("cpu"))
+    assert steps == 2 and len(rates) == 4
+
+
+def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
+    cases, device = [gpu.Case("tag/grid", 10, 5), gpu.Case("tag/continuous", 10, 5)], torch.device("cuda", 0)
+    assert warpdrive.beside(cases, {}, torch.device("cpu"))[1].endswith("this is the host")
+    monkeypatch.setattr(warpdrive, "find_spec", lambda module: None if module == "gym" else module)
+    assert warpdrive.beside(cases, {}, device) == ([], "left out: not installed: gym (see benchmarks/warpdrive.py)")
+    monkeypatch.setattr(warpdrive, "find_spec", lambda module: module)
+    monkeypatch.setattr(warpdrive.metadata, "version", lambda package: "2.7.1")
+    figure = dataclasses.asdict(gpu.figure(cases[0], "warpdrive", ([2.0, 1.0, 3.0], 7)))
+    asked = []
+
+    def run(command: list[str], *, input: str, stdout: Any, text: bool, timeout: float) -> Any:
+        asked.append((command[-1], json.loads(input), timeout))
+        stdout.write(f"Setting Numba\n{json.dumps(figure)}\n{{'cut': ")
+        stdout.flush()
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(warpdrive.subprocess, "run", run)
+    found, text = warpdrive.beside(cases, {"warpdrive_s": 5.0}, device)
+    assert found == [figure] and (figure["median"], figure["least"], figure["steps"]) == (20.0, 10.0, 7)
+    assert text == "2.7.1: 1 of 2 cases in 0 s; then its time was up"
+    (name, given, timeout), *_ = asked
+    assert (name, given["device"], timeout) == ("benchmarks.warpdrive", "cuda:0", 5.0)
+    assert [gpu.Case(**each) for each in given["cases"]] == cases
+
+
+def test_warpdrive_has_the_environments_that_are_measured() -> None:
+    pytest.importorskip("warp_drive")
+    gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
+    for case in (gpu.Case("tag/grid", 10, 5), gpu.Case("tag/continuous", 10, 105)):
+        env = warpdrive.environment(case)
+        assert (env.num_agents, env.grid_length) == (case.num_agents, case.env_kwargs["grid_length"])
+        assert len(env.reset()[0]) == (6 if case.env == "tag/grid" else 7 * case.num_nearest + 1)
 
 
 def test_the_kernel_benchmark_refuses_a_kernel_that_plays_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
