@@ -18,6 +18,7 @@ import numpy as np
 from pufferlib.backends import BACKENDS, make
 from pufferlib.errors import PlanError
 from pufferlib.playing import CLEARLY, Player
+from pufferlib.vectorization.cuda import KernelStats
 from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.stats import Stats
 from pufferlib.version import __version__
@@ -40,7 +41,7 @@ class Speed:
     batch_size: int
     agents_per_env: int
     steps_per_s: list[float] = field(default_factory=list)
-    stats: Stats | None = None
+    stats: Stats | KernelStats | None = None
 
     def ratios(self, base: Speed) -> list[float]:
         """Return how many times as fast as base it was, repeat by repeat."""
@@ -59,6 +60,7 @@ def compare_backends(
     seed: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
+    device: Any = None,
     profile: bool = False,
     after: Callable[[int, str], None] | None = None,
 ) -> list[Speed]:
@@ -67,7 +69,7 @@ def compare_backends(
     The backends take turns, ``seconds`` each, ``repeats`` times: what else the machine does meets all of them.
 
     num_envs: by default four for each CPU, at least 8; num_workers as ``pufferlib.make`` has it; batch_size: of the
-        pool, by default half of the environments; the others return all.
+        pool, by default half of the environments; the others return all. device: where backend "cuda" plays.
     profile: whether each backend then has one more turn, four times as long, for the ``stats`` of its Speed.
     after: called with the number of the repeat and the backend, after each turn.
 
@@ -91,9 +93,10 @@ def compare_backends(
                 seed=seed,
                 env_kwargs=env_kwargs,
                 wrap_kwargs=wrap_kwargs,
+                device=device if backend == "cuda" else None,
             )
             player = Player(stack.enter_context(vec))
-            num_workers_used = 1 if backend == "serial" else plan.num_workers
+            num_workers_used = 1 if backend in ("serial", "cuda") else plan.num_workers
             speed = Speed(backend, num_envs, num_workers_used, player.batch_size, vec.agents_per_env)
             runs.append((player, speed))
             player.turn(WARM_UP_S)

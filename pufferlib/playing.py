@@ -55,11 +55,16 @@ class Player:
             if perf_counter() < deadline:
                 vec.send(self._actor.actions(batch.observations))
             else:
-                self._waiting.append(batch._replace(observations=batch.observations.copy()))
+                self._waiting.append(batch._replace(observations=_kept(batch.observations)))
                 self._coming -= batch_size
                 if alone:
                     break
         return steps / (perf_counter() - start_s)
+
+
+def _kept(observations: Any) -> Any:
+    """Return a copy of a batch's observations, an array or a tensor."""
+    return observations.copy() if isinstance(observations, np.ndarray) else observations.clone()
 
 
 class Actor:

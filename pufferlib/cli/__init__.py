@@ -271,6 +271,7 @@ def bench(words: list[str]) -> int:
             seed=options.seed,
             env_kwargs=keywords(options.env_kwargs),
             wrap_kwargs=options.wrap.given(),
+            device=options.device,
             profile=options.profile,
             after=lambda repeat, backend: passing(console, f"{next(turns)} of {num_turns} turns …"),
         )
@@ -304,9 +305,13 @@ def bench(words: list[str]) -> int:
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
     """Show the stats of each backend, and draw them."""
+    from pufferlib.vectorization.cuda import KernelStats
+
     for speed in speeds:
         assert speed.stats is not None
         console.print(f"\n{speed.stats}", markup=False, soft_wrap=True)
+        if isinstance(speed.stats, KernelStats):  # which has nothing to draw
+            continue
         name = file_name(f"bench-{options.env}-{speed.backend}")
         try:
             console.print(f"drawn in {speed.stats.plot(f'{name}.png')}", markup=False, soft_wrap=True)

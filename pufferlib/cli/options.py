@@ -110,6 +110,8 @@ class Bench:
     """processes; default: one for each CPU"""
     batch_size: int | None = None
     """environments in a batch of the pool; default: half of them"""
+    device: str | None = None
+    """of backend cuda, if it is among them: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     seconds: float = 0.5
     """of each turn"""
     repeats: int = 7
