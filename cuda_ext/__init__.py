@@ -11,5 +11,6 @@ sources         the programs that are compiled
 checking        kernels played as a device would, on the host, with errors in words where threads would wait for ever
 host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers
 nvrtc           the same kernels compiled for GPUs that are not there
+report          what there is for kernels on this machine, in words
 references/     environments in NumPy to which kernels are equal, bit for bit
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -273,6 +275,15 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert 'backend="' in shown.splitlines()[-1]
 
 
+def test_bench_measures_kernels_on_their_device(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--num-envs", "5", "--seconds", "0.01", "--repeats", "2", "--backends", "cuda", "--profile"]
+    assert main(["bench", "ocean/squared", *words, "--device", "host"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"^cuda +1 +5 +[\d.]+[kM]", shown, re.M), shown
+    assert "environment steps in" in shown and "bytes went to the device" in shown
+    assert not Path("bench-ocean-squared-cuda.png").exists()  # it has no phases to draw
+
+
 def test_backends_take_turns() -> None:
     order: list[Any] = []
     speeds = compare_backends(
@@ -407,12 +418,47 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     names = [line.split("  ")[0] for line in shown.splitlines()]
     assert names == [
-        *("pufferlib", "packages", "optional", "path", "cores", "memory", "processes", "kernel", "CUDA", "self test"),
+        *("pufferlib", "packages", "optional", "path", "cores", "memory", "processes", "kernel"),
+        *("kernels", "compiler", "CUDA", "self test"),
     ]
     assert pufferlib.__version__ in shown
     assert ("compiled" in shown) == pufferlib._native.available
     assert pufferlib._native.reason in shown
     assert "self test     passed" in shown
+    assert all(name in shown for name in ("ocean/squared", "tag/grid", "tag/continuous", "ray"))
+    assert re.search(
+        r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|nvidia)", shown, re.M
+    )
+
+
+def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_ext import functions, report
+    from cuda_ext.ocean_squared import KERNEL
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-compiler -O2")
+    assert report.compiler() == f"there is no no-compiler; 0 kernels (0.0 MiB) are kept in {tmp_path}/pufferlib/kernels"
+    monkeypatch.delenv("CXX")
+    library = functions.compiled_library(KERNEL, functions.sources.for_host(KERNEL))
+    assert re.search(r"; 1 kernel \(\d\.\d MiB\) are kept in", report.compiler())
+    spec = SimpleNamespace(origin=library._name)  # in which there is one of them
+    monkeypatch.setattr(report, "find_spec", lambda name: spec)
+    names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
+    others = ", ".join(name for name in names if name != "ocean/squared")
+    anew = "not built as they are now, so compiled when they are used"
+    assert report.built() == f"built: ocean/squared; {anew}: {others}"
+    monkeypatch.setattr(report.sources, "digest", lambda kernel: "another")
+    assert report.built() == f"{anew}: {', '.join(names)}"
+    spec.origin = str(tmp_path / "nothing.so")
+    assert report.built().startswith("built, but what was built cannot be loaded: ")
+    spec.origin = None
+    assert report.built() == f"none is built, so compiled when they are used: {', '.join(names)}"
+    monkeypatch.setattr(report.metadata, "version", lambda name: "13.6.0")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert report.device().startswith("cupy-cuda13x 13.6.0 sees no device: import of cupy halted")
+    runtime = SimpleNamespace(getDeviceCount=lambda: 2)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    assert report.device() == "cupy-cuda13x 13.6.0 sees 2 devices; nvidia-cuda-nvrtc 13.6.0"
 
 
 def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

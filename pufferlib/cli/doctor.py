@@ -5,15 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pufferlib
 from pufferlib import _native
@@ -24,7 +25,10 @@ from pufferlib.vectorization.plan import available_cpus
 __all__ = ["Finding", "diagnose"]
 
 NEEDED = ("numpy", "gymnasium", "cloudpickle", "threadpoolctl")
-OPTIONAL = ("torch", "pettingzoo", "rich", "tyro", "tensorboard", "matplotlib", "ale-py", "minigrid", "mpe2", "envpool")
+OPTIONAL = (
+    *("torch", "pettingzoo", "rich", "tyro", "tensorboard", "matplotlib", "pillow", "ray"),
+    *("ale-py", "minigrid", "mpe2", "envpool"),
+)
 SELF_TEST = "ocean/squared"
 
 
@@ -41,13 +45,16 @@ def diagnose() -> Iterator[Finding]:
     system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
     yield Finding("pufferlib", f"{pufferlib.__version__}; {system}")
     yield Finding("packages", ", ".join(_versions(NEEDED)))
-    yield Finding("optional", ", ".join(_versions(OPTIONAL)) or "none")
+    yield Finding("optional", _optional())
     yield Finding("path", "compiled" if _native.available else f"portable: {_native.reason}")
     yield Finding("cores", _cores())
     yield Finding("memory", f"{memory_text(memory_at_hand())} at hand{_shm()}")
     yield Finding("processes", _processes())
     yield _kernel()
-    yield Finding("CUDA", _cuda())
+    kernels: Any = import_module("cuda_ext.report")  # by a string, as it stands above
+    yield Finding("kernels", kernels.built())
+    yield Finding("compiler", kernels.compiler())
+    yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
     yield _self_test()
 
 
@@ -55,6 +62,11 @@ def _versions(names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         with suppress(metadata.PackageNotFoundError):
             yield f"{name} {metadata.version(name)}"
+
+
+def _optional() -> str:
+    lacking = [name for name in OPTIONAL if not [*_versions((name,))]]
+    return ", ".join(_versions(OPTIONAL)) + (f"; not there: {', '.join(lacking)}" if lacking else "")
 
 
 def _cores() -> str:
@@ -102,16 +114,18 @@ def _kernel() -> Finding:
 
 
 def _cuda() -> str:
-    driver = Path("/proc/driver/nvidia/version").exists()
+    """Return what the driver is, and what torch sees of it."""
+    told = "no driver"
+    with suppress(OSError):
+        lines = Path("/proc/driver/nvidia/version").read_text().split("\n")
+        found = re.search(r"\d+\.\d+(\.\d+)?", lines[0])
+        told = f"driver {found[0]}" if found else "a driver"
     if find_spec("torch") is None:
-        return "a driver, but no torch" if driver else "not seen"
+        return f"{told}; no torch"
     import torch
 
-    if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} × {torch.cuda.get_device_name(0)}"
-    if driver:
-        return f"a driver, but torch {torch.__version__} sees no device"
-    return "not seen"
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return f"{told}; torch {torch.__version__} sees {', '.join(names) or 'no device'}"
 
 
 def _self_test() -> Finding:

@@ -1,0 +1,87 @@
+"""What there is for kernels on this machine, in words: what is built, what compiles, who sees a device."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module, metadata
+from importlib.util import find_spec
+
+from cuda_ext import functions, sources
+from pufferlib.errors import KernelError
+
+__all__ = ["built", "compiler", "device"]
+
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
+NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+
+
+def built() -> str:
+    """Return which kernels were built for the host, and which have changed since."""
+    kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
+    spec = find_spec("cuda_ext._host")
+    if spec is None or spec.origin is None:
+        return f"none is built, so compiled when they are used: {', '.join(kernel.name for kernel in kernels)}"
+    try:
+        library = ctypes.CDLL(spec.origin)
+    except OSError as error:
+        return f"built, but what was built cannot be loaded: {error}"
+    fresh, changed = [], []
+    for kernel in kernels:
+        digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
+        if digest is not None:
+            digest.restype = ctypes.c_char_p
+        same = digest is not None and digest().decode() == sources.digest(kernel)
+        (fresh if same else changed).append(kernel.name)
+    told = [f"built: {', '.join(fresh)}"] if fresh else []
+    told += [f"not built as they are now, so compiled when they are used: {', '.join(changed)}"] if changed else []
+    return "; ".join(told)
+
+
+def compiler() -> str:
+    """Return the C++ compiler by which kernels are compiled for the host, and where they are kept."""
+    command = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
+    try:
+        shown = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
+        told = shown.partition("\n")[0] or command[0]
+    except OSError:
+        told = f"there is no {command[0]}"
+    return f"{told}; {_kept()}"
+
+
+def _kept() -> str:
+    try:
+        folder = functions._cache_folder()
+    except KernelError as error:
+        return str(error)
+    sizes = [path.stat().st_size for path in folder.glob("*.so")]
+    shown = str(folder).replace(os.path.expanduser("~"), "~", 1)  # whose home it is, is nobody's business
+    return f"{len(sizes)} kernel{'s' * (len(sizes) != 1)} ({sum(sizes) / 2**20:.1f} MiB) are kept in {shown}"
+
+
+def device() -> str:
+    """Return how many devices CuPy sees, and which NVRTC there is."""
+    return f"{_cupy()}; {next(_versions(NVRTC), 'no NVRTC')}"
+
+
+def _cupy() -> str:
+    name = next(_versions(CUPY), None)
+    if name is None:
+        return "no CuPy"
+    try:
+        cupy = import_module("cupy")
+        num = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # it raises its own where there is no driver
+        return f"{name} sees no device: {str(error).partition(chr(10))[0]}"
+    return f"{name} sees {num} device{'s' * (num != 1)}"
+
+
+def _versions(names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            yield f"{name} {metadata.version(name)}"
