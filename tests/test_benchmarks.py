@@ -592,6 +592,7 @@ def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pyte
     assert [gpu.Case(**each) for each in given["cases"]] == cases
 
 
+@pytest.mark.gpu  # it needs none, but is installed only where there is one, if there
 def test_warpdrive_has_the_environments_that_are_measured() -> None:
     pytest.importorskip("warp_drive")
     gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
