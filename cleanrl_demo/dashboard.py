@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-NUM_INFOS = 12  # of users' scalars that are shown; all of them are stored
+NUM_INFOS = 12  # of users' scalars, and of actors, that are shown; all of them are stored
 WIDEST = 120  # columns: numbers must not stand too far from their names
 MARGIN = 3  # columns left free: a `^C` that the terminal writes there must not begin a new line
 WIDE = 76  # columns, from which on blocks stand beside each other
@@ -28,6 +28,7 @@ class Dashboard:
 
     shares: of the time, by phase, which add up to 1; empty if unknown.
     episodes, learning, infos: numbers by the names under which they are shown.
+    actors: steps a second, by node, and by node/actor.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Dashboard:
     episodes: Mapping[str, float] = field(default_factory=dict)
     learning: Mapping[str, float] = field(default_factory=dict)
     infos: Mapping[str, float] = field(default_factory=dict)
+    actors: Mapping[str, float] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         wide, width = options.max_width >= WIDE, min(options.max_width - MARGIN, WIDEST)
@@ -50,10 +52,13 @@ class Dashboard:
         if self.learning:
             blocks.append(_block("learner", self.learning))
         parts = [self._progress(width - BORDERS), Text(), _beside(blocks, RATIOS if wide else (1,))]
-        if self.infos:
-            shown = dict(list(self.infos.items())[:NUM_INFOS])
-            more = f", {len(shown)} of {len(self.infos)}" if len(self.infos) > len(shown) else ""
-            parts += [Text(), _spread(f"infos{more}", shown, 3 if wide else 1)]
+        # Of many actors only the nodes are shown.
+        actors = {name: each for name, each in self.actors.items() if len(self.actors) <= NUM_INFOS or "/" not in name}
+        for heading, rows in (("actors, steps/s", actors), ("infos", self.infos)):
+            if rows:
+                shown = dict(list(rows.items())[:NUM_INFOS])
+                more = f", {len(shown)} of {len(rows)}" if len(rows) > len(shown) else ""
+                parts += [Text(), _spread(f"{heading}{more}", shown, 3 if wide else 1)]
         title = Text(self.title, "bold")
         yield Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED, border_style="blue", width=width)
 

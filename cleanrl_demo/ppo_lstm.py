@@ -295,7 +295,7 @@ class Rollout:
         self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
         self.aims = torch.zeros((num_rows, decisions.num_aims), device=device)
         self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
-        self.states = tuple(part.clone() for part in actor.initial_state(num_rows))
+        self.states = tuple(part.clone() for part in actor.initial_state(num_rows) or ())
         self.starts = np.zeros(num_rows, np.bool_)  # rows before which the state began anew
         # What came of it, and where the agent went on.
         self.rewards = np.zeros(num_rows, np.float32)

@@ -13,6 +13,12 @@ NUM_KEYS = 100  # an environment that makes up a new name each step must not fil
 OURS = {"env_id", "agent_id", "env", "episode", "score", "restarted", "final_obs"}
 
 
+def numbers_in(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an info without what nothing here looks at: its numbers, texts, and nested dicts of such."""
+    kept = {key: numbers_in(value) if isinstance(value, Mapping) else value for key, value in info.items()}
+    return {key: value for key, value in kept.items() if isinstance(value, (*NUMBERS, str, dict))}
+
+
 class Recent:
     """Takes the infos of batches, and says what the recent ones come to.
 

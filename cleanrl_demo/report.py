@@ -21,6 +21,7 @@ from cleanrl_demo.tracking import Tracker
 PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
 REFRESH_S = 0.25
+ACTORS = "actors/"  # and where an actor plays, or all that play there do
 DRAWING_SHARE = 0.02  # of the time at most, since nobody else draws meanwhile: a thread would keep workers from forking
 WINDOW_S = 10.0  # that the present speed is taken over
 EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
@@ -39,6 +40,7 @@ class Report:
       where environments were made anew; ``charts/return_of/…``, where there are several agents, of each in these
       episodes, or of each type the mean of its agents;
     - ``charts/share_environments``, ``share_inference`` and ``share_learning``: of the seconds in these phases, so far;
+    - ``actors/…``: where others play, the steps a second of each of them and of each node, as the trainer tells them;
     - ``infos/…``: the mean of the last hundred values of each number in users' own infos.
     """
 
@@ -167,7 +169,9 @@ class Report:
                 episodes[short] = self.scalars[name]
             if short == "return":
                 episodes |= {f"of {name.removeprefix(RETURN_OF)}": value for name, value in agents.items()}
-        learning = {name: value for name, value in self.scalars.items() if name not in {*EPISODE_CHARTS, *agents}}
+        actors = {name: value for name, value in self.scalars.items() if name.startswith(ACTORS)}
+        elsewhere = {*EPISODE_CHARTS, *agents, *actors}
+        learning = {name: value for name, value in self.scalars.items() if name not in elsewhere}
         return Dashboard(
             self.title,
             self.num_steps,
@@ -180,6 +184,7 @@ class Report:
             episodes,
             {name.rpartition("/")[2].replace("_", " "): value for name, value in learning.items()},
             {name.removeprefix("infos/"): value for name, value in self.recent.infos().items()},
+            {name.removeprefix(ACTORS): value for name, value in actors.items()},
         )
 
     def _steps_per_s(self) -> tuple[float, float]:

@@ -139,9 +139,11 @@ class Session:
         videos: Videos | None,
         folder: Path | None,
         origin: Origin,
+        env: Callable[..., Any] | None = None,
     ) -> None:
+        """env: what makes an environment, where that is not the name in config."""
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
-        self.videos, self.folder, self.origin = videos, folder, origin
+        self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
         self.num_kept = 0  # steps of learning that are in the policy's file
 
@@ -244,7 +246,7 @@ def run(
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(config.torch_threads)
-        vec = stack.enter_context(_environments(config, env, name))
+        vec = stack.enter_context(environments(config, env, name))
         # Initial weights come from torch's global generator, and whatever a policy of the user's draws while it learns.
         stack.enter_context(torch.random.fork_rng(devices=() if torch.device(config.device).type == "cpu" else None))
         torch.manual_seed(config.seed)
@@ -257,7 +259,7 @@ def run(
         labels = labels_of(vec)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
         origin = getattr(learner, "origin", origin)  # of what it made instead of the policy that was asked for
-        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin)
+        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env)
         try:
             with report:
                 if kept is not None:
@@ -279,7 +281,11 @@ def run(
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
-def _environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -> pufferlib.VecEnv:
+def environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -> pufferlib.VecEnv:
+    """Return the environments of a run. env: a creator, in place of the name in config. name: for the error.
+
+    Raises PlanError for those that reset their copies without showing the final observation.
+    """
     vec = pufferlib.make(
         config.env if env is None else env,
         backend=config.backend,

@@ -1,0 +1,444 @@
+"""APPO and IMPALA in one file, over Ray: actors play on any machines, one learner learns from what they played.
+
+    python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 4                   # Ray on this machine
+    python -m cleanrl_demo.appo_ray --env ocean/squared --num-actors 64 --address auto   # a cluster that runs
+
+An actor has environments of its own (any local backend) and a copy of the policy. It plays ``rollout_length`` steps of
+each, and leaves what came of it in Ray's object store, a line of rows for each agent. The learner, in this process, is
+handed a reference; it learns from the first ``rollouts_per_update`` rollouts to arrive, and puts the new weights, a new
+*version* of the policy, into the store once. An actor fetches them once, before the next rollout.
+
+So a rollout is some versions old when it is learnt from: that is its *lag*. V-trace weighs what its policy would not
+have done any more, and rollouts older than ``max_lag`` are dropped. Endings, masks and memories are as in ``ppo.py``
+and ``ppo_lstm.py``, whose ``Rollout`` strings together the rows of each agent here, too. ``fleet.py`` keeps the actors.
+
+Source: Espeholt et al., arXiv:1802.01561 (IMPALA, V-trace); Schulman et al., arXiv:1707.06347 (the clipped loss); Luo
+et al., arXiv:1912.00167 (both together); Hilton et al., arXiv:2110.00641 (the policy that the loss is clipped around is
+the one before the update, not the one that played).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+import pufferlib
+from cleanrl_demo.fleet import Fleet, Told, connected, node_name, ray_module
+from cleanrl_demo.outcomes import Outcomes
+from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
+from cleanrl_demo.recent import numbers_in
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
+
+LOSSES = ("appo", "impala")
+
+
+@dataclass(frozen=True)
+class Config(RunConfig):
+    """Train a policy, with a memory or without, with APPO or IMPALA over Ray. One step is one action of one agent."""
+
+    algorithm: ClassVar[str] = "appo_ray"
+
+    num_actors: int = 2
+    """each has environments of its own, and is a process on any machine of the cluster"""
+    address: str | None = None
+    """of a cluster that runs: auto, or host:port; default: RAY_ADDRESS if that is set, else a Ray on this machine"""
+    cpus_per_actor: float = 1.0
+    """that Ray sets aside for an actor, with its num_workers processes"""
+    backend: str = "serial"
+    """of an actor's environments: serial, multiprocessing or pool"""
+    num_envs: int = 16
+    """of each actor; the learner has as many, which only play in the end"""
+    num_workers: int | None = 1
+    """processes of an actor's environments; None: one for each core"""
+    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
+    """where the policy learns; default: cuda if there is one. Actors play on the CPU"""
+    rollout_length: int = 32
+    """steps of each environment in a rollout"""
+    rollouts_per_update: int | None = None
+    """that are learnt from at a time, whosever come first; default: as many as there are actors"""
+    max_lag: int = 8
+    """versions of the policy; a rollout that is older when it arrives is dropped"""
+    loss: str = "appo"
+    """appo: clipped, for several epochs; impala: the policy gradient itself, for one"""
+    normalize_observations: bool = False
+    """numbers at mean 0 and deviation 1, by what was learnt from so far; kept with the policy"""
+    learning_rate: float = 1e-3
+    """at the start"""
+    schedule: str = "linear"
+    """of the learning rate: linear or cosine, which fall to 0, or constant"""
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    rho_bar: float = 1.0
+    """the most that V-trace weighs an action by, which decides whose values are learnt"""
+    c_bar: float = 1.0
+    """the same for what came after it, which decides how soon they are"""
+    clip: float = 0.2
+    advantage_floor: float = 0.1
+    """advantages are divided by their deviation, but by no less than this"""
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "num_actors", "rollout_length", "num_epochs")
+        self.require("1 or more", lambda value: value >= 1, "num_minibatches", "max_lag")
+        self.require("1 or more, or None", lambda value: value is None or value >= 1, "rollouts_per_update")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require("more than 0", lambda value: value > 0, "rho_bar", "c_bar", "cpus_per_actor")
+        self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
+        self.require(", ".join(LOSSES), lambda value: value in LOSSES, "loss")
+        if self.loss == "impala" and self.num_epochs > 1:
+            raise PlanError(f"num_epochs={self.num_epochs} with loss='impala', which is not clipped; use 1, or appo")
+        if self.num_actors > self.max_lag * self.num_rollouts:
+            raise PlanError(
+                f"num_actors={self.num_actors} with rollouts_per_update={self.rollouts_per_update} play faster than is "
+                f"learnt, and max_lag={self.max_lag} drops most of it; use more of either"
+            )
+        if self.video_envs:
+            raise PlanError("video_envs: actors' environments are not filmed; puffer eval RUN --video films the policy")
+
+    @property
+    def num_rollouts(self) -> int:
+        """How many rollouts are learnt from at a time."""
+        return self.num_actors if self.rollouts_per_update is None else self.rollouts_per_update
+
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name, and its arguments."""
+        normalize = {"normalize": True} if self.normalize_observations else {}
+        return self.policy, {**normalize, **self.policy_kwargs}
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config.
+
+    Raises WorkerError where an environment raised in an actor, or an actor died again and again; MissingExtra without
+    Ray; PlanError where there is no Ray at the address.
+    """
+    return run(config, make_learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
+
+
+# ---------------------------------------------------------------------------------------------------------- learning
+
+
+@dataclass
+class Learner:
+    """What learning changes, which is what a checkpoint holds. version: of the policy, how often it was updated."""
+
+    actor: Actor
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    num_steps: int = 0
+    version: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "num_steps": self.num_steps,
+            "version": self.version,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.num_steps, self.version = state["num_steps"], state["version"]
+
+
+def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
+    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
+    actor = origin.actor(vec.observation_layout, vec.single_action_space)
+    if any(part.requires_grad for part in actor.initial_state(1) or ()):
+        raise PlanError(f"policy={config.policy!r} learns its initial state; have that be zeros that forward adds to")
+    actor.policy.to(config.device)
+    optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
+    return Learner(actor, optimizer, torch.Generator(config.device).manual_seed(config.seed))
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Have actors play, and learn from what they played, until there have been ``total_steps`` transitions."""
+    report, played = session.report, replace(config, device="cpu")
+    with (
+        connected(config) as ray,
+        Fleet(ray, report, config, RolloutActor, played, session.env, session.origin) as fleet,
+    ):
+        for last_step in session.stretches():
+            fleet.broadcast(learner.version, learner.actor.policy)
+            fleet.begin(session.seed)
+            while learner.num_steps < last_step:
+                report.phase("environments")
+                rollouts, lags = fleet.gather(config.num_rollouts)
+                report.phase("learning")
+                num_steps = int(sum(lines.real.sum() for lines in rollouts))
+                if not num_steps:
+                    continue
+                done = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+                losses = update(learner, rollouts, config)
+                learner.num_steps += num_steps
+                learner.version += 1
+                fleet.broadcast(learner.version, learner.actor.policy)
+                report.update(learner.num_steps, {**losses, "charts/lag": float(np.mean(lags)), **fleet.charts()})
+        fleet.sum_up()
+
+
+class Lines(NamedTuple):
+    """Rows of agents: each agent's, one after another, in a column. Arrays, or tensors of the same."""
+
+    observations: Any  # (steps, agents, *layout.shape)
+    starts: Any  # (steps, agents) bool, before which a memory began anew
+    choices: Any  # (steps, agents, num_choices) int64
+    aims: Any  # (steps, agents, num_aims)
+    log_probs: Any  # (steps, agents), of these by the policy that played
+    rewards: Any  # (steps, agents), what they brought, and so are the ends
+    terminations: Any
+    truncations: Any
+    real: Any  # (steps, agents) bool: not so the last row, which shows what comes next, nor what fills a column up
+    states: Any  # a tuple of (agents, …), the memories with which the first rows were seen
+
+    def on(self, device: str) -> Lines:
+        """Return arrays as tensors on a device."""
+        *columns, states = (
+            tuple(torch.from_numpy(part).to(device) for part in (each if isinstance(each, tuple) else (each,)))
+            for each in self
+        )
+        return Lines(*(column for (column,) in columns), states)
+
+
+def joined(rollouts: Sequence[Lines]) -> Lines:
+    """Return rollouts, arrays, side by side; the shorter ones are filled up with rows that are not real."""
+    num_steps = max(len(lines.real) for lines in rollouts)
+
+    def filled(column: np.ndarray) -> np.ndarray:
+        rest = np.zeros((num_steps - len(column), *column.shape[1:]), column.dtype)
+        return np.concatenate([column, rest]) if len(rest) else column
+
+    *columns, states = zip(*rollouts, strict=True)
+    memories = tuple(np.concatenate(parts) for parts in zip(*states, strict=True))
+    return Lines(*(np.concatenate([filled(part) for part in parts], 1) for parts in columns), memories)
+
+
+def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
+    """Train on all real rows of rollouts, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    host = joined(rollouts)
+    lines = host.on(config.device)
+    with torch.no_grad():
+        distribution, values = outlook(actor, lines.observations, lines.states, lines.starts)
+        log_probs = distribution.log_prob(lines.choices.flatten(0, 1), lines.aims.flatten(0, 1)).view_as(lines.real)
+        values = values.view_as(log_probs)
+    log_ratios = (log_probs - lines.log_probs).cpu().numpy()
+    importance = float(np.exp(np.minimum(log_ratios[host.real], 0)).mean())
+    outcomes = (host.rewards, values.cpu().numpy(), host.terminations, host.truncations, host.real)
+    bounds = (config.gamma, config.gae_lambda, config.rho_bar, config.c_bar)
+    corrections, advantages = map(torch.from_numpy, vtrace(log_ratios, *outcomes, *bounds))
+    returns, advantages = values + corrections.to(config.device), advantages.to(config.device)
+    columns = [lines.observations, lines.starts, lines.choices, lines.aims, log_probs, advantages, returns, lines.real]
+    if not actor.recurrent:  # every row is a line of its own: minibatches are of any rows
+        columns = [column[lines.real].unsqueeze(0) for column in columns]
+    (weights,) = optimizer.param_groups[0]["params"]
+    for epoch in range(config.num_epochs):
+        told = []
+        shuffled = torch.randperm(columns[0].shape[1], generator=generator, device=config.device)
+        for agents in shuffled.chunk(config.num_minibatches):
+            seen, starts, choices, aims, *others = (column[:, agents] for column in columns)
+            old_log_probs, gains, aimed_values, counts = (column.flatten() for column in others)
+            if not counts.any():
+                continue
+            state = tuple(part[agents] for part in lines.states)
+            distribution, values = outlook(actor, seen, state, starts)
+            new_log_probs = distribution.log_prob(choices.flatten(0, 1), aims.flatten(0, 1))[counts]
+            entropies, log_ratios = distribution.entropy()[counts], new_log_probs - old_log_probs[counts]
+            ratios = log_ratios.exp()
+            spread, centre = torch.std_mean(gains[counts], correction=0)
+            gains = (gains[counts] - centre) / spread.clamp(min=config.advantage_floor)
+            bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
+            gained = gains * new_log_probs if config.loss == "impala" else torch.min(ratios * gains, bounded * gains)
+            errors = (values - aimed_values)[counts].square()
+            losses = (0.5 * config.value_coefficient) * errors - gained - config.entropy_coefficient * entropies
+            weights.grad.zero_()
+            losses.mean().backward()
+            weights.grad.mul_((config.max_grad_norm / weights.grad.norm()).clamp(max=1))
+            optimizer.step()
+            if epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    terms = [-gained, 0.5 * errors, entropies, ratios - 1 - log_ratios, (ratios != bounded).float()]
+                    told.append(torch.stack(terms).mean(1))
+    observe(actor.policy, lines.observations[lines.real])
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+    means = torch.stack(told).mean(0).tolist()
+    real = torch.from_numpy(host.real)
+    unexplained = corrections[real].var(correction=0) / returns.cpu()[real].var(correction=0)
+    return {
+        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
+        "losses/explained_variance": 1 - float(unexplained),
+        "losses/importance": importance,
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+def outlook(actor: Actor, observations: Any, states: State, starts: Any) -> tuple[Distribution, torch.Tensor]:
+    """Return the distributions and values of lines, (steps * agents, …), as ``Actor.unroll`` does, memory or not."""
+    if actor.recurrent:
+        return actor.unroll(observations, states, starts)
+    distribution, values, _ = actor(observations.flatten(0, 1))
+    return distribution, values
+
+
+def vtrace(
+    log_ratios: np.ndarray,
+    rewards: np.ndarray,
+    values: np.ndarray,
+    terminations: np.ndarray,
+    truncations: np.ndarray,
+    real: np.ndarray,
+    gamma: float,
+    gae_lambda: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (corrections, advantages), each float32 (steps, agents); 0 where a row is not real.
+
+    log_ratios: how much likelier the action is to the policy that learns than to the one that played. rewards,
+    terminations, truncations: what the action brought. values: of the row's own observation, as the policy that learns
+    has them; values + corrections are what they should be. A row that is real has a row after it, which shows what
+    came next. Played by the policy that learns, both are generalised advantage estimates.
+    Source: Espeholt et al., arXiv:1802.01561, section 4.1, with lambda as in its remark 2; the advantages have it, too.
+    """
+    log_ratios = np.where(real, log_ratios, 0)
+    rhos, cs = (np.exp(np.minimum(log_ratios, math.log(bar))) for bar in (rho_bar, c_bar))
+    lives = real & ~terminations
+    following = np.concatenate([values[1:], np.zeros_like(values[:1])])
+    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, following, 0)
+    decays = gamma * gae_lambda * (lives & ~truncations)
+    corrections, advantages = np.zeros_like(values), np.zeros_like(values)
+    later = np.zeros_like(values[0])
+    for step in reversed(range(len(values))):
+        advantages[step] = rhos[step] * (deltas[step] + decays[step] * later)
+        corrections[step] = rhos[step] * deltas[step] + decays[step] * cs[step] * later
+        later = corrections[step]
+    return corrections, advantages
+
+
+# ------------------------------------------------------------------------------------------------------------ playing
+
+
+class RolloutActor:
+    """Environments, and a copy of the policy that plays them. Ray makes a process of it; it needs none to work.
+
+    index: among the actors. env: a creator, in place of the name in config. Nothing is made before the first rollout,
+    so that whatever is amiss with environments is raised by that, and not as the death of an actor.
+    """
+
+    def __init__(self, index: int, config: Config, env: Callable[..., Any] | None, origin: Origin) -> None:
+        self.index, self.config, self.env, self.origin = index, config, env, origin
+        self.vec: pufferlib.VecEnv | None = None
+        self.seed = self.version = -1
+
+    def play(self, seed: int, version: int, weights: list[Any]) -> tuple[Told, Lines]:
+        """Play a rollout. seed: of the environments, which begin anew with another one.
+
+        weights: a list with a reference to those of this version, which are fetched if the version is another one.
+        """
+        if self.vec is None:
+            self._open()
+        if seed != self.seed:
+            self._begin(seed)
+        if version != self.version:
+            kept = ray_module().get(weights[0])
+            self.actor.policy.load_state_dict({name: torch.from_numpy(part.copy()) for name, part in kept.items()})
+            self.version = version
+        infos: list[dict[str, Any]] = []
+        self.rollout.start()
+        for rows in self.rollout.batches[1:]:
+            batch = self.vec.recv()
+            self.rollout.receive(batch, self.vec.host_batch, rows)
+            self.vec.send(self._actions(batch, rows))
+            infos += map(self._told, batch.infos)
+        lines, now_s = lines_of(self.rollout), time.perf_counter()
+        seconds, self.since_s = now_s - self.since_s, now_s
+        return Told(version, node_name(), int(lines.real.sum()), seconds, infos), lines
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self.vec is not None:
+            self.vec.close()
+
+    def _open(self) -> None:
+        config = self.config
+        torch.set_num_threads(config.torch_threads)
+        self.since_s = time.perf_counter()
+        self.vec = vec = environments(config, self.env, config.env)
+        self.actor = self.origin.actor(vec.observation_layout, vec.single_action_space)
+        self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.num_agents = vec.num_envs * vec.agents_per_env
+
+    def _begin(self, seed: int) -> None:
+        vec, config, self.seed = self.vec, self.config, seed
+        torch.manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.outcomes.forget()
+        batch_size = vec.agents_per_batch // vec.agents_per_env
+        num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
+        self.rollout = Rollout(vec, self.actor, self.outcomes, num_batches)
+        initial = self.actor.initial_state(self.num_agents)
+        self.memory = None if initial is None else Memory(initial)
+        vec.async_reset(seed=seed)
+
+    @torch.inference_mode()
+    def _actions(self, batch: pufferlib.Batch, rows: slice) -> Any:
+        """Return what the policy does in a batch, and put it down in the rollout."""
+        rollout, state = self.rollout, None
+        if self.memory is not None:
+            state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)
+        distribution, values, state = self.actor(rollout.observations[rows], state)
+        if self.memory is not None:
+            self.memory.keep(batch.agent_ids, state)
+        choices, aims = distribution.sample(self.generator)
+        rollout.log_probs[rows] = distribution.log_prob(choices, aims)
+        rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
+        return self.actor.decisions.actions(choices, aims)
+
+    def _told(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        told = numbers_in(info)
+        told["env_id"] += self.index * self.config.num_envs
+        if "agent_id" in told:
+            told["agent_id"] += self.index * self.num_agents
+        return told
+
+
+def lines_of(rollout: Rollout) -> Lines:
+    """Return the rows of a rollout agent by agent, as arrays."""
+    steps = rollout.lines()
+    seen = (rollout.observations, rollout.choices, rollout.aims, rollout.log_probs)
+    observations, choices, aims, log_probs = (column[torch.from_numpy(steps)].numpy() for column in seen)
+    ends = (rollout.rewards, rollout.terminations, rollout.truncations, rollout.real)
+    states = tuple(part[torch.from_numpy(steps[0])].numpy() for part in rollout.states)
+    return Lines(observations, rollout.starts[steps], choices, aims, log_probs, *(each[steps] for each in ends), states)
+
+
+if __name__ == "__main__":
+    main(Config, train)

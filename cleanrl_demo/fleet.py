@@ -1,0 +1,259 @@
+"""A fleet of actors over Ray: who is asked for rollouts, what becomes of those that die, and what was lost with them.
+
+A fleet knows nothing of learning. Its actors are of any class with ``play(seed, version, weights)``, which returns what
+is told of a rollout, a ``Told``, and the rollout, and with ``close()``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from cleanrl_demo.report import Report
+from pufferlib.errors import MissingExtra, PlanError, PufferError, WorkerError
+
+MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
+WAIT_S = 1.0  # between two looks at the dashboard
+PATIENCE_S = 30.0  # without any rollout, before that is told
+CLOSE_S = 5.0  # that actors have to close their environments
+
+
+class Told(NamedTuple):
+    """What is said of a rollout beside its rows."""
+
+    version: int  # of the policy that played it
+    node: str
+    num_steps: int
+    seconds: float  # since the actor's rollout before
+    infos: list[dict[str, Any]]  # the numbers in them, with the fleet's own env_id and agent_id
+
+
+@dataclass
+class Member:
+    """An actor of the fleet, whichever process plays it now."""
+
+    index: int
+    handle: Any
+    life: int = 0  # how many processes there were before
+    deaths: int = 0  # of these in a row, without a rollout
+    node: str = ""
+    steps_per_s: float = 0.0  # in the last rollout
+
+
+class Fleet:
+    """The actors of a run: asked for rollouts, one each at a time, and replaced where they die. A context manager.
+
+    ``num_lost`` rollouts went with actors that died, and so did the open episodes of all their environments;
+    ``num_dropped`` were older than ``max_lag``.
+    """
+
+    def __init__(self, ray: Any, report: Report, config: Any, kind: type[Any], *given: Any) -> None:
+        """kind: of the actors, made with an index and with what is given. config: as ``appo_ray.Config``."""
+        self.ray, self.report, self.config, self.given = ray, report, config, given
+        self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
+        self.members = [Member(index, self._new(index)) for index in range(config.num_actors)]
+        self.plays: dict[Any, tuple[Member, Any]] = {}  # of the references to what is told and to the rollout
+        self.num_lost = self.num_dropped = self.num_deaths = 0
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all actors; those that are at play have a few seconds to come to an end of that."""
+        try:
+            self.ray.wait(
+                [member.handle.close.remote() for member in self.members],
+                num_returns=len(self.members),
+                timeout=CLOSE_S,
+            )
+        finally:
+            for member in self.members:
+                self.ray.kill(member.handle)
+
+    def broadcast(self, version: int, policy: nn.Module) -> None:
+        """Put the weights of a version where actors find them."""
+        weights = {name: part.cpu().numpy() for name, part in policy.state_dict().items()}
+        self.version, self.weights = version, self.ray.put(weights)
+
+    def begin(self, seed: int) -> None:
+        """Have all environments begin anew. What was under way comes to nothing."""
+        self.seed = seed
+        self.plays.clear()
+        for member in self.members:
+            self._ask(member)
+
+    def gather(self, count: int) -> tuple[list[Any], list[int]]:
+        """Return so many rollouts, in the order in which they arrived, and how many versions old they are.
+
+        Raises WorkerError, or what else of pufferlib's an actor raised.
+        """
+        rollouts, lags = list[Any](), list[int]()
+        while len(rollouts) < count:
+            told_at = self._first()
+            member, rollout_at = self.plays.pop(told_at)
+            try:
+                told: Told = self.ray.get(told_at)
+            except self.ray.exceptions.RayError as error:
+                self._lose(member, error)
+                continue
+            member.deaths, member.node = 0, told.node
+            member.steps_per_s = told.num_steps / told.seconds
+            self.report.infos(told.infos)
+            self._ask(member)
+            lag = self.version - told.version
+            if lag > self.config.max_lag:
+                self.num_dropped += 1
+                continue
+            try:
+                rollouts.append(self.ray.get(rollout_at))
+                lags.append(lag)
+            except self.ray.exceptions.RayError:  # the node on which it lay is gone, as the next one will tell
+                self.num_lost += 1
+        return rollouts, lags
+
+    def charts(self) -> dict[str, float]:
+        """Return what is to be told of actors, by TensorBoard names; speeds are in steps a second."""
+        speeds: dict[str, float] = {}
+        for member in self.members:
+            if member.steps_per_s:
+                node = f"actors/{member.node}"
+                speeds[node] = speeds.get(node, 0.0) + member.steps_per_s
+                speeds[f"{node}/{member.index}"] = member.steps_per_s
+        lost = {"dropped_rollouts": self.num_dropped, "lost_rollouts": self.num_lost, "lost_actors": self.num_deaths}
+        return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
+
+    def sum_up(self) -> None:
+        """Say what was lost, if anything was."""
+        if self.num_lost:
+            self._say(
+                f"{self.num_lost} rollouts were lost with {self.num_deaths} actors, and the open episodes of "
+                f"{self.num_deaths * self.config.num_envs} environments"
+            )
+        if self.num_dropped:
+            self._say(f"{self.num_dropped} rollouts were dropped, being older than max_lag={self.config.max_lag}")
+
+    def _new(self, index: int) -> Any:
+        return self.kind.remote(index, *self.given)
+
+    def _ask(self, member: Member) -> None:
+        """Ask an actor for a rollout."""
+        seed = int(np.random.SeedSequence([self.seed, member.index, member.life]).generate_state(1)[0])
+        told_at, rollout_at = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
+        self.plays[told_at] = member, rollout_at
+
+    def _first(self) -> Any:
+        """Wait, and return the reference to what is told of the first rollout to arrive, or of an actor's end."""
+        since_s, waits = time.monotonic(), True
+        while True:
+            ready, _ = self.ray.wait(list(self.plays), timeout=WAIT_S)
+            if ready:
+                return ready[0]
+            self.report.phase("environments")
+            if waits and time.monotonic() - since_s > PATIENCE_S:
+                waits = False
+                free = self.ray.available_resources().get("CPU", 0)
+                self._say(
+                    f"no rollout for {PATIENCE_S:.0f} s: {len(self.plays)} actors play, or wait for "
+                    f"{self.config.cpus_per_actor:g} CPUs each, of which {free:g} are free now"
+                )
+
+    def _lose(self, member: Member, error: Any) -> None:
+        """Replace an actor that has died. Raises what its environments or policy raised."""
+        cause = getattr(error, "cause", None)
+        if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
+            raise self._explained(member, cause, str(error)) from None
+        num_envs, reason = self.config.num_envs, str(error).strip().splitlines()[-1].partition(". ")[0]
+        self.num_lost += 1
+        self.num_deaths += 1
+        member.deaths += 1
+        member.life += 1
+        member.steps_per_s = 0.0
+        where = f"actor {member.index}" + (f" on {member.node}" if member.node else "")
+        if member.deaths == MOST_DEATHS:
+            raise WorkerError(
+                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {error}",
+                worker=member.index,
+            )
+        first = member.index * num_envs
+        self.report.infos([{"env_id": env_id, "restarted": reason} for env_id in range(first, first + num_envs)])
+        self._say(
+            f"{where} died: {reason}. A rollout and the open episodes of its {num_envs} environments are lost; "
+            "another one takes its place"
+        )
+        self.ray.kill(member.handle)
+        member.handle = self._new(member.index)
+        self._ask(member)
+
+    def _explained(self, member: Member, cause: Any, trace: str) -> PufferError:
+        """Return what an actor raised as an error of ours that says where."""
+        if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
+            return cause
+        env_id = getattr(cause, "env_id", None)
+        return WorkerError(
+            f"actor {member.index}: {cause if isinstance(cause, WorkerError) else trace}",
+            env_id=None if env_id is None else member.index * self.config.num_envs + env_id,
+            worker=member.index,
+            remote_traceback=getattr(cause, "remote_traceback", trace),
+        )
+
+    def _say(self, text: str) -> None:
+        self.report.console.print(text, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def connected(config: Any) -> Iterator[Any]:
+    """Have Ray, and return its module: the Ray that this process is connected to already, or that is at the address.
+
+    Else one of our own on this machine, which ends with the context. config: as ``Fleet`` has it. Raises MissingExtra,
+    and PlanError where there is no Ray at the address.
+    """
+    ray = ray_module()
+    if ray.is_initialized():
+        yield ray
+        return
+    address = config.address or os.environ.get("RAY_ADDRESS") or "local"
+    num_cpus = max(os.cpu_count() or 1, math.ceil(config.num_actors * config.cpus_per_actor))
+    own = {"num_cpus": num_cpus, "include_dashboard": False} if address == "local" else {}
+    with ExitStack() as stack:
+        _quieten(stack)
+        stack.callback(ray.shutdown)
+        try:
+            ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
+        except (ConnectionError, ValueError) as error:
+            raise PlanError(
+                f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
+                "leave the address out for one on this machine"
+            ) from error
+        yield ray
+
+
+def _quieten(stack: ExitStack) -> None:
+    """Keep Ray from telling of each death in a paragraph on the standard output; we do in a line."""
+    from ray._private import worker
+
+    told = getattr(worker, "print_to_stdstream", None)
+    if told is not None:
+        worker.print_to_stdstream = lambda *_, **__: None
+        stack.callback(setattr, worker, "print_to_stdstream", told)
+
+
+def ray_module() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtra('cleanrl_demo.appo_ray needs Ray: pip install "pufferlib[ray]"') from error
+    return ray
+
+
+def node_name() -> str:
+    """Return a name of this node, which is short and no other's."""
+    ray = ray_module()
+    return f"{ray.util.get_node_ip_address()}-{ray.get_runtime_context().get_node_id()[:4]}"
