@@ -2,7 +2,8 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``dqn.py`` one that learns off policy;
+``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``dqn.py`` one that learns off policy,
+``appo_ray.py`` one whose actors play on many machines (``fleet.py`` keeps them; it needs the extra ``ray``, too);
 ``ppo_cuda.py`` and ``a2c_cuda.py`` keep everything on the device, ``peers.py`` makes one of several processes;
 ``session.py`` is what is around them, with ``settings.py`` (where settings come from), ``runs.py`` (a run's folder) and
 ``results.py`` (what comes of it); ``outcomes.py`` is what they make of rewards and endings. ``report.py`` is what is

@@ -20,12 +20,15 @@ the one before the update, not the one that played).
 from __future__ import annotations
 
 import math
+import pickle
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import cloudpickle
 import numpy as np
 import torch
 
@@ -180,11 +183,8 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Have actors play, and learn from what they played, until there have been ``total_steps`` transitions."""
-    report, played = session.report, replace(config, device="cpu")
-    with (
-        connected(config) as ray,
-        Fleet(ray, report, config, RolloutActor, played, session.env, session.origin) as fleet,
-    ):
+    report, given = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
+    with connected(config) as ray, Fleet(ray, report, config, RolloutActor, given) as fleet:
         for last_step in session.stretches():
             fleet.broadcast(learner.version, learner.actor.policy)
             fleet.begin(session.seed)
@@ -202,7 +202,6 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 learner.version += 1
                 fleet.broadcast(learner.version, learner.actor.policy)
                 report.update(learner.num_steps, {**losses, "charts/lag": float(np.mean(lags)), **fleet.charts()})
-        fleet.sum_up()
 
 
 class Lines(NamedTuple):
@@ -346,15 +345,21 @@ def vtrace(
 # ------------------------------------------------------------------------------------------------------------ playing
 
 
+def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
+    """Return what a ``RolloutActor`` is given."""
+    return pickle.dumps((sys.path, cloudpickle.dumps((config, env, origin))))
+
+
 class RolloutActor:
     """Environments, and a copy of the policy that plays them. Ray makes a process of it; it needs none to work.
 
-    index: among the actors. env: a creator, in place of the name in config. Nothing is made before the first rollout,
-    so that whatever is amiss with environments is raised by that, and not as the death of an actor.
+    index: among the actors. given: pickled, the learner's ``sys.path``, the configuration, a creator of environments in
+    place of the name in that, or None, and the policy's origin. Nothing is made of it before the first rollout, so that
+    whatever is amiss is raised by that, and is not the death of an actor.
     """
 
-    def __init__(self, index: int, config: Config, env: Callable[..., Any] | None, origin: Origin) -> None:
-        self.index, self.config, self.env, self.origin = index, config, env, origin
+    def __init__(self, index: int, given: bytes) -> None:
+        self.index, self.given = index, given
         self.vec: pufferlib.VecEnv | None = None
         self.seed = self.version = -1
 
@@ -388,11 +393,14 @@ class RolloutActor:
             self.vec.close()
 
     def _open(self) -> None:
-        config = self.config
+        path, rest = pickle.loads(self.given)
+        sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
+        config, env, origin = pickle.loads(rest)
+        self.config = config
         torch.set_num_threads(config.torch_threads)
         self.since_s = time.perf_counter()
-        self.vec = vec = environments(config, self.env, config.env)
-        self.actor = self.origin.actor(vec.observation_layout, vec.single_action_space)
+        self.vec = vec = environments(config, env, config.env)
+        self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.num_agents = vec.num_envs * vec.agents_per_env
 

@@ -67,7 +67,8 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End all actors; those that are at play have a few seconds to come to an end of that."""
+        """Say what was lost, and end all actors; those that are at play have a few seconds to come to an end of that."""
+        self._sum_up()
         try:
             self.ray.wait(
                 [member.handle.close.remote() for member in self.members],
@@ -130,15 +131,14 @@ class Fleet:
         lost = {"dropped_rollouts": self.num_dropped, "lost_rollouts": self.num_lost, "lost_actors": self.num_deaths}
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
 
-    def sum_up(self) -> None:
-        """Say what was lost, if anything was."""
+    def _sum_up(self) -> None:
         if self.num_lost:
             self._say(
-                f"{self.num_lost} rollouts were lost with {self.num_deaths} actors, and the open episodes of "
+                f"Lost with {self.num_deaths} actors: {self.num_lost} rollouts, and the open episodes of "
                 f"{self.num_deaths * self.config.num_envs} environments"
             )
         if self.num_dropped:
-            self._say(f"{self.num_dropped} rollouts were dropped, being older than max_lag={self.config.max_lag}")
+            self._say(f"Dropped as older than max_lag={self.config.max_lag}: {self.num_dropped} rollouts")
 
     def _new(self, index: int) -> Any:
         return self.kind.remote(index, *self.given)

@@ -236,6 +236,7 @@ DASHBOARD = Dashboard(
     episodes={"return": 1.95, "restarts": 2},
     learning={"explained variance": -0.5, "learning rate": 5e-4},
     infos={f"[infos]/{index}": index / 2 for index in range(20)},
+    actors={"[node]-a": 4321.0, "[node]-a/0": 2160.5},
 )
 
 
@@ -251,10 +252,18 @@ def test_dashboard_fits_and_shows_everything(width: int) -> None:
     assert "6.000" not in shown  # the thirteenth of users' scalars
     if width >= 40:
         for text in ("ocean/[squared]", "54,321 of 120,000 steps", "1:02:03 passed, 1:02 left",
-                     "16,912 steps/s, mean 16,700", "explained variance", "[infos]/11", "12 of 20"):  # fmt: skip
+                     "16,912 steps/s, mean 16,700", "actors, steps/s", "[node]-a/0", "4,321", "explained variance", "[infos]/11", "12 of 20"):  # fmt: skip
             assert text in shown
     beside = [line for line in lines if "environments" in line and "return" in line]
     assert bool(beside) == (width >= 79)
+
+
+def test_of_many_actors_only_the_nodes_are_shown() -> None:
+    console, nodes = screen(), {f"node-{node}": 8.0 for node in range(3)}
+    console.print(
+        dataclasses.replace(DASHBOARD, actors={**nodes, **{f"node-{index % 3}/{index}": 2.0 for index in range(12)}})
+    )
+    assert "node-2" in written(console) and "/1" not in written(console).replace("[infos]/1", "")
 
 
 def test_numbers_and_durations_are_short() -> None:

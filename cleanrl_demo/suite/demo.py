@@ -1,14 +1,16 @@
-"""The demo trainer under examination, and an example of what a learner of yours has to be."""
+"""The demo trainers under examination, and examples of what a learner of yours has to be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
+from cleanrl_demo.results import Result
 from cleanrl_demo.suite.tasks import Task, demo_trainer
 from pufferlib.models import BatchPlayer
 
-__all__ = ["train"]
+__all__ = ["train", "train_over_ray"]
 
 
 def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
@@ -16,7 +18,21 @@ def train(task: Task, runs: str | None = None) -> Callable[[Any], Any]:
     trainer = demo_trainer(task.env)
     # Its own evaluation says nothing here, and there is no way to leave it out.
     given = {"backend": task.backend, "seed": task.seed, "runs": runs, "eval_episodes": 1}
-    result = trainer.train(trainer.Config(**{**task.settings, **given}))
+    return _player(task, trainer.train(trainer.Config(**{**task.settings, **given})))
+
+
+def train_over_ray(task: Task) -> Callable[[Any], Any]:
+    """Train APPO on a task, in two actors with half of its environments each, and return what plays."""
+    from cleanrl_demo import appo_ray
+
+    known = {each.name for each in fields(appo_ray.Config)}
+    settings = {name: value for name, value in task.settings.items() if name in known}
+    halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
+    given = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
+    return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **given})))
+
+
+def _player(task: Task, result: Result) -> BatchPlayer:
     with task.make(num_envs=1, batch_size=1) as vec:
         num_agents = vec.agents_per_env * task.num_envs
     return BatchPlayer(result.actor, num_agents, seed=task.seed)
