@@ -67,7 +67,7 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Say what was lost, and end all actors; those that are at play have a few seconds to come to an end of that."""
+        """Say what was lost, and end all actors; those at play have a few seconds to come to an end of it."""
         self._sum_up()
         try:
             self.ray.wait(
@@ -134,11 +134,11 @@ class Fleet:
     def _sum_up(self) -> None:
         if self.num_lost:
             self._say(
-                f"Lost with {self.num_deaths} actors: {self.num_lost} rollouts, and the open episodes of "
+                f"lost: {self.num_deaths} actor(s), {self.num_lost} rollout(s), and the open episodes of "
                 f"{self.num_deaths * self.config.num_envs} environments"
             )
         if self.num_dropped:
-            self._say(f"Dropped as older than max_lag={self.config.max_lag}: {self.num_dropped} rollouts")
+            self._say(f"dropped: {self.num_dropped} rollout(s), older than max_lag={self.config.max_lag}")
 
     def _new(self, index: int) -> Any:
         return self.kind.remote(index, *self.given)

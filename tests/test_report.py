@@ -252,7 +252,8 @@ def test_dashboard_fits_and_shows_everything(width: int) -> None:
     assert "6.000" not in shown  # the thirteenth of users' scalars
     if width >= 40:
         for text in ("ocean/[squared]", "54,321 of 120,000 steps", "1:02:03 passed, 1:02 left",
-                     "16,912 steps/s, mean 16,700", "actors, steps/s", "[node]-a/0", "4,321", "explained variance", "[infos]/11", "12 of 20"):  # fmt: skip
+                     "16,912 steps/s, mean 16,700", "explained variance", "[infos]/11", "12 of 20", "actors, steps/s",
+                     "[node]-a/0", "4,321"):  # fmt: skip
             assert text in shown
     beside = [line for line in lines if "environments" in line and "return" in line]
     assert bool(beside) == (width >= 79)
