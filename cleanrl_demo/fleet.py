@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +25,9 @@ from pufferlib.errors import MissingExtra, PlanError, PufferError, WorkerError
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
 PATIENCE_S = 30.0  # without any rollout, before that is told
+REACH_S = 5.0  # for the machine at an address to answer
 CLOSE_S = 5.0  # that actors have to close their environments
+COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 
 
 class Told(NamedTuple):
@@ -196,6 +200,7 @@ class Fleet:
         """Return what an actor raised as an error of ours that says where."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause
+        trace = COLOR.sub("", trace)
         env_id = getattr(cause, "env_id", None)
         return WorkerError(
             f"actor {member.index}: {cause if isinstance(cause, WorkerError) else trace}",
@@ -226,8 +231,10 @@ def connected(config: Any) -> Iterator[Any]:
         _quieten(stack)
         stack.callback(ray.shutdown)
         try:
+            if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):  # Ray itself would try for minutes
+                socket.create_connection((found[1], int(found[2])), REACH_S).close()
             ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
-        except (ConnectionError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise PlanError(
                 f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
                 "leave the address out for one on this machine"
@@ -246,6 +253,7 @@ def _quieten(stack: ExitStack) -> None:
 
 
 def ray_module() -> Any:
+    """Return Ray, imported only now. Raises MissingExtra."""
     try:
         import ray
     except ImportError as error:

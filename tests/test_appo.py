@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -322,6 +323,15 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
 def test_settings_that_cannot_work_are_refused(wrong, message):
     with pytest.raises(PlanError, match=message):
         Config(**wrong)
+
+
+def test_an_address_without_a_ray_is_refused_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PlanError, match=f"address='{address}' is no Ray that can be reached .*ray start --head"):
+            train(Config(env="ocean/bandit", num_envs=1, address=address, runs=None, device="cpu"))
+    assert not ray.is_initialized()
 
 
 # ---------------------------------------------------------------------------------------------------------- over Ray

@@ -214,7 +214,7 @@ def test_a_file_that_is_not_there(name):
 def test_families_fit_the_trainer_and_the_environments_that_they_are_for(monkeypatch):
     monkeypatch.undo()
     known = read_toml(settings.DEFAULTS, "")
-    assert set(known) == {"ppo", "ppo_lstm"}
+    assert set(known) == {"ppo", "ppo_lstm", "appo_ray"}
     for algorithm, tables in known.items():
         kind = importlib.import_module(f"cleanrl_demo.{algorithm}").Config
         for pattern, values in tables.items():
