@@ -37,7 +37,7 @@ class CheckedKernel:
         self._play.restype = ctypes.c_char_p
         self._order_seeds = itertools.count(1)
 
-    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+    def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
         """Return what plays a launch.
 
         It raises KernelError where threads wait at different barriers, or for one who does not come.

@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ MOST_THREADS = 1024
 TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
 # As NVRTC and GCC put it, and as Clang does.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
-THREAD_ROWS = 16384  # rows that are worth a thread of the host, which takes some 20 µs to start
+THREAD_NS = 1e4  # of work that is worth a thread of the host; of ten times as much, where it has to be woken first
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,24 @@ class Shape:
 
 
 class HostKernel:
-    """A kernel that this process plays, on as many threads as there is work for."""
+    """A kernel that this process plays, on as many threads as there is work for. ``close`` ends them."""
 
     def __init__(self, kernel: KernelEnv, num_threads: int) -> None:
-        self._play = getattr(_library(kernel), sources.entry(kernel))
-        self._play.argtypes, self._play.restype = (ctypes.c_void_p, ctypes.c_int), None
-        self._num_threads = num_threads
+        library, name = _library(kernel), sources.entry(kernel)
+        opens, self._play, closes = (getattr(library, f"{name}_{what}") for what in ("open", "play", "close"))
+        opens.argtypes, opens.restype = (ctypes.c_int, ctypes.c_double), ctypes.c_void_p
+        self._play.argtypes, self._play.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+        closes.argtypes, closes.restype = (ctypes.c_void_p,), None
+        self._crew = opens(max(1, num_threads), THREAD_NS)
+        self.close = weakref.finalize(self, closes, self._crew)
 
-    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+    def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
         """Return what plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
 
         It is told a stream, of which the host has none.
         """
-        play, address = self._play, arguments.ctypes.data
-        num_threads = max(1, min(self._num_threads, num_rows // THREAD_ROWS))
-        return lambda stream: play(address, num_threads)
+        play, crew, address = self._play, self._crew, arguments.ctypes.data
+        return lambda stream: play(crew, address)
 
 
 class DeviceKernel:
@@ -114,7 +118,7 @@ class DeviceKernel:
         self.local_nbytes: int = self._raw.local_size_bytes
         self._function = self._raw.kernel
 
-    def bound(self, arguments: Any, num_envs: int, num_rows: int) -> Callable[[int], None]:
+    def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
         """Return what launches on a stream, given by its address, and returns at once.
 
         arguments: a NumPy array of one ``struct Env``, copied at each call.

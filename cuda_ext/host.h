@@ -17,7 +17,7 @@
 #define __device__
 #define __host__
 #define __global__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 
 inline unsigned __float_as_uint(float value) {
@@ -27,6 +27,12 @@ inline unsigned __float_as_uint(float value) {
 }
 
 #if !defined(HOST_FIBRES) && !defined(HOST_THREADS)
+
+#ifdef __clang__
+#define SIDE_BY_SIDE _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SIDE_BY_SIDE _Pragma("GCC ivdep")
+#endif
 
 template <class T, class U> inline T atomicAdd(T* target, U value) {
     const T before = *target;

@@ -1,25 +1,83 @@
-// What a library for the host exports of a kernel: HOST_KERNEL plays a launch, its environments spread over threads;
-// HOST_KERNEL_DIGEST says what it was compiled from.
-#include <thread>
-#include <vector>
+// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a crew, HOST_KERNEL(play) has it play a launch,
+// HOST_KERNEL(close) ends it; HOST_KERNEL(digest) says what all was compiled from.
+#include "host_crew.h"
 
-extern "C" __attribute__((visibility("default"))) void HOST_KERNEL(const Env* given, int num_threads) {
-    const Env& env = *given;
-    const auto share = [&env](int first, int last) {
-        for (int index = first; index < last; ++index) play_all(env, index, true, Group{0}, nullptr, [](int) {});
-    };
-    std::vector<std::thread> helpers;
-    const int most = num_threads < env.num_envs ? num_threads : env.num_envs;
-    for (int k = 1; k < most; ++k) {
-        const int first = (long long)env.num_envs * k / most, last = (long long)env.num_envs * (k + 1) / most;
-        try {
-            helpers.emplace_back(share, first, last);
-        } catch (const std::exception&) {  // no more threads to be had
-            share(first, last);
-        }
-    }
-    share(0, most > 1 ? env.num_envs / most : env.num_envs);
-    for (auto& each : helpers) each.join();
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+// Environments of a launch, one after another.
+void play_one_by_one(const Env& given, int first, int last) {
+    const Env env = given;  // a copy, to which nothing points: what a kernel writes does not change it
+    for (int index = first; index < last; ++index) play_all<1>(env, index, 1, Group{0}, nullptr, [](int) {});
 }
 
-extern "C" __attribute__((visibility("default"))) const char* HOST_KERNEL_DIGEST() { return DIGEST; }
+#ifdef LANES
+
+// Neighbours, LANES of them at once.
+template <class Action>
+inline __attribute__((always_inline)) void play_side_by_side(const Env& given, int first, int last) {
+    Env env = given;
+    env.num_agents = 1;
+    env.observation_size = LANE_SIZE;
+    env.env_ids = nullptr;
+    env.actions_nbytes = sizeof(Action);
+    if (env.actions == nullptr || env.resets) __builtin_unreachable();
+    for (int index = first; index < last; index += LANES) {
+        const int count = last - index < LANES ? last - index : LANES;
+        play_all<LANES>(env, index, count, Group{0}, nullptr, [](int) {});
+    }
+}
+
+#define VARIANT(name, ...)                                                                  \
+    __attribute__((flatten, ##__VA_ARGS__)) void name(const Env& env, int first, int last) { \
+        if (env.actions_nbytes == 8) {                                                      \
+            play_side_by_side<long long>(env, first, last);                                 \
+        } else {                                                                            \
+            play_side_by_side<int>(env, first, last);                                       \
+        }                                                                                   \
+    }
+
+VARIANT(play_plain)
+#ifdef __x86_64__
+VARIANT(play_avx2, target("avx2"))
+VARIANT(play_avx512, target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))
+#endif
+
+// Whether the environments of a launch can be played side by side: an episode that is over is not advanced in DISABLED.
+bool are_neighbours(const Env& env) {
+    return env.num_agents == 1 && env.observation_size == LANE_SIZE && env.env_ids == nullptr && env.actions != nullptr && !env.resets &&
+           env.autoreset != DISABLED;
+}
+
+auto chosen() {
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        return play_avx512;
+    }
+    if (__builtin_cpu_supports("avx2")) return play_avx2;
+#endif
+    return play_plain;
+}
+
+#endif
+
+}  // namespace
+
+EXPORTED void* HOST_KERNEL(open)(int num_threads, double worth_ns) { return new host::Crew(num_threads, worth_ns); }
+
+EXPORTED void HOST_KERNEL(play)(void* crew, const Env* env) {
+    auto play = play_one_by_one;
+    int grain = 1;
+#ifdef LANES
+    if (are_neighbours(*env)) {
+        play = chosen();
+        grain = LANES;
+    }
+#endif
+    ((host::Crew*)crew)->run(env->num_envs, grain, [env, play](int first, int last) { play(*env, first, last); });
+}
+
+EXPORTED void HOST_KERNEL(close)(void* crew) { delete (host::Crew*)crew; }
+
+EXPORTED const char* HOST_KERNEL(digest)() { return DIGEST; }

@@ -27,6 +27,9 @@
 #ifndef TILE
 #define TILE 0
 #endif
+#ifndef SIDE_BY_SIDE  // before a loop whose rounds do not depend on each other
+#define SIDE_BY_SIDE
+#endif
 #ifndef PLACE  // by which host.h tells barriers apart
 #define PLACE int caller = 0
 #endif
@@ -128,6 +131,9 @@ __device__ __forceinline__ void begin(const Env& env, int index, int e, const Gr
     group.sync();
 }
 
+// A flag as 0 or 1, of which compilers make instructions for many more readily.
+__device__ __forceinline__ int number(const bool& flag) { return *(const unsigned char*)&flag; }
+
 // Plays one step; returns whether the episode is over.
 __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Group& group) {
     if (group.rank == 0) env.t[e] += 1;
@@ -137,14 +143,12 @@ __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Gr
     bool acts = false;
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         const int i = e * env.num_agents + a;
-        if (!env.masks[row + a]) continue;
-        env.episode_return[i] += env.rewards[row + a];
-        if (env.terminations[row + a] || env.truncations[row + a]) {
-            env.acts[i] = false;
-            env.lengths[row + a] = env.t[e];
-        } else {
-            acts = true;
-        }
+        const int plays = number(env.masks[row + a]);
+        const int goes_on = plays & ~(number(env.terminations[row + a]) | number(env.truncations[row + a]));
+        env.episode_return[i] += plays != 0 ? env.rewards[row + a] : 0.0f;
+        if (goes_on != plays) env.lengths[row + a] = env.t[e];
+        env.acts[i] = goes_on != 0;
+        acts |= goes_on != 0;
     }
     const bool ended = !group.any(acts);
     group.sync();
@@ -155,25 +159,10 @@ __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Gr
     return ended;
 }
 
-// Plays one step of an environment, or the reset that is due instead: THE autoreset on the device.
-// index: in the launch; slot: where its rows go.
-__device__ __forceinline__ void play(const Env& env, int index, int slot, const Group& group, float* observations) {
-    const int e = env_of(env, index), row = slot * env.num_agents;
-    const bool over = env.over[e];
-    bool starts = env.resets || (env.autoreset == NEXT_STEP && over);
-    const bool rests = !starts && env.autoreset == DISABLED && over;  // until somebody resets it
-    for (int a = group.rank; a < env.num_agents; a += group.size) {
-        env.rewards[row + a] = 0.0f;
-        env.terminations[row + a] = env.truncations[row + a] = false;
-        env.masks[row + a] = !starts && env.acts[e * env.num_agents + a];
-    }
-    group.sync();  // all have read before anybody writes
-    const bool ended = !starts && !rests && advance(env, e, row, group);
-    if (group.rank == 0) {
-        env.ended[slot] = ended;
-        if (env.slot_ids != nullptr) env.slot_ids[slot] = e;
-    }
-    bool final = ended && env.autoreset == SAME_STEP;  // what is observed first is the last of an episode
+// Has an environment seen, after a step or at a start; or, of an episode that is over, its last and then the next first.
+// Returns when the rows are there. starts: a new episode; final: begins one after this observation.
+__device__ __forceinline__ void show(const Env& env, int index, int e, int row, const Group& group, bool starts,
+                                     bool final, float* observations) {
 #pragma unroll 1
     for (bool again = true; again; final = false) {
         again = final;
@@ -190,16 +179,74 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, const 
     }
 }
 
+__device__ __forceinline__ void clear(const Env& env, int row, const Group& group) {
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        env.rewards[row + a] = 0.0f;
+        env.terminations[row + a] = env.truncations[row + a] = false;
+    }
+}
+
+// Plays one step of some environments, or the resets that are due instead: THE autoreset on the device.
+// index: of the first in the launch; slot: where its rows go; count: of neighbours, in the launch and among the rows.
+//
+// A group plays one environment. The host plays up to MOST, one agent each, side by side, in loops that a compiler turns
+// into instructions for many. All of them are advanced there, also those that start: that writes over it.
+template <int MOST>
+__device__ __forceinline__ void play(const Env& env, int index, int slot, int count, const Group& group,
+                                     float* observations) {
+    const int num_envs = MOST > 1 ? count : 1;
+    unsigned char starts[MOST], finals[MOST];  // finals: what is observed first is the last of an episode
+    bool rests = false;               // until somebody resets it
+    SIDE_BY_SIDE
+    for (int k = 0; k < num_envs; ++k) {
+        const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+        const bool over = env.over[e];
+        starts[k] = env.resets || (env.autoreset == NEXT_STEP && over);
+        if (MOST == 1) rests = !starts[k] && env.autoreset == DISABLED && over;
+        clear(env, row, group);
+        for (int a = group.rank; a < env.num_agents; a += group.size) {
+            env.masks[row + a] = !starts[k] && env.acts[e * env.num_agents + a];
+        }
+    }
+    group.sync();  // all have read before anybody writes
+    SIDE_BY_SIDE
+    for (int k = 0; k < num_envs; ++k) {
+        const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+        bool ended = false;
+        if (MOST > 1 || (!starts[k] && !rests)) ended = advance(env, e, row, group);
+        if (MOST > 1) ended &= starts[k] == 0;
+        if (group.rank == 0) env.ended[slot + k] = ended;
+        finals[k] = ended & (env.autoreset == SAME_STEP);
+    }
+    if (group.rank == 0 && env.slot_ids != nullptr) {
+        for (int k = 0; k < num_envs; ++k) env.slot_ids[slot + k] = env_of(env, index + k);
+    }
+    for (int k = 0; k < num_envs; ++k) {
+        if (MOST > 1 && !starts[k] && !finals[k]) continue;
+        const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+        if (MOST > 1 && starts[k]) clear(env, row, group);
+        show(env, index + k, e, row, group, starts[k], finals[k], observations + (size_t)k * env.observation_size);
+    }
+    if (MOST == 1) return;
+    SIDE_BY_SIDE
+    for (int k = 0; k < num_envs; ++k) {
+        observe(env, env_of(env, index + k), group, observations + (size_t)k * env.observation_size);
+    }
+}
+
 // Plays the launch's steps, one after another; the rows of each come after those of the one before, or in their place.
+// count: of environments from this index on; 0 plays none.
 // leave: called after each step with the step's first slot, by those who do not play, too.
-template <class Leave>
-__device__ __forceinline__ void play_all(const Env& env, int index, bool plays, const Group& group, float* tile,
+template <int MOST, class Leave>
+__device__ __forceinline__ void play_all(const Env& env, int index, int count, const Group& group, float* tile,
                                          const Leave& leave) {
     const int size = env.num_agents * env.observation_size;
+    const bool plays = count > 0;
     for (int k = 0; k < env.num_steps; ++k) {
         const int first_slot = env.first_slot + env.step_slots * k;
         const int slot = first_slot + (env.by_env && plays ? env_of(env, index) : index);
-        if (plays) play(env, index, slot, group, tile != nullptr ? tile : env.observations + (size_t)slot * size);
+        float* const observations = tile != nullptr ? tile : env.observations + (size_t)slot * size;
+        if (plays) play<MOST>(env, index, slot, count, group, observations);
         leave(first_slot);
         if (plays) group.sync();
     }
@@ -231,12 +278,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
 #if TILE
     __shared__ float tile[TILE];
     if (env.by_env && env.env_ids != nullptr) {  // rows that are no neighbours
-        play_all(env, first + of_block, plays, group, nullptr, [](int) {});
+        play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {});
         return;
     }
     const int size = env.num_agents * env.observation_size;
     const int count = (env.num_envs - first < groups_per_block ? env.num_envs - first : groups_per_block) * size;
-    play_all(env, first + of_block, plays, group, tile + of_block * size, [&](int first_slot) {
+    play_all<1>(env, first + of_block, plays, group, tile + of_block * size, [&](int first_slot) {
         const int shift = env.by_env ? env.first_env : 0;
         float* const out = env.observations + (size_t)(first_slot + shift + first) * size;
         __syncthreads();
@@ -244,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
         __syncthreads();
     });
 #else
-    play_all(env, first + of_block, plays, group, nullptr, [](int) {});
+    play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {});
 #endif
 }
 #endif

@@ -37,7 +37,6 @@ class Launcher:
             constants = constants_of(kernel, fixed)
             self.kernel = DeviceKernel(kernel, shape, constants)
         self.arguments = np.zeros((), arguments_dtype(kernel.schema, constants))
-        self._num_agents = data.num_agents
         self._names = frozenset(self.arguments.dtype.names or ())
         self.set({**fixed, **data.addresses})
 
@@ -48,8 +47,12 @@ class Launcher:
 
     def bound(self, arguments: Any) -> Callable[[int], None]:
         """Return what launches with other arguments than these, which may change; it is told the stream."""
-        num_envs = int(arguments["num_envs"])
-        return self.kernel.bound(arguments, num_envs, num_envs * self._num_agents)  # type: ignore[no-any-return]
+        return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the threads of the host, if it plays."""
+        if isinstance(self.kernel, HostKernel):
+            self.kernel.close()
 
     def launch(self, num_envs: int, stream: int) -> None:
         """Play so many environments, as the arguments say. stream: its address; returns before a device is done."""

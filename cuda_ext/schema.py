@@ -183,9 +183,13 @@ class KernelEnv:
 
     source: path of the .cuh file. reference: "module:attribute" of the environment in NumPy whose twin this is;
         parameters, const fields and state are its attributes of the same names.
+    side_by_side: of environments of one agent, how many floats it observes, for the host to play many of them at once,
+        with instructions for many; 0: one after another. ``step`` is then called, too, where an episode starts, and
+        ``start`` writes over what it wrote: it is given any action and any state, and looks nothing up by them.
     """
 
     name: str
     source: str
     reference: str
     schema: Schema
+    side_by_side: int = 0

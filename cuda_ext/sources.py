@@ -15,9 +15,14 @@ from cuda_ext.schema import KernelEnv
 __all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
 
 FOLDER = Path(__file__).parent
+LANES = 256  # environments that the host plays side by side: what they are is to fit the nearest cache
 INCLUDE = re.compile(r'#include "([\w.]+)"')
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
-HOST_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread")
+# Nobody asks which errors floats have met with, so a compiler may compute what a branch would have left out.
+HOST_FLAGS = (
+    *("-std=c++17", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"),
+    *("-fno-strict-aliasing", "-fvisibility=hidden", "-pthread"),
+)
 
 
 def stems() -> list[str]:
@@ -34,7 +39,14 @@ def digest(kernel: KernelEnv, *more: str) -> str:
     """Return what changes with a kernel's schema, its file, and whatever else it is compiled with."""
     headers = set(FOLDER.glob("*.cuh")) - {FOLDER / f"{stem}.cuh" for stem in stems()}
     shared = [file.read_text() for file in sorted([*FOLDER.glob("*.h"), *headers])]
-    texts = [kernel.schema.declaration(), Path(kernel.source).read_text(), *HOST_FLAGS, *more, *shared]
+    texts = [
+        kernel.schema.declaration(),
+        str(kernel.side_by_side),
+        Path(kernel.source).read_text(),
+        *HOST_FLAGS,
+        *more,
+        *shared,
+    ]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
@@ -43,9 +55,8 @@ def for_host(kernel: KernelEnv) -> str:
     return "\n".join(
         [
             "#include <exception>",
-            *_program(kernel, {}),
-            f"#define HOST_KERNEL {entry(kernel)}",
-            f"#define HOST_KERNEL_DIGEST {entry(kernel)}_digest",
+            *_program(kernel, {"LANES": LANES, "LANE_SIZE": kernel.side_by_side} if kernel.side_by_side else {}),
+            f"#define HOST_KERNEL(name) {entry(kernel)}_##name",
             f'#define DIGEST "{digest(kernel)}"',
             '#include "host_main.h"',
             "",

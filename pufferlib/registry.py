@@ -1,8 +1,8 @@
 """The one registry: what a name such as "ocean/squared", "MiniGrid-Empty-8x8-v0" or "my_game:make_env" stands for.
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
-    classic/cartpole                         CartPole-v1 of Gymnasium
-    tag/grid, tag/continuous                 a kernel of ``cuda_ext``, by its reference; adding the files adds a name
+    tag/grid, tag/continuous, classic/cartpole
+                                             a kernel of ``cuda_ext``, by its reference; adding the files adds a name
     mpe/…, butterfly/…, magent/…             a module of PettingZoo, MPE2 or MAgent2 that has ``parallel_env``
     MiniGrid-…, BabyAI-…, ALE/…, Foraging-…  ids of packages that register themselves when they are imported
     CartPole-v1, my_game:Maze-v0             any other id of Gymnasium
@@ -67,7 +67,6 @@ _FAMILIES = (
     _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
     _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
 )
-_ALIASES = (Entry("classic/cartpole", "CartPole-v1", "gymnasium", "", "balance a pole on a cart (Gymnasium)"),)
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
@@ -91,7 +90,7 @@ def names(imported: bool = True) -> list[Entry]:
 
     imported: name the members of families that have registered themselves with Gymnasium, having been imported.
     """
-    entries = [*_ocean(), *_ALIASES, *_kernels()]
+    entries = [*_ocean(), *_kernels()]
     for family in _FAMILIES:
         members = list(_members(family)) if family.folder or imported else []
         entries += members or [Entry(family.prefix + "…", "", family.package, family.extra, family.description)]
@@ -104,7 +103,7 @@ def find(name: str) -> Entry:
     Raises RegistryError, with the names that are like it.
     """
     _refuse_file(name)
-    for entry in (*_ocean(), *_ALIASES, *_kernels()):
+    for entry in (*_ocean(), *_kernels()):
         if entry.name == name:
             return entry
     for family in _FAMILIES:
@@ -329,7 +328,10 @@ def _kernels() -> Iterator[Entry]:
             if (folder / f"{file.stem}.cuh").exists() and (folder / file.name).exists():
                 class_name, description = _told(file, f"cuda_ext/references/{file.name}")
                 target = f"cuda_ext.references.{file.stem}:{class_name}"
-                yield Entry(file.stem.replace("_", "/", 1), target, "pettingzoo", "pettingzoo", description)
+                package, extra = (
+                    ("pettingzoo",) * 2 if b"\nfrom pettingzoo " in file.read_bytes() else ("gymnasium", "")
+                )
+                yield Entry(file.stem.replace("_", "/", 1), target, package, extra, description)
 
 
 def _told(file: Path, shown: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ POLICY = 100  # kernel.cuh's purpose of draws that choose actions
 KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
 NAMES = [kernel.name for kernel in KERNELS]
 CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
+    "classic/cartpole": [{"max_episode_steps": 12}],
     "ocean/squared": [{"distance": 1}, {"distance": 2, "num_targets": 5}, {"num_targets": 24}],
     "tag/continuous": [
         {"num_taggers": 3, "num_runners": 5, "grid_length": 4, "tagging_distance": 0.1, "full_observation": False,
@@ -111,6 +112,7 @@ def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str) -> N
 
 
 DEVICE_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("classic/cartpole", {}),
     ("ocean/squared", {}),
     ("tag/grid", {"num_taggers": 4}),
     ("tag/grid", {"num_taggers": 90, "num_runners": 15, "full_observation": False, "num_nearest": 10}),

@@ -177,7 +177,7 @@ def test_any_number_of_agents(taggers: int, runners: int, full: bool, autoreset_
 
 
 def test_shared_among_threads_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "THREAD_ROWS", 1)
+    monkeypatch.setattr(functions, "THREAD_NS", 0)
     monkeypatch.setitem(PLAYERS, "loops", {"threads": 3})
     for num_envs in (1, 2, 3, 7):
         kwargs: dict[str, Any] = dict(num_envs=num_envs, seed=5, env_kwargs=dict(grid_length=2, episode_length=3))

@@ -194,7 +194,7 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
     ("env", "error", "says"),
     [
         ("CartPole-v1", DependencyNotInstalled("no a, run `x`"), 'no a; run `pip install "pufferlib[classic]"`'),
-        ("classic/cartpole", ModuleNotFoundError("no", name="a.b"),
+        ("Acrobot-v1", ModuleNotFoundError("no", name="a.b"),
          'a is not installed; run `pip install "pufferlib[classic]"`'),
         ("Ant-v5", DependencyNotInstalled("MuJoCo is not installed, run `x`"), "MuJoCo is not installed; run `x`"),
         ("of_mine:make", ModuleNotFoundError("no", name="cv2"),
@@ -226,8 +226,8 @@ def test_missing_families_are_still_listed(monkeypatch):
     assert "mpe/…" in {entry.name for entry in registry.names()}
 
 
-def test_aliases_and_gymnasium_ids():
-    for name in ("classic/cartpole", "CartPole-v1", "gymnasium.envs:CartPole-v1"):
+def test_gymnasium_ids():
+    for name in ("CartPole-v1", "gymnasium.envs:CartPole-v1"):
         with registry.creator(name)(render_mode="rgb_array") as env:
             assert env.spec.id == "CartPole-v1"
             assert env.render_mode == "rgb_array"

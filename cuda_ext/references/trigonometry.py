@@ -19,6 +19,7 @@ Floats = NDArray[np.float32]
 HALF_PI, TWO_PI = np.float32(np.pi / 2), np.float32(2 * np.pi)
 MOST_ANGLE = 8192.0
 TWO_OVER_PI = np.float32(2 / np.pi)
+ONE, HALF = np.float32(1), np.float32(0.5)
 ROUNDER = np.float32(1.5 * 2**23)  # what is added to it is rounded to a whole number
 # pi / 2 in parts: of the first two, multiples up to 2**13 are exact.
 PARTS = np.array([1.5703125, 4.837512969970703e-4, 7.549790126404332e-8], np.float32)
@@ -27,7 +28,7 @@ COSINE = np.array([0.04166664555668831, -0.0013887364184483886, 2.44380917138187
 
 
 def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
-    """Return sine and cosine of angles from -MOST_ANGLE to MOST_ANGLE: float32 of their shape, 1-d or more.
+    """Return sine and cosine of angles from -MOST_ANGLE to MOST_ANGLE: float32 of their shape.
 
     They are within 1e-7 of the exact ones, and from -1 to 1.
     """
@@ -35,7 +36,7 @@ def sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
     rest = ((angle - number * PARTS[0]) - number * PARTS[1]) - number * PARTS[2]  # at most pi / 4
     square = rest * rest
     sine = rest + rest * square * (SINE[0] + square * (SINE[1] + square * SINE[2]))
-    cosine = (1 - square * np.float32(0.5)) + square * square * (COSINE[0] + square * (COSINE[1] + square * COSINE[2]))
+    cosine = (ONE - square * HALF) + square * square * (COSINE[0] + square * (COSINE[1] + square * COSINE[2]))
     quarter = number.astype(np.int32)
     odd = quarter % 2 == 1
     return (

@@ -20,7 +20,6 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.environment import PufferEnv
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
 from pufferlib.registry import load, named
 from pufferlib.vectorization.arguments import checked_ids
@@ -35,6 +34,7 @@ from pufferlib.vectorization.vecenv import VecEnv
 __all__ = ["CUDA", "KernelStats", "kernel_of", "reference_of"]
 
 Array = np.ndarray[Any, Any]
+WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class CUDA(VecEnv):
             raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads, checked')
         self._torch = torch = imported_torch()
         self.device = _device(torch, device)
+        self._on_host = self.device.type == "cpu"
         if checked and self.device.type != "cpu":
             raise PlanError('backend_kwargs={"checked": True} is of the host; give device="host" too')
         self._seeds: Seeds | None = None
@@ -119,7 +120,6 @@ class CUDA(VecEnv):
 
         self._reference = reference = reference_of(kernel)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
         face = EnvFace.of(emulate(reference))
-        self._tells_agents = face.multi_agent or isinstance(reference, PufferEnv)  # as infos of other backends do
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
@@ -158,8 +158,11 @@ class CUDA(VecEnv):
         def made(**more: Any) -> Any:
             on_device = self.device.type == "cuda"
             with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
-                return launcher.Launcher(kernel, self._data, {**fixed, **more}, threads, checked)
+                found = launcher.Launcher(kernel, self._data, {**fixed, **more}, threads, checked)
+            self._launchers.append(found)
+            return found
 
+        self._launchers: list[Any] = []
         self._launcher = made(num_steps=1, step_slots=0)
         self._long_launcher = functools.cache(made)  # of many steps: compiled where it is used
 
@@ -221,9 +224,11 @@ class CUDA(VecEnv):
         return np.array([self._seeds[env_id] for env_id in ids], np.uint32)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
-        if env_ids is None and self._states.all == WAITING and self._fits(actions):
-            self._send_all(actions)
-            return
+        if env_ids is None and self._states.all == WAITING:
+            plain = self._plain(actions)
+            if plain is not None:
+                self._send_all(plain)
+                return
         self._refuse_closed()
         if env_ids is None:
             if self._last is None:
@@ -241,15 +246,18 @@ class CUDA(VecEnv):
         self._only_resets = False
         self._launch(ids, tensor)
 
-    def _fits(self, actions: Any) -> bool:
-        """Whether a kernel can read actions for all environments from where they are."""
-        return (
+    def _plain(self, actions: Any) -> Any:
+        """Return actions for all environments as a tensor that a kernel can read where it is; None if there is none."""
+        if type(actions) is np.ndarray and actions.dtype in WHOLE_NUMBERS and actions.flags.writeable:
+            actions = self._torch.from_numpy(actions)  # the same memory
+        fits = (
             type(actions) is self._torch.Tensor
             and actions.shape == self._actions_shape
             and actions.dtype in self._whole_numbers
             and actions.device == self.device
             and actions.is_contiguous()
         )
+        return actions if fits else None
 
     def _send_all(self, actions: Any) -> None:
         """Have all environments play actions that fit: the plain case, which is to cost no more than its launch."""
@@ -410,7 +418,7 @@ class CUDA(VecEnv):
 
     def _stream(self) -> int:
         """Return the address of torch's current stream; 0 on the host."""
-        return 0 if self.device.type == "cpu" else self._torch.cuda.current_stream(self.device).cuda_stream
+        return 0 if self._on_host else self._torch.cuda.current_stream(self.device).cuda_stream
 
     def _carried(self, array: Array, kept: list[Any]) -> int:
         """Copy an array to the device; return its address."""
@@ -561,10 +569,12 @@ class CUDA(VecEnv):
         self._states.all = None  # so that nothing is plain
         if self.device.type == "cuda":
             self._torch.cuda.synchronize(self.device)  # kernels that still run write to what is freed next
+        for launcher in self._launchers:
+            launcher.close()
         self._blocks, self._batch, self._filling = [], None, None
         for each in (self._free, self._leased, self._full):
             each.clear()
-        del self._data, self._launcher, self._long_launcher
+        del self._data, self._launcher, self._long_launcher, self._launchers
         close = getattr(self._reference, "close", None)
         if close is not None:
             close()

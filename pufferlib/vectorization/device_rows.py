@@ -229,7 +229,7 @@ class Rows:
                         info["final_obs"] = finals[slot * num_agents + agent]
                     info["final_info"] = last
                 info["env_id"] = env_id
-                if agent is not None and vec._tells_agents:
+                if agent is not None:
                     info["agent_id"] = env_id * num_agents + agent
                 found.append(info)
         return found

@@ -1,0 +1,22 @@
+"""classic/cartpole as a kernel. The rules are in references/classic_cartpole.py, its twin in NumPy.
+
+One thread plays one environment, and the host many side by side: the template of such kernels.
+"""
+
+from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
+
+KERNEL = KernelEnv(
+    name="classic/cartpole",
+    source=__file__.replace(".py", ".cuh"),
+    reference="cuda_ext.references.classic_cartpole:ClassicCartpole",
+    side_by_side=4,
+    schema=Schema(
+        parameters=(Parameter("max_episode_steps", "int32"),),
+        fields=(
+            Field("x", "float32", per="env"),  # of the cart, m
+            Field("x_dot", "float32", per="env"),  # m/s
+            Field("theta", "float32", per="env"),  # of the pole, rad, clockwise from upright
+            Field("theta_dot", "float32", per="env"),  # rad/s
+        ),
+    ),
+)
