@@ -3,17 +3,17 @@
 State        x of the cart (m) and its speed x_dot (m/s), the angle theta of the pole (rad, to the right of upright) and
              its speed theta_dot (rad/s).
 Actions      Discrete(2): push with 10 N to the left, to the right.
-Motion       A cart of 1 kg; a pole of 0.1 kg that is 1 m long, on a joint without friction. A step is one of Euler's, of
-             0.02 s: places move by the speeds before it.
+Motion       A cart of 1 kg; a pole of 0.1 kg that is 1 m long, on a joint without friction. A step is one of Euler's,
+             of 0.02 s: places move by the speeds before it.
 Reward       1 for each step.
 Ending       Terminated beyond 2.4 m or 12 degrees to either side, else truncated after ``max_episode_steps``.
 Observation  Box(float32, (4,)): the state.
 Start        Each of the four between -0.05 and 0.05, drawn for each episode.
 Seeding      ``reset(seed=s)`` is episode 0 of seed s, each ``reset()`` after it the next episode.
 Arithmetic   float32, one operation after another as they stand here, so that a kernel can be equal to the bit.
-Source       CartPole-v1 of Gymnasium, which computes in float64 and draws its starts from another generator; so that its
-             episodes are others, of the same rules. After Barto, Sutton and Anderson, "Neuronlike adaptive elements that
-             can solve difficult learning control problems", IEEE SMC 1983.
+Source       CartPole-v1 of Gymnasium, which computes in float64 and draws its starts from another generator: the same
+             rules, other episodes. After Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve
+             difficult learning control problems", IEEE SMC 1983.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ClassicCartpole(gymnasium.Env[Floats, int]):
         return self._observed(), 1.0, fell, not fell and self.t >= self.max_episode_steps, {}
 
     def render(self) -> Any:
-        """Draw the track, the cart and the pole: a str for "ansi", uint8 (HEIGHT, WIDTH, 3) for "rgb_array", else None."""
+        """Draw track, cart and pole: a str for "ansi", uint8 (HEIGHT, WIDTH, 3) for "rgb_array", else None."""
         if self.render_mode == "ansi":
             return self._text()
         if self.render_mode == "rgb_array":
