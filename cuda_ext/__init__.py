@@ -1,6 +1,6 @@
 """Environments that run as CUDA kernels, one `.cuh` and one `.py` of the same stem each, and what runs them.
 
-tag_grid, tag_continuous, ocean_squared
+tag_grid, tag_continuous, ocean_squared, classic_cartpole
                 an environment each: its schema (.py), its kernel (.cuh), its twin in NumPy (references/ or ocean/)
 schema          what an environment keeps on the device, declared for Python and CUDA at once
 kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws,
@@ -9,7 +9,9 @@ data            the data manager: arrays on the device, owned once; what crosses
 functions       the function manager: kernels compiled for where they run, kept, and launched
 sources         the programs that are compiled
 checking        kernels played as a device would, on the host, with errors in words where threads would wait for ever
-host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers
+host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers;
+                host_main.h plays launches of them, environments one after another or many at once; host_crew.h has the
+                threads that share a launch
 nvrtc           the same kernels compiled for GPUs that are not there
 report          what there is for kernels on this machine, in words
 references/     environments in NumPy to which kernels are equal, bit for bit

@@ -36,7 +36,7 @@ def vec() -> Iterator[Any]:
         (
             {"env": "ocean/bandit"},
             RegistryError,
-            "'ocean/bandit' has no kernel, .* these have one: ocean/",
+            "'ocean/bandit' has no kernel, .* these have one: classic/",
         ),
         ({"env": "tag/cube"}, RegistryError, "'tag/cube' has no kernel"),
         ({"env": "cuda_ext.references.tag_grid:TagGrid"}, RegistryError, "has no kernel"),
