@@ -50,7 +50,8 @@ class Shape:
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
         else:
-            group_size = block_size = min(MOST_THREADS, -(-num_agents // NUM_LANES) * NUM_LANES)
+            agents_per_thread = -(-num_agents // MOST_THREADS)  # as even as can be: no second turn for a few
+            group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
         floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
         return cls(group_size, block_size, floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0)
 

@@ -120,6 +120,7 @@ DEVICE_CASES: list[tuple[str, dict[str, Any]]] = [
     ("tag/continuous", {"num_runners": 4, "full_observation": False, "num_nearest": 4}),
     ("tag/continuous", {"num_taggers": 5, "num_runners": 100, "full_observation": False, "num_nearest": 10}),
     ("tag/continuous", {"num_taggers": 20, "num_runners": 800, "full_observation": False, "num_nearest": 10}),
+    ("tag/continuous", {"num_taggers": 50, "num_runners": 1050, "full_observation": False, "num_nearest": 10}),
 ]
 
 
@@ -139,6 +140,7 @@ def test_no_register_is_spilled(name: str, kwargs: dict[str, Any], architecture:
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.spilled_nbytes == cubin.stack_nbytes == 0
     assert cubin.num_registers <= 96
+    assert cubin.shared_nbytes <= 48 * 1024  # what a block has without asking for more
 
 
 def test_the_score_of_a_policy_that_solves() -> None:

@@ -1,0 +1,121 @@
+// Who is near whom on a square: agents sorted by the cell of a grid that they are in, and searched ring by ring.
+//
+// For the threads of a block, in its shared memory, and for one thread of the host; a group that is a part of a warp has
+// none of it (HAS_CELLS). Within a cell agents lie in any order: what is found does not depend on the order of threads
+// if it is chosen by a key that no two agents share.
+#pragma once
+
+#define HAS_CELLS (GROUP_SIZE == 1 || GROUP_SIZE > 32)
+
+#if HAS_CELLS
+#if GROUP_SIZE == 1
+#define OF_GROUP static thread_local
+#else
+#define OF_GROUP __shared__
+#endif
+
+struct Cells {
+    // 12 bytes of shared memory an agent and 4 a cell: 28,804 in all, and 10,372 and less with up to 512 threads.
+    enum { MOST_AGENTS = GROUP_SIZE > 1 && GROUP_SIZE <= 512 ? GROUP_SIZE : 2048, MOST_ROWS = 32 };
+
+    float *x, *y;               // of agents, cell by cell
+    int* agent;                 // who that is
+    int* first;                 // (num_rows, num_rows + 1): where those of a cell begin; after a row's last, where they end
+    int* total;                 // agents in all cells
+    int num_rows;               // of cells, and as many cells a row
+    float width, scale, slack;  // of a cell; cells a unit of length; more than rounding adds to a distance
+
+    // Which row, or which cell of a row; who is beyond the square is in one at the edge.
+    __device__ __forceinline__ int place(float coordinate) const {
+        const float scaled = coordinate * scale;
+        return scaled >= (float)num_rows ? num_rows - 1 : scaled > 0.0f ? (int)scaled : 0;
+    }
+    __device__ __forceinline__ int* first_of(int row, int column) const { return first + row * (num_rows + 1) + column; }
+};
+
+// Cells for n agents, at most MOST_AGENTS, on a square from 0 to length, as large as hold so many where all are spread
+// evenly.
+__device__ inline Cells cells_for(int n, float agents_per_cell, float length) {
+    OF_GROUP float xs[Cells::MOST_AGENTS], ys[Cells::MOST_AGENTS];
+    OF_GROUP int agents[Cells::MOST_AGENTS], firsts[Cells::MOST_ROWS * (Cells::MOST_ROWS + 1)], total;
+    const int wanted = (int)sqrtf((float)n / agents_per_cell);
+    const int num_rows = wanted < 1 ? 1 : wanted > Cells::MOST_ROWS ? (int)Cells::MOST_ROWS : wanted;
+    return {xs, ys, agents, firsts, &total, num_rows, length / num_rows, num_rows / length, length * 1e-6f};
+}
+
+// Sorts those of n agents for whom counts(agent) is true. x, y: by agent. All of a group have to come, after they have
+// read what they want of what was sorted before.
+template <class Counts>
+__device__ __forceinline__ void sort(const Cells& cells, const float* x, const float* y, int n, const Group& group,
+                                     const Counts& counts) {
+    const int num_rows = cells.num_rows;
+    for (int k = group.rank; k < num_rows * (num_rows + 1); k += group.size) cells.first[k] = 0;
+    if (group.rank == 0) *cells.total = 0;
+    group.sync();
+    for (int a = group.rank; a < n; a += group.size) {
+        if (counts(a)) atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);
+    }
+    group.sync();
+    for (int row = group.rank; row < num_rows; row += group.size) {  // rows follow each other in any order
+        int* const first = cells.first_of(row, 0);
+        int num = 0;
+        for (int column = 1; column <= num_rows; ++column) num += first[column];
+        int next = atomicAdd(cells.total, num);
+        first[0] = next;
+        for (int column = 1; column <= num_rows; ++column) {
+            const int here = first[column];
+            first[column] = next;  // the next agent of the cell before goes there, so that it ends as this one's first
+            next += here;
+        }
+    }
+    group.sync();
+    for (int a = group.rank; a < n; a += group.size) {
+        if (!counts(a)) continue;
+        const int k = atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);
+        cells.x[k] = x[a];
+        cells.y[k] = y[a];
+        cells.agent[k] = a;
+    }
+    group.sync();
+}
+
+__device__ __forceinline__ float lesser(float one, float other) { return one < other ? one : other; }
+
+// Calls visit(square, agent) for those who are near (x, y): for all whose squared distance is at most that of which
+// reach() has the bits, and some others. reach may fall with each visit.
+template <class Visit, class Reach>
+__device__ __forceinline__ void search(const Cells& cells, float x, float y, const Visit& visit, const Reach& reach) {
+    const int num_rows = cells.num_rows, row = cells.place(y), column = cells.place(x);
+    int unseen = *cells.total;
+#pragma unroll 1
+    for (int ring = 0;; ++ring) {
+        const int left = column - ring, right = column + ring, low = row - ring, high = row + ring;
+#pragma unroll 1
+        for (int line = low < 0 ? 0 : low; line <= high && line < num_rows; ++line) {
+            const bool whole = line == low || line == high;  // or its two ends
+            const int step = whole ? 2 * ring + 1 : 2 * ring;
+#pragma unroll 1
+            for (int from = left; from <= right; from += step) {
+                const int to = whole ? right : from;
+                if (to < 0 || from >= num_rows) continue;
+                int k = *cells.first_of(line, from < 0 ? 0 : from);
+                const int end = *cells.first_of(line, (to < num_rows ? to : num_rows - 1) + 1);
+                unseen -= end - k;
+                for (; k < end; ++k) {
+                    const float dx = cells.x[k] - x, dy = cells.y[k] - y;
+                    visit(dx * dx + dy * dy, cells.agent[k]);
+                }
+            }
+        }
+        if (unseen == 0) return;
+        // How far the nearest is at least of those beyond the ring; a side without cells hides nobody.
+        float beyond = 2.0f * cells.num_rows * cells.width;
+        if (left > 0) beyond = lesser(beyond, x - left * cells.width);
+        if (low > 0) beyond = lesser(beyond, y - low * cells.width);
+        if (right + 1 < num_rows) beyond = lesser(beyond, (right + 1) * cells.width - x);
+        if (high + 1 < num_rows) beyond = lesser(beyond, (high + 1) * cells.width - y);
+        beyond = beyond * 0.999999f - cells.slack;
+        if (beyond > 0.0f && __float_as_uint(beyond * beyond) > reach()) return;
+    }
+}
+#endif

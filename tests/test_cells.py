@@ -1,0 +1,150 @@
+"""Who is near by cells is who is near by looking at all, wherever agents are; and the cells have no races."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import kernel_programs
+import numpy as np
+import pytest
+from kernel_programs import REPORTED
+
+import pufferlib
+from cuda_ext import sources
+from cuda_ext.functions import Shape
+from cuda_ext.tag_continuous import KERNEL
+from pufferlib.testing import check_kernel
+
+FOLDER = Path(sources.__file__).parent
+LENGTH = 8.0
+NUM_AGENTS = 200
+PLAYERS: dict[str, dict[str, Any] | None] = {"loops": None, "fibres": {"checked": True}}
+FAR = np.random.default_rng(1).uniform(0, LENGTH, (NUM_AGENTS, 2))
+
+
+def clusters() -> np.ndarray[Any, Any]:
+    """Nearly all in one corner, the others along the opposite edges."""
+    near = FAR / 100
+    near[::9] = LENGTH - near[::9] * [1, 99]
+    return near
+
+
+SCENES = {
+    "anywhere": FAR,
+    "on one spot": np.full((NUM_AGENTS, 2), 3.0),
+    "in the corners": np.array([(0, 0), (0, LENGTH), (LENGTH, 0), (LENGTH, LENGTH)])[np.arange(NUM_AGENTS) % 4],
+    "on the corners of cells": np.stack(np.divmod(np.arange(NUM_AGENTS) * 7 % 225, 15), axis=1) * (LENGTH / 14),
+    "on a line": np.stack([np.full(NUM_AGENTS, LENGTH), np.linspace(0, LENGTH, NUM_AGENTS)], axis=1),
+    "in clusters": clusters(),
+}
+
+
+def made(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: Any) -> dict[str, Any]:
+    return {
+        "num_taggers": num_taggers,
+        "num_runners": len(places) - num_taggers,
+        "grid_length": LENGTH,
+        "start": "fixed",
+        "starts": [(x, y, 0) for x, y in places],
+        "full_observation": False,
+        "num_nearest": num_nearest,
+        "max_speed": 0.5,
+        **kwargs,
+    }
+
+
+@pytest.mark.parametrize("num_nearest", [1, 32])
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_nearest_are_the_references(scene: str, num_nearest: int) -> None:
+    for kwargs in PLAYERS.values():
+        report = check_kernel(
+            KERNEL,
+            device="host",
+            env_kwargs=made(SCENES[scene], num_nearest),
+            num_envs=1,
+            num_steps=2,
+            backend_kwargs=kwargs,
+        )
+        assert report.passed, str(report)
+
+
+@pytest.mark.parametrize("player", PLAYERS)
+def test_who_has_left_is_not_seen(player: str) -> None:
+    """All but some leave in the first step, so that fewer are alive than could be seen."""
+    places = np.where(np.arange(NUM_AGENTS)[:, np.newaxis] % 40 == 3, [8, 8], SCENES["in the corners"] / 100)
+    report = check_kernel(
+        KERNEL,
+        device="host",
+        env_kwargs=made(places, 20, tagging_distance=0.5),
+        num_envs=2,
+        num_steps=3,
+        backend_kwargs=PLAYERS[player],
+    )
+    assert report.passed, str(report)
+
+
+@pytest.mark.parametrize(
+    ("num_agents", "player"), [(33, "fibres"), (1_100, "loops"), (1_100, "fibres"), (2_049, "loops")]
+)
+def test_any_number_of_agents(num_agents: int, player: str) -> None:
+    """From one agent a thread to several, and to more than cells hold."""
+    places = np.random.default_rng(2).uniform(0, LENGTH, (num_agents, 2)).astype(np.float32)
+    with pufferlib.make(
+        KERNEL,
+        backend="cuda",
+        device="host",
+        env_kwargs=made(places, 10),
+        backend_kwargs=PLAYERS[player],
+    ) as vec:
+        observations, _ = vec.reset(seed=1)
+        found = np.asarray(observations)[:, :20].reshape(num_agents, 2, 10)
+    diagonal = np.float32(LENGTH) * np.float32(np.sqrt(2))
+    for agent in range(0, num_agents, 7):
+        gaps = places - places[agent]
+        squares = gaps[:, 0] * gaps[:, 0] + gaps[:, 1] * gaps[:, 1]
+        squares[agent] = np.inf
+        nearest = np.argsort(squares, kind="stable")[:10]
+        np.testing.assert_array_equal(found[agent], gaps[nearest].T / diagonal)
+
+
+SYNC = "    group.sync();\n"
+RACES = {
+    "zeros not waited for": ("*cells.total = 0;\n" + SYNC, "*cells.total = 0;\n"),
+    "counts without atomics": (
+        "atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);\n    }",
+        "*(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1) += 1;\n    }",
+    ),
+    "sums not waited for": ("next += here;\n        }\n    }\n" + SYNC, "next += here;\n        }\n    }\n"),
+    "a place not waited for": ("cells.agent[k] = a;\n    }\n" + SYNC, "cells.agent[k] = a;\n    }\n"),
+}
+
+
+def sanitized(sanitizer: str, folder: Path, fault: tuple[str, str] | None = None) -> tuple[int, str]:
+    """Play the kernel for some steps, or a copy with a fault in its cells."""
+    headers = folder / "headers"
+    headers.mkdir()
+    for path in (*FOLDER.glob("*.h"), *FOLDER.glob("*.cuh")):
+        text = path.read_text()
+        if fault is not None and path.name == "cells.cuh":
+            assert text.count(fault[0]) == 1, fault[0]
+            text = text.replace(*fault)
+        (headers / path.name).write_text(text)
+    values = {each.name: 1 for each in KERNEL.schema.parameters}
+    values |= {"num_agents": 64, "observation_size": 22, "num_taggers": 4, "num_nearest": 3, "full_observation": 0}
+    values |= {"num_layouts": 0, "episode_length": 2, "squared_reach": 0}
+    kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_continuous.cuh"))
+    text = kernel_programs.program(kernel, Shape(64, 64, 0), 2, values, 2)
+    return kernel_programs.run(text, folder, headers, sanitizer)
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_sanitizers_are_silent(sanitizer: str, tmp_path: Path) -> None:
+    assert sanitized(sanitizer, tmp_path) == (0, "")
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_races_are_noticed(race: str, tmp_path: Path) -> None:
+    code, said = sanitized("thread", tmp_path, RACES[race])
+    assert (code, "ThreadSanitizer: data race" in said or "ThreadSanitizer: SEGV" in said) == (REPORTED, True), said
