@@ -317,6 +317,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
     parser.add_argument("--short", action="store_true", help="few cases, for tests; on the host always")
+    parser.add_argument(
+        "--num-agents", type=int, nargs="+", help="of an environment, other numbers than the usual ones"
+    )
+    parser.add_argument("--num-envs", type=int, nargs="+")
     parser.add_argument("--out", type=Path, help="the JSON file; by default benchmarks/results/gpu-<device>.json")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
@@ -327,6 +331,8 @@ def main() -> None:
             print(plot(path, Path("docs/pictures")))
         return
     settings = {**LIMITS, **(SHORT if options.short or options.device == "host" else LONG)}
+    for name in ("num_agents", "num_envs"):
+        settings[name] = getattr(options, name) or settings[name]
     start_s = time.perf_counter()
     with pufferlib.make("tag/grid", backend="cuda", device=options.device) as vec:
         device: torch.device = vec.device  # type: ignore[attr-defined]

@@ -159,6 +159,20 @@ __device__ __forceinline__ bool advance(const Env& env, int e, int row, const Gr
     return ended;
 }
 
+// Adds an episode that is over to the sums of those that were. Whoever has an element adds to it, episode by episode, so
+// that no sum depends on the order of threads.
+__device__ __forceinline__ void count_episode(const Env& env, int e, int slot, const Group& group) {
+    if (group.rank == 0) {
+        env.ended_episodes[e] += 1;
+        env.ended_steps[e] += env.t[e];
+        env.ended_scores[e] += env.scores[slot];
+    }
+    for (int a = group.rank; a < env.num_agents; a += group.size) {
+        const int i = e * env.num_agents + a;
+        env.ended_returns[i] += env.episode_return[i];
+    }
+}
+
 // Has an environment seen, after a step or at a start; or, of an episode that is over, its last and then the next first.
 // Returns when the rows are there. starts: a new episode; final: begins one after this observation.
 __device__ __forceinline__ void show(const Env& env, int index, int e, int row, const Group& group, bool starts,
@@ -215,6 +229,7 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
         bool ended = false;
         if (MOST > 1 || (!starts[k] && !rests)) ended = advance(env, e, row, group);
         if (MOST > 1) ended &= starts[k] == 0;
+        if (MOST == 1 && ended) count_episode(env, e, slot, group);
         if (group.rank == 0) env.ended[slot + k] = ended;
         finals[k] = ended & (env.autoreset == SAME_STEP);
     }
@@ -222,8 +237,9 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
         for (int k = 0; k < num_envs; ++k) env.slot_ids[slot + k] = env_of(env, index + k);
     }
     for (int k = 0; k < num_envs; ++k) {
-        if (MOST > 1 && !starts[k] && !finals[k]) continue;
         const int e = env_of(env, index + k), row = (slot + k) * env.num_agents;
+        if (MOST > 1 && env.ended[slot + k]) count_episode(env, e, slot + k, group);
+        if (MOST > 1 && !starts[k] && !finals[k]) continue;
         if (MOST > 1 && starts[k]) clear(env, row, group);
         show(env, index + k, e, row, group, starts[k], finals[k], observations + (size_t)k * env.observation_size);
     }

@@ -98,6 +98,11 @@ COMMON = (
     Field("acts", "bool", role="scratch"),  # whether the agent's next action counts
     Field("over", "bool", per="env", role="scratch", reset="zero"),
     Field("episode_return", "float64", role="scratch", reset="zero"),
+    # Sums over the episodes that have ended since somebody asked (see pufferlib/vectorization/device_episodes.py).
+    Field("ended_episodes", "int64", per="env", role="scratch", reset="keep"),
+    Field("ended_steps", "int64", per="env", role="scratch", reset="keep"),
+    Field("ended_scores", "float64", per="env", role="scratch", reset="keep"),
+    Field("ended_returns", "float64", role="scratch", reset="keep"),
 )
 
 # What a launch is told, in the order of the struct. Pointers are to the first row of the first slot.

@@ -25,6 +25,7 @@ from pufferlib.registry import load, named
 from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.control import each_value
+from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
@@ -556,6 +557,22 @@ class CUDA(VecEnv):
         if reset:
             self._clear_stats()
         return found
+
+    def episode_stats(self, *, reset: bool = False) -> EpisodeStats:
+        """Return means over the episodes that have ended since the beginning, or the last reset; print it.
+
+        They are of what was launched, received or not. Waits for the device: see ``episode_sums``.
+        """
+        sums = self.episode_sums(reset=reset)
+        self._data.device_to_host_nbytes += sums.nbytes
+        return sums.stats()
+
+    def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
+        """Return what ``episode_stats`` is made of, on the device, without waiting for it: ``.stats()`` waits."""
+        self._refuse_closed()
+        for block in self._blocks:
+            block.wait()
+        return EpisodeSums.of(self._data.arrays, self.agent_names, reset=reset)
 
     def _clear_stats(self) -> None:
         self._num_launches = self._num_env_steps = 0

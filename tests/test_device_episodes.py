@@ -1,0 +1,157 @@
+"""Statistics of episodes that kernels add up are what infos tell, summed one after another; and cost no wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pufferlib
+from pufferlib.errors import ClosedError
+
+NUM_ENVS = 6
+KERNELS: dict[str, dict[str, Any]] = {
+    "ocean/squared": {"num_targets": 3},
+    "tag/continuous": {
+        "num_taggers": 2, "num_runners": 3, "grid_length": 3, "tagging_distance": 0.1, "episode_length": 12,
+        "edge_hit_penalty": -0.3, "step_reward_for_runner": 0.07,
+    },
+}  # fmt: skip
+PLAYERS: dict[str, dict[str, Any] | None] = {"loops": None, "fibres": {"checked": True}}
+FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
+
+
+class Told:
+    """What infos have told of the episodes of each environment."""
+
+    def __init__(self, vec: Any) -> None:
+        self._num_agents = vec.agents_per_env
+        self._open: dict[int, np.ndarray[Any, Any]] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        self.num, self.steps = np.zeros((2, NUM_ENVS), np.int64)
+        self.scores = np.zeros(NUM_ENVS)
+        self.returns = np.zeros((NUM_ENVS, self._num_agents))
+
+    def read(self, infos: Any) -> None:
+        for info in infos:
+            env_id, episode = info["env_id"], info["episode"]
+            life = self._open.setdefault(env_id, np.zeros(self._num_agents))
+            if "agent_id" in info or self._num_agents == 1:
+                life[info.get("agent_id", env_id) - env_id * self._num_agents] = episode["r"]
+            if info.get("env"):
+                self.num[env_id] += 1
+                self.steps[env_id] += episode["l"]
+                self.scores[env_id] += info.get("final_info", info).get("score", np.nan)
+                self.returns[env_id] += self._open.pop(env_id)
+
+    def forget(self, env_ids: Any) -> None:
+        """Environments are reset: what goes on there ends for nobody."""
+        for env_id in env_ids:
+            self._open.pop(env_id, None)
+
+
+def drawn(random: np.random.Generator, vec: Any, num_envs: int) -> np.ndarray[Any, Any]:
+    space = vec.single_action_space
+    most = getattr(space, "nvec", getattr(space, "n", None))
+    return random.integers(0, most, (num_envs * vec.agents_per_env, *(space.shape or ())))
+
+
+def hold(vec: Any, told: Told) -> None:
+    """Compare what has been added up since the last time, to the bit, and its means; and begin again."""
+    arrays = {name: vec.data.arrays[name].numpy().copy() for name in FIELDS}
+    for name, expected in zip(FIELDS, (told.num, told.steps, told.scores, told.returns), strict=True):
+        np.testing.assert_array_equal(arrays[name], expected, name)
+    stats, num = vec.episode_stats(reset=True), int(told.num.sum())
+    assert num > 5 and stats.num_episodes == num
+    assert stats.mean_length == told.steps.sum() / num
+    np.testing.assert_allclose(stats.mean_returns, told.returns.sum(axis=0) / num, rtol=1e-12)
+    assert stats.mean_return == pytest.approx(told.returns.sum() / num, rel=1e-12)
+    score = told.scores.sum() / num
+    assert stats.mean_score is None if np.isnan(score) else stats.mean_score == pytest.approx(score, rel=1e-12)
+    assert not any(vec.data.arrays[name].any() for name in FIELDS)
+    told.clear()
+
+
+@pytest.mark.parametrize("player", PLAYERS)
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("batch_size", [NUM_ENVS, 2])
+@pytest.mark.parametrize("name", KERNELS)
+def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mode: str, player: str) -> None:
+    random = np.random.default_rng(1)
+    with pufferlib.make(
+        name,
+        backend="cuda",
+        device="host",
+        num_envs=NUM_ENVS,
+        batch_size=batch_size,
+        seed=1,
+        env_kwargs=KERNELS[name],
+        autoreset_mode=autoreset_mode,
+        backend_kwargs=PLAYERS[player],
+    ) as vec:
+        told = Told(vec)
+        vec.async_reset()
+        for _ in range(2):
+            for step in range(1, 60 * NUM_ENVS // batch_size):
+                batch = vec.recv()
+                told.read(batch.infos)
+                env_ids = np.asarray(batch.env_ids).tolist()
+                ended = {info["env_id"] for info in batch.infos if info.get("env")}
+                again = [each for each in env_ids if each in ended and autoreset_mode == "disabled"]
+                if step % 7 == 0 and env_ids[0] not in again:  # in the midst of an episode, too
+                    again.append(env_ids[0])
+                others = [each for each in env_ids if each not in again]
+                if again:
+                    told.forget(again)
+                    vec.async_reset(env_ids=again)
+                if others:
+                    vec.send(drawn(random, vec, len(others)), env_ids=others)
+            for _ in range(NUM_ENVS // batch_size):  # what is under way has been counted
+                told.read(vec.recv().infos)
+            hold(vec, told)
+            told.forget(range(NUM_ENVS))
+            vec.async_reset()
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+def test_a_rollout_counts_as_its_steps_do(autoreset_mode: str) -> None:
+    made: dict[str, Any] = dict(backend="cuda", device="host", num_envs=NUM_ENVS, seed=1, autoreset_mode=autoreset_mode)
+    made["env_kwargs"] = KERNELS["tag/continuous"]
+    with pufferlib.make("tag/continuous", **made) as whole, pufferlib.make("tag/continuous", **made) as single:
+        whole.reset()
+        single.reset()
+        random, told = np.random.default_rng(1), Told(single)
+        table = np.stack([drawn(random, single, NUM_ENVS) for _ in range(50)])
+        whole.rollout(50, table)  # type: ignore[attr-defined]
+        for actions in table:
+            told.read(single.step(actions)[4])
+        hold(whole, told)
+
+
+def test_sums_stay_on_the_device_until_they_are_read() -> None:
+    with pufferlib.make("tag/grid", backend="cuda", device="host", num_envs=2, seed=1) as vec:
+        assert str(vec.episode_stats()) == "no episode has ended"
+        assert np.isnan(vec.episode_stats().mean_return)
+        vec.reset()
+        vec.stats(reset=True)
+        vec.rollout(100, keep=False)  # type: ignore[attr-defined]
+        sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
+        assert vec.stats().device_to_host_nbytes == 0
+        assert sums.num_episodes.shape == () and sums.returns.shape == (vec.agents_per_env,)
+        assert vec.episode_stats().num_episodes == 0
+        assert vec.stats().device_to_host_nbytes > 0
+        stats = sums.stats()
+        assert stats.num_episodes >= 2 and str(stats).startswith(f"{stats.num_episodes} episodes: length ")
+        by_type = stats.mean_returns_by_type
+        assert list(by_type) == ["tagger", "runner"]
+        assert by_type["tagger"] == pytest.approx(stats.mean_returns[:-1].mean())
+        assert by_type["runner"] == stats.mean_returns[-1]
+    with pytest.raises(ClosedError, match="this CUDA is closed"):
+        vec.episode_stats()
+    with pufferlib.make("ocean/squared", backend="cuda", device="host", seed=1) as vec:
+        vec.reset()
+        vec.rollout(30)  # type: ignore[attr-defined]
+        assert vec.episode_stats().mean_returns_by_type == {} and "score" in str(vec.episode_stats())
