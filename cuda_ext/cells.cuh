@@ -15,8 +15,8 @@
 #endif
 
 struct Cells {
-    // 12 bytes of shared memory an agent and 4 a cell: 28,804 in all, and 10,372 and less with up to 512 threads.
-    enum { MOST_AGENTS = GROUP_SIZE > 1 && GROUP_SIZE <= 512 ? GROUP_SIZE : 2048, MOST_ROWS = 32 };
+    // 12 bytes of shared memory an agent and 4 a cell: 28,804 in all. Up to 384 threads have one agent each, and less.
+    enum { MOST_AGENTS = GROUP_SIZE > 1 && GROUP_SIZE <= 384 ? GROUP_SIZE : 2048, MOST_ROWS = 32 };
 
     float *x, *y;               // of agents, cell by cell
     int* agent;                 // who that is
@@ -101,6 +101,7 @@ __device__ __forceinline__ void search(const Cells& cells, float x, float y, con
                 int k = *cells.first_of(line, from < 0 ? 0 : from);
                 const int end = *cells.first_of(line, (to < num_rows ? to : num_rows - 1) + 1);
                 unseen -= end - k;
+#pragma unroll 1
                 for (; k < end; ++k) {
                     const float dx = cells.x[k] - x, dy = cells.y[k] - y;
                     visit(dx * dx + dy * dy, cells.agent[k]);
