@@ -25,6 +25,11 @@ inline unsigned __float_as_uint(float value) {
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
+inline float __uint_as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 #if !defined(HOST_FIBRES) && !defined(HOST_THREADS)
 
