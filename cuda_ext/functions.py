@@ -31,6 +31,7 @@ OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
 MOST_THREADS = 768  # of 1,024 none has more than 64 registers, and tag/continuous spills some
 TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
+WEIGHTS_NBYTES = 24576  # for a network's weights: together they stay below what every device gives a block
 # As NVRTC and GCC put it, and as Clang does.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
 THREAD_NS = 1e4  # of work that is worth a thread of the host; of ten times as much, where it has to be woken first
@@ -38,14 +39,20 @@ THREAD_NS = 1e4  # of work that is worth a thread of the host; of ten times as m
 
 @dataclass(frozen=True)
 class Shape:
-    """How a launch is laid out: threads that play an environment together, threads of a block, floats of its tile."""
+    """How a launch is laid out: threads that play an environment together, threads of a block, floats of its tile.
+
+    network_width, num_weights: floats of the widest layer of a network that chooses actions, and of all its weights
+    where a block keeps them in shared memory; 0 for none.
+    """
 
     group_size: int
     block_size: int
     tile: int
+    network_width: int = 0
+    num_weights: int = 0
 
     @classmethod
-    def of(cls, num_agents: int, observation_size: int) -> Shape:
+    def of(cls, num_agents: int, observation_size: int, network_width: int = 0, num_weights: int = 0) -> Shape:
         """Return the shape for environments of so many agents: a thread an agent, while there are that many."""
         if num_agents <= NUM_LANES:
             group_size, block_size = num_agents, 128
@@ -53,7 +60,13 @@ class Shape:
             agents_per_thread = -(-num_agents // MOST_THREADS)  # as even as can be: no second turn for a few
             group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
         floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
-        return cls(group_size, block_size, floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0)
+        return cls(
+            group_size,
+            block_size,
+            floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0,
+            network_width,
+            num_weights if 4 * num_weights <= WEIGHTS_NBYTES else 0,
+        )
 
     @property
     def envs_per_block(self) -> int:
@@ -64,7 +77,10 @@ class Shape:
     @property
     def macros(self) -> dict[str, int]:
         """What a program is compiled with (see kernel.cuh)."""
-        return {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
+        macros = {"GROUP_SIZE": self.group_size, "BLOCK_SIZE": self.block_size, "TILE": self.tile}
+        if self.network_width:
+            macros |= {"NETWORK_WIDTH": self.network_width, "NUM_WEIGHTS": self.num_weights}
+        return macros
 
     def num_blocks(self, num_envs: int) -> int:
         return -(-num_envs // self.envs_per_block)

@@ -9,7 +9,9 @@ namespace {
 // Environments of a launch, one after another.
 void play_one_by_one(const Env& given, int first, int last) {
     const Env env = given;  // a copy, to which nothing points: what a kernel writes does not change it
-    for (int index = first; index < last; ++index) play_all<1>(env, index, 1, Group{0}, nullptr, [](int) {});
+    for (int index = first; index < last; ++index) {
+        play_all<1>(env, index, 1, Group{0}, nullptr, [](int) {}, env.policy_network);
+    }
 }
 
 #ifdef LANES
@@ -21,11 +23,12 @@ inline __attribute__((always_inline)) void play_side_by_side(const Env& given, i
     env.num_agents = 1;
     env.observation_size = LANE_SIZE;
     env.env_ids = nullptr;
+    env.policy = NO_POLICY;
     env.actions_nbytes = sizeof(Action);
     if (env.actions == nullptr || env.resets) __builtin_unreachable();
     for (int index = first; index < last; index += LANES) {
         const int count = last - index < LANES ? last - index : LANES;
-        play_all<LANES>(env, index, count, Group{0}, nullptr, [](int) {});
+        play_all<LANES>(env, index, count, Group{0}, nullptr, [](int) {}, nullptr);
     }
 }
 
@@ -46,8 +49,8 @@ VARIANT(play_avx512, target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-wi
 
 // Whether the environments of a launch can be played side by side: an episode that is over is not advanced in DISABLED.
 bool are_neighbours(const Env& env) {
-    return env.num_agents == 1 && env.observation_size == LANE_SIZE && env.env_ids == nullptr && env.actions != nullptr && !env.resets &&
-           env.autoreset != DISABLED;
+    return env.num_agents == 1 && env.observation_size == LANE_SIZE && env.env_ids == nullptr &&
+           env.actions != nullptr && env.policy == NO_POLICY && !env.resets && env.autoreset != DISABLED;
 }
 
 auto chosen() {

@@ -107,6 +107,8 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
     return ((const int*)env.actions)[place];
 }
 
+#include "policy.cuh"
+
 __device__ __forceinline__ int env_of(const Env& env, int index) {
     return env.env_ids == nullptr ? env.first_env + index : env.env_ids[index];
 }
@@ -251,17 +253,29 @@ __device__ __forceinline__ void play(const Env& env, int index, int slot, int co
 }
 
 // Plays the launch's steps, one after another; the rows of each come after those of the one before, or in their place.
-// count: of environments from this index on; 0 plays none.
+// count: of environments from this index on; 0 plays none. weights: of a policy that is a network. Without steps a policy
+// chooses actions, and nothing is played.
 // leave: called after each step with the step's first slot, by those who do not play, too.
 template <int MOST, class Leave>
 __device__ __forceinline__ void play_all(const Env& env, int index, int count, const Group& group, float* tile,
-                                         const Leave& leave) {
+                                         const Leave& leave, const float* weights) {
     const int size = env.num_agents * env.observation_size;
     const bool plays = count > 0;
+    if (env.policy != NO_POLICY && env.num_steps == 0) {
+        const int e = plays ? env_of(env, index) : 0, slot = env.first_slot + (env.by_env ? e : index);
+        if (plays) choose(env, e, slot * env.num_agents, group, nullptr, weights);
+        return;
+    }
+    const float* seen = env.policy_inputs;  // from the start, then what the step before has left
     for (int k = 0; k < env.num_steps; ++k) {
         const int first_slot = env.first_slot + env.step_slots * k;
         const int slot = first_slot + (env.by_env && plays ? env_of(env, index) : index);
         float* const observations = tile != nullptr ? tile : env.observations + (size_t)slot * size;
+        if (env.policy != NO_POLICY) {
+            if (k == 0 && seen != nullptr) seen += (size_t)slot * size;
+            if (plays) choose(env, env_of(env, index), slot * env.num_agents, group, seen, weights);
+            seen = observations;
+        }
         if (plays) play<MOST>(env, index, slot, count, group, observations);
         leave(first_slot);
         if (plays) group.sync();
@@ -291,10 +305,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
     __builtin_assume(group.rank >= 0 && group.rank < group.size);  // a loop over as many agents is no loop
 #endif
     const int first = blockIdx.x * groups_per_block;
+#if NUM_WEIGHTS
+    __shared__ float weights[NUM_WEIGHTS];
+    for (int k = threadIdx.x; k < NUM_WEIGHTS; k += BLOCK_SIZE) weights[k] = env.policy_network[k];
+    __syncthreads();
+#else
+    const float* const weights = env.policy_network;
+#endif
 #if TILE
     __shared__ float tile[TILE];
     if (env.by_env && env.env_ids != nullptr) {  // rows that are no neighbours
-        play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {});
+        play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {}, weights);
         return;
     }
     const int size = env.num_agents * env.observation_size;
@@ -305,9 +326,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK_SIZE, 1) CUDA_KERNEL(const En
         __syncthreads();
         for (int k = threadIdx.x; k < count; k += BLOCK_SIZE) out[k] = tile[k];
         __syncthreads();
-    });
+    }, weights);
 #else
-    play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {});
+    play_all<1>(env, first + of_block, plays, group, nullptr, [](int) {}, weights);
 #endif
 }
 #endif

@@ -19,7 +19,8 @@ class Launcher:
     """Launches the kernel of an environment on the device of its data.
 
     fixed: what is the same in each launch (names of ``schema.LAUNCH`` and of parameters). On a device the constants
-        among it are compiled in: with num_steps=1 the kernel takes fewer registers.
+        among it are compiled in: with num_steps=1 the kernel takes fewer registers. network_width, num_weights: of
+        a network that plays (see Shape).
     num_threads: of the host, if it plays. checked: have it play as a device would (see ``checking``).
     """
 
@@ -27,7 +28,8 @@ class Launcher:
         self, kernel: KernelEnv, data: Data, fixed: Mapping[str, Any], num_threads: int, checked: bool = False
     ) -> None:
         constants: dict[str, int | float] = {}
-        shape = Shape.of(data.num_agents, fixed["observation_size"])
+        network = (fixed.get("network_width", 0), fixed.get("num_weights", 0))
+        shape = Shape.of(data.num_agents, fixed["observation_size"], *network)
         self.kernel: Any
         if checked:
             self.kernel = CheckedKernel(kernel, shape)

@@ -130,10 +130,24 @@ LAUNCH = (
     ("slot_ids", "long long*"),  # where this is no null, the environment in each slot
     ("num_steps", "int"),  # to play in this launch
     ("step_slots", "int"),  # how many slots further the rows of each go, and its actions come from; 0: the same
+    ("policy", "int"),  # what chooses actions in front of each step: NO_POLICY, LOGITS or NETWORK (see policy.cuh)
+    ("policy_logits", "const float*"),  # rows of so many options as all choices of an action have together
+    ("policy_masks", "const unsigned char*"),  # rows of these, 0 for an option that is not allowed; null allows all
+    ("policy_nvec", "const int*"),  # the options of each choice
+    ("policy_num_choices", "int"),  # of an action
+    ("policy_num_options", "int"),  # of all its choices
+    ("policy_greedy", "int"),  # whether the likeliest are chosen
+    ("policy_actions", "long long*"),  # rows of what is chosen, which are the step's actions
+    ("policy_log_probs", "float*"),
+    ("policy_entropies", "float*"),
+    ("policy_inputs", "const float*"),  # of a network: what was observed before the first step, by environment
+    ("policy_network", "const float*"),  # its weights, and
+    ("policy_layers", "const int*"),  # its layers (see layers.cuh)
+    ("policy_num_layers", "int"),
     ("num_agents", "int"),  # of an environment
     ("observation_size", "int"),  # of an agent
 )
-CONSTANTS = ("num_agents", "observation_size", "num_steps")  # of LAUNCH, those that may be compiled in
+CONSTANTS = ("num_agents", "observation_size", "num_steps", "policy")  # of LAUNCH, those that may be compiled in
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,8 @@ from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
+from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
+from pufferlib.vectorization.device_rollout import Rollout, played
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
@@ -124,6 +126,7 @@ class CUDA(VecEnv):
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
+        self._policies = Policies(self, torch)
         batches = -(-plan.num_envs // plan.batch_size)
         self._blocks = [Rows(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
@@ -153,6 +156,7 @@ class CUDA(VecEnv):
             "num_agents": self.agents_per_env,
             "observation_size": int(np.prod(self.single_observation_space.shape or (1,))),
             "autoreset": AUTORESET_MODES.index(self.autoreset_mode),
+            "policy": NO_POLICY,
         }
         threads = available_cpus() if num_threads is None else num_threads
 
@@ -165,7 +169,7 @@ class CUDA(VecEnv):
 
         self._launchers: list[Any] = []
         self._launcher = made(num_steps=1, step_slots=0)
-        self._long_launcher = functools.cache(made)  # of many steps: compiled where it is used
+        self._launcher_of = functools.cache(made)  # what is compiled where it is used
 
     def _check_spaces(self, name: str) -> None:
         observed, acted = self.single_observation_space, self.single_action_space
@@ -230,22 +234,28 @@ class CUDA(VecEnv):
             if plain is not None:
                 self._send_all(plain)
                 return
-        self._refuse_closed()
-        if env_ids is None:
-            if self._last is None:
-                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
-            ids = self._last
-        else:
-            ids = np.array(checked_ids(env_ids, self.num_envs))
+        ids = self._ids_of(env_ids)
         tensor = self._checked(actions, len(ids))
+        self._refuse_busy(ids, env_ids, "send")
+        self._only_resets = False
+        self._launch(ids, tensor)
+
+    def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
+        """Return the environments that a call is about: those named, or those of the last batch."""
+        self._refuse_closed()
+        if env_ids is not None:
+            return np.array(checked_ids(env_ids, self.num_envs))
+        if self._last is None:
+            raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+        return self._last
+
+    def _refuse_busy(self, ids: Ids, env_ids: Sequence[int] | None, what: str) -> None:
         wrong = [] if self._states.all == WAITING else np.asarray(ids)[self._states.of(ids) != WAITING].tolist()[:8]
         if wrong:
             raise CallError(
-                f"cannot send: environments {wrong} do not wait for an action; "
+                f"cannot {what}: environments {wrong} do not wait for an action; "
                 + ("name only those whose rows have been received" if env_ids is not None else "call recv, or reset")
             )
-        self._only_resets = False
-        self._launch(ids, tensor)
 
     def _plain(self, actions: Any) -> Any:
         """Return actions for all environments as a tensor that a kernel can read where it is; None if there is none."""
@@ -265,6 +275,10 @@ class CUDA(VecEnv):
         block = self._free[0]
         block.begin()
         block.play_all(actions)
+        self._all_sent(block)
+
+    def _all_sent(self, block: Rows) -> None:
+        """Note that a block's rows, those of all environments, have been launched."""
         self._free.popleft()
         block.ids, block.num_filled = self._everyone, self.num_envs
         self._full.append(block)
@@ -288,61 +302,64 @@ class CUDA(VecEnv):
         self._batch = batch = block.batch(self._copy)
         return batch
 
-    def rollout(self, num_steps: int, actions: Any = None, *, keep: bool = True) -> Batch:
+    def send_logits(
+        self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
+    ) -> Chosen:
+        """Choose actions and send them: for all environments, in the launch that plays them.
+
+        logits: float32 (rows, options of all choices). masks: bool or uint8 of this shape, what is allowed.
+        greedy: choose the likeliest. Returned is what was chosen, valid as long as the batch that follows.
+        ``cuda_ext/references/sampling.py`` says how, and what becomes of NaN. Raises ActionError.
+        """
+        if env_ids is None and self._states.all == WAITING and self._plan.synchronous:
+            logits, masks = self._policies.checked(logits, masks, self.num_envs)
+            block = self._free[0]
+            block.begin()
+            chosen = block.choose_all(logits, masks, greedy)
+            self._all_sent(block)
+            return Chosen(*(each.clone() for each in chosen)) if self._copy else chosen
+        chosen = self.sample(logits, masks, env_ids, greedy=greedy)
+        self.send(chosen.actions, env_ids)
+        return chosen
+
+    def sample(
+        self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
+    ) -> Chosen:
+        """Choose the actions that ``send_logits`` would, in one launch, and send none. They stay valid."""
+        ids = self._ids_of(env_ids)
+        logits, masks = self._policies.checked(logits, masks, len(ids))
+        self._refuse_busy(ids, env_ids, "sample")
+        contiguous = isinstance(ids, range)
+        kept: list[Any] = []
+        chosen = self._policies.chosen(len(logits))
+        launcher = self._launcher_of(policy=LOGITS, num_steps=0, step_slots=0)
+        launcher.set({**self._policies.fixed, **self._policies.addresses(chosen), "policy_greedy": greedy})
+        launcher.set({"policy_logits": logits.data_ptr(), "policy_masks": 0 if masks is None else masks.data_ptr()})
+        launcher.set({"first_env": ids[0] if contiguous else 0})
+        launcher.set({"env_ids": 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)})
+        launcher.launch(len(ids), self._stream())
+        self._num_launches += 1
+        return chosen
+
+    @overload
+    def rollout(self, num_steps: int, actions: Any = None, *, keep: bool = True) -> Batch: ...
+    @overload
+    def rollout(self, num_steps: int, *, policy: Any, greedy: bool = False, keep: bool = True) -> Rollout: ...
+    def rollout(
+        self, num_steps: int, actions: Any = None, *, policy: Any = None, greedy: bool = False, keep: bool = True
+    ) -> Batch | Rollout:
         """Play many steps in one launch, and return their rows: (num_steps, rows, …) of each column, valid for good.
 
         actions: (num_steps, rows, …), a table; None: random ones, uniform, of the environments' own generators. Where
             an episode starts anew (next_step), the action of that step is ignored.
-        keep: False returns the rows of the last step alone, (rows, …), and, with random actions, writes no others.
+        policy: a torch.nn.Sequential of Linear, Tanh and ReLU, from a row's observation to the logits of its action;
+            what it chooses comes beside the rows. greedy: choose the likeliest.
+        keep: False returns the rows of the last step alone, (rows, …), and, without a table, writes no others.
         Afterwards ``batch`` holds the last step's rows, and ``send`` goes on. It tells no infos: ``terminations`` and
-        ``truncations`` are there. Raises CallError unless all environments wait, and for batches of fewer than all.
+        ``truncations`` are there. Raises CallError unless all environments wait, and for batches of fewer than all,
+        KernelError for a policy that no kernel plays.
         """
-        self._refuse_closed()
-        if not self._plan.synchronous or self._states.all != WAITING:
-            raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
-        if num_steps < 1:
-            raise CallError(f"num_steps={num_steps} is impossible; use 1 or more")
-        rows = self.agents_per_batch
-        if actions is not None:
-            actions = self._checked(actions, self.num_envs, num_steps)
-        block = self._open_block()
-        all_rows = keep or actions is not None
-        wide = Rows(self, self._torch, self.num_envs * num_steps) if all_rows else block
-        launcher = self._long_launcher()
-        launcher.set(
-            {**dict(wide.addresses), "num_steps": num_steps, "step_slots": self.num_envs * all_rows, "by_env": 1}
-        )
-        launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
-        if actions is not None:
-            launcher.set({"actions_nbytes": actions.element_size()})
-        with block.on_stream([]) as stream:
-            launcher.launch(self.num_envs, stream)
-        if all_rows:
-            for name, _ in block.addresses:
-                column = getattr(block, name, None)
-                if column is not None:
-                    column.copy_(getattr(wide, name)[-len(column) :])
-        block.fill(range(self.num_envs))
-        self._filling = None
-        self._full.append(block)
-        self._states.set(range(self.num_envs), FLYING)
-        self._num_launches += 1
-        self._num_env_steps += num_steps * self.num_envs
-        last = self.recv()
-        if not keep:
-            return last
-
-        def by_step(column: Any) -> Any:
-            return column.reshape(num_steps, rows, *column.shape[1:])
-
-        return last._replace(
-            observations=by_step(wide.observations),
-            rewards=by_step(wide.rewards),
-            terminations=by_step(wide.terminations),
-            truncations=by_step(wide.truncations),
-            masks=by_step(wide.masks),
-            infos=[],
-        )
+        return played(self, num_steps, actions, policy, greedy, keep)
 
     def _finished(self) -> Rows:
         """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
@@ -591,7 +608,7 @@ class CUDA(VecEnv):
         self._blocks, self._batch, self._filling = [], None, None
         for each in (self._free, self._leased, self._full):
             each.clear()
-        del self._data, self._launcher, self._long_launcher, self._launchers
+        del self._data, self._launcher, self._launcher_of, self._launchers, self._policies
         close = getattr(self._reference, "close", None)
         if close is not None:
             close()

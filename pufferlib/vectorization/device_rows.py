@@ -9,6 +9,7 @@ import numpy as np
 
 from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.device_policy import LOGITS, Chosen
 
 __all__ = ["FLYING", "NEW", "WAITING", "Ids", "Rows", "States", "indices"]
 
@@ -94,6 +95,9 @@ class Rows:
         self._actions: Any = None
         self._arguments: Any = None  # of the plain case
         self._play: Any = None
+        self._choosing: Any = None  # the same where the kernel chooses actions
+        self._choose: Any = None
+        self._chosen: Chosen | None = None
         self.ids: Ids = range(0)
         self.num_filled = 0
         self.lap = 0
@@ -125,16 +129,34 @@ class Rows:
     def play_all(self, actions: Any) -> None:
         """Launch a step of all environments of a synchronous object, with actions read from where they are."""
         if self._arguments is None:
-            self._arguments = self._vec._launcher.arguments.copy()
-            for name, address in self.addresses:
-                self._arguments[name] = address
-            for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
-                self._arguments[name] = 0
-            self._arguments["num_envs"], self._arguments["by_env"] = self._vec.num_envs, 1
-            self._play = self._vec._launcher.bound(self._arguments)
+            self._arguments, self._play = self._prepared(self._vec._launcher)
         self._arguments["actions"] = actions.data_ptr()
         self._arguments["actions_nbytes"] = actions.element_size()
         self._play(self._vec._stream())
+
+    def choose_all(self, logits: Any, masks: Any, greedy: bool) -> Chosen:
+        """Launch the same with actions that the kernel chooses of logits; return them."""
+        policies = self._vec._policies
+        if self._chosen is None:
+            launcher = self._vec._launcher_of(policy=LOGITS, num_steps=1, step_slots=0)
+            self._chosen = policies.chosen(len(self.rewards))
+            launcher.set({**policies.fixed, **policies.addresses(self._chosen)})
+            self._choosing, self._choose = self._prepared(launcher)
+        self._choosing["policy_logits"] = logits.data_ptr()
+        self._choosing["policy_masks"] = 0 if masks is None else masks.data_ptr()
+        self._choosing["policy_greedy"] = greedy
+        self._choose(self._vec._stream())
+        return self._chosen
+
+    def _prepared(self, launcher: Any) -> tuple[Any, Any]:
+        """Return the arguments of a step of all environments, and what launches with them."""
+        arguments = launcher.arguments.copy()
+        for name, address in self.addresses:
+            arguments[name] = address
+        for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
+            arguments[name] = 0
+        arguments["num_envs"], arguments["by_env"] = self._vec.num_envs, 1
+        return arguments, launcher.bound(arguments)
 
     def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
         """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""

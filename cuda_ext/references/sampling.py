@@ -1,0 +1,91 @@
+"""Drawing actions from logits, in NumPy: ``cuda_ext/sampling.cuh`` and ``policy.cuh`` are the twin, bit for bit.
+
+An action has one choice or several, each of so many options; the logits of all options of all choices lie side by side.
+
+Rule         The weight of an option is exp(logit - the greatest logit). With u uniform in [0, 1), a multiple of 2**-24,
+             and total the sum of weights, the first option is chosen at which the sum of weights so far is above
+             u * total. That sum does not grow by an option of weight 0, and u * total is below total in float32 too,
+             so such an option is never chosen, whatever is rounded. Greedy: the first of the greatest logits.
+Never        what a mask forbids; a logit of -inf, or one so far below the greatest (87.3) that its weight is 0; NaN.
+             Where all that a mask allows is such, any of it may be, as likely as another; where a mask allows
+             nothing, any option may be, as in rows of absent agents. Options of +inf share all probability.
+NaN          among the allowed logits of a row makes its log-probability and entropy NaN, so that a learner shows it.
+Draws        u of choice k is word k % 4 of block k / 4 of ``philox(seed, episode, t + 1, agent, POLICY)``: the words
+             that random actions of the next step come of. Asked twice before a step, it answers the same.
+Exactness    float32, sums in the order of the options, so a probability is wrong by up to 2**-24 for each option.
+             Inverting sums takes one random number a choice, where Gumbel's maximum takes one and two logarithms an
+             option; and with it what must not be chosen would hang on no rounding only by further tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuda_ext.references.exponentials import exponential, logarithm
+from pufferlib.philox import philox_array, uniform
+
+__all__ = ["POLICY", "sampled", "words_of"]
+
+Floats = NDArray[np.float32]
+POLICY = 100  # the purpose of draws that choose actions, in kernel.cuh too
+
+
+def words_of(
+    seed: ArrayLike, episode: ArrayLike, t: ArrayLike, agent: ArrayLike, num_choices: int
+) -> NDArray[np.uint32]:
+    """Return the words that choose the action after step t, (rows, num_choices). agent: its place."""
+    step = np.asarray(t, np.int64) + 1
+    blocks = [philox_array(seed, episode, step, agent, POLICY, block) for block in range(-(-num_choices // 4))]
+    return np.concatenate(blocks)[:num_choices].T
+
+
+def sampled(
+    logits: Floats,
+    nvec: Sequence[int],
+    words: NDArray[np.uint32],
+    masks: NDArray[Any] | None = None,
+    greedy: bool = False,
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return choices, (rows, num_choices); and log-probabilities and entropies of whole actions, (rows,).
+
+    logits: (rows, sum of nvec). masks: of their shape, what is allowed. nvec: the options of each choice.
+    """
+    choices = np.zeros((len(logits), len(nvec)), np.int64)
+    log_probs, entropies = np.zeros((2, len(logits)), np.float32)
+    first = 0
+    for k, n in enumerate(nvec):
+        part = slice(first, first + n)
+        allowed = np.ones((len(logits), n), bool) if masks is None else masks[:, part].astype(bool)
+        choices[:, k], log_prob, entropy = _chosen(logits[:, part], allowed, words[:, k], greedy)
+        log_probs += log_prob
+        entropies += entropy
+        first += n
+    return choices, log_probs, entropies
+
+
+def _chosen(
+    logits: Floats, allowed: NDArray[np.bool_], words: NDArray[np.uint32], greedy: bool
+) -> tuple[NDArray[np.int64], Floats, Floats]:
+    """Return one choice of each row, its log-probability and the entropy."""
+    spoiled = (np.isnan(logits) & allowed).any(axis=1)
+    plain = np.where(allowed & ~np.isnan(logits), logits, np.float32(-np.inf))
+    most = plain.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", over="ignore"):  # what is as great as the greatest is not subtracted from it
+        distances = np.where(plain == most, np.float32(0), plain - most)
+    nothing = ~allowed.any(axis=1, keepdims=True)
+    distances = np.where(nothing, np.float32(0), np.where(allowed, distances, np.float32(-np.inf)))
+    weights = exponential(distances)
+    passed = np.add.accumulate(weights, axis=1)
+    total = passed[:, -1]
+    terms = np.where(weights > 0, weights, np.float32(0)) * np.where(weights > 0, distances, np.float32(0))
+    summed = np.add.accumulate(terms, axis=1)[:, -1]
+    drawn = distances == 0 if greedy else passed > (uniform(words) * total)[:, np.newaxis]
+    choices = drawn.argmax(axis=1)
+    spoil = np.where(spoiled, np.float32(np.nan), np.float32(0))
+    log_total = logarithm(total)
+    log_probs = np.take_along_axis(distances, choices[:, np.newaxis], axis=1)[:, 0] - log_total
+    return choices, spoil + log_probs, spoil + (log_total - summed / total)

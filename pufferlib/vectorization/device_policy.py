@@ -1,0 +1,98 @@
+"""Choosing actions on a device: of a learner's logits, or by a small network between the steps of one launch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.errors import ActionError
+
+__all__ = ["LOGITS", "NETWORK", "NO_POLICY", "Chosen", "Policies"]
+
+NO_POLICY, LOGITS, NETWORK = range(3)  # of policy.cuh
+
+
+class Chosen(NamedTuple):
+    """What was chosen for each row, as tensors on the device.
+
+    actions: int64, as ``send`` takes them. log_probs, entropies: float32 (rows,), of whole actions.
+    """
+
+    actions: Any
+    log_probs: Any
+    entropies: Any
+
+
+class Policies:
+    """What launches of a CUDA have to know to choose actions.
+
+    nvec: the options of each choice. num_options: of all together, a logit each.
+    """
+
+    def __init__(self, vec: Any, torch: Any) -> None:
+        self._vec, self._torch = vec, torch
+        space = vec.single_action_space
+        self.nvec = np.asarray(getattr(space, "nvec", getattr(space, "n", None)), np.int32).reshape(-1)
+        self.num_options = int(self.nvec.sum())
+        self._kept: list[Any] = []
+        self._layers: dict[Any, int] = {}
+        self.fixed = {
+            "policy_nvec": vec._carried(self.nvec, self._kept),
+            "policy_num_choices": len(self.nvec),
+            "policy_num_options": self.num_options,
+            "actions_nbytes": 8,
+        }
+
+    def chosen(self, num_rows: int) -> Chosen:
+        """Return where choices for so many rows go."""
+        torch, device = self._torch, self._vec.device
+        shape = (num_rows, *(self._vec.single_action_space.shape or ()))
+        log_probs, entropies = torch.zeros((2, num_rows), dtype=torch.float32, device=device)
+        return Chosen(torch.zeros(shape, dtype=torch.int64, device=device), log_probs, entropies)
+
+    @staticmethod
+    def addresses(chosen: Chosen) -> dict[str, int]:
+        actions = chosen.actions.data_ptr()
+        return {
+            "actions": actions,
+            "policy_actions": actions,
+            "policy_log_probs": chosen.log_probs.data_ptr(),
+            "policy_entropies": chosen.entropies.data_ptr(),
+        }
+
+    def layers(self, layers: Any) -> int:
+        """Return the address of a network's layers, which are pushed once."""
+        if layers not in self._layers:
+            self._layers[layers] = self._vec._carried(np.array(layers, np.int32), self._kept)
+        return self._layers[layers]
+
+    def checked(self, logits: Any, masks: Any, num_envs: int) -> tuple[Any, Any]:
+        """Return logits as float32 and masks as bool or uint8, contiguous and on the device. Raises ActionError."""
+        shape = (num_envs * self._vec.agents_per_env, self.num_options)
+        logits = self._on_device("logits", logits, shape)
+        if not logits.is_floating_point():
+            raise ActionError(f"logits have dtype {logits.dtype}, expected float32; convert them")
+        if masks is not None:
+            masks = self._on_device("masks", masks, shape)
+            if masks.dtype not in (self._torch.bool, self._torch.uint8):
+                raise ActionError(f"masks have dtype {masks.dtype}, expected bool or uint8; convert them")
+            masks = masks.contiguous()
+        return logits.to(self._torch.float32).contiguous(), masks
+
+    def _on_device(self, name: str, given: Any, shape: tuple[int, int]) -> Any:
+        torch, vec = self._torch, self._vec
+        try:
+            tensor = given.detach() if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))
+        except (TypeError, ValueError) as error:
+            raise ActionError(f"{name} cannot be read as an array: {error}") from error
+        if tuple(tensor.shape) != shape:
+            raise ActionError(
+                f"{name} have shape {tuple(tensor.shape)}, expected {shape}: {vec.agents_per_env} row(s) for each of "
+                f"{shape[0] // vec.agents_per_env} environments, and an option each of {vec.single_action_space}"
+            )
+        if tensor.device != vec.device:
+            if tensor.device.type == "cpu":
+                vec._data.host_to_device_nbytes += tensor.nbytes
+            tensor = tensor.to(vec.device)
+        return tensor
