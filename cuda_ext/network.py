@@ -13,7 +13,10 @@ MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
 CHUNK = 8  # layers.cuh's: layers are padded with zeros to multiples of it
 FOLLOWS = {"Tanh": 1, "ReLU": 2}  # layers.cuh's TANH and RELU; 0: nothing
-TAKEN = f"a torch.nn.Sequential of Linear, Tanh and ReLU with up to {MOST_HIDDEN} hidden layers of up to {MOST_WIDTH}"
+TAKEN = (
+    f"a torch.nn.Sequential of Linear, Tanh and ReLU with up to {MOST_HIDDEN} hidden layers, of up to {MOST_WIDTH} "
+    "outputs each"
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,7 @@ def _taken_apart(policy: Any) -> tuple[list[Any], list[int]]:
             follows[-1] = FOLLOWS[kind]
         elif not (isinstance(each, torch.nn.Flatten) and place == 0):
             raise KernelError(f"the policy has a {kind} at place {place}; a rollout plays {TAKEN}, or use send_logits")
-    widest = max((each.out_features for each in linears), default=0)
-    if not 1 <= len(linears) <= MOST_HIDDEN + 1 or widest > MOST_WIDTH:
-        raise KernelError(
-            f"the policy has {max(0, len(linears) - 1)} hidden layers, and its widest has {widest}; "
-            f"a rollout plays {TAKEN}"
-        )
+    widths = [each.out_features for each in linears]
+    if not 1 <= len(widths) <= MOST_HIDDEN + 1 or max(widths) > MOST_WIDTH:
+        raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; a rollout plays {TAKEN}")
     return linears, follows

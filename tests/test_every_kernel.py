@@ -13,6 +13,7 @@ from cuda_ext import sources
 from cuda_ext.data import constants_of, parameters_of
 from cuda_ext.functions import Shape
 from cuda_ext.nvrtc import compiled
+from cuda_ext.references.sampling import POLICY
 from cuda_ext.schema import KernelEnv
 from pufferlib.emulation import emulate
 from pufferlib.philox import below, philox_array
@@ -20,8 +21,6 @@ from pufferlib.testing import check_kernel
 from pufferlib.vectorization.cuda import kernel_of, reference_of
 
 pytestmark = pytest.mark.beside
-
-POLICY = 100  # kernel.cuh's purpose of draws that choose actions
 
 KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
 NAMES = [kernel.name for kernel in KERNELS]
@@ -135,7 +134,8 @@ def test_no_register_is_spilled(name: str, kwargs: dict[str, Any], architecture:
     reference = reference_of(kernel)(**kwargs)
     rows = emulate(reference)
     num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
-    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, "num_steps": 1}
+    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size}
+    values |= {"num_steps": 1, "policy": 0}
     cubin = compiled(kernel, Shape.of(num_agents, size), constants_of(kernel, values), architecture)
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.spilled_nbytes == cubin.stack_nbytes == 0

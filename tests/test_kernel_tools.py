@@ -6,6 +6,7 @@ import dataclasses
 import importlib.machinery
 import itertools
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,10 @@ OVERRUNS = {
 }
 
 
-def sanitized(sanitizer: str, group: str, folder: Path, fault: tuple[str, str, str] | None = None) -> tuple[int, str]:
-    """Play tag/grid's kernel for some steps, or a copy with a fault."""
+def sanitized(
+    sanitizer: str, group: str, folder: Path, fault: tuple[str, str, str] | None = None, told: Mapping[str, Any] = {}
+) -> tuple[int, str]:
+    """Play tag/grid's kernel for some steps, or a copy with a fault. told: what else a launch is told."""
     headers = folder / "headers"
     headers.mkdir()
     for path in (*FOLDER.glob("*.h"), *FOLDER.glob("*.cuh")):
@@ -167,7 +170,7 @@ def sanitized(sanitizer: str, group: str, folder: Path, fault: tuple[str, str, s
         "num_agents": num_agents, "observation_size": 4 * num_agents + 1 if full else 10,
         "num_taggers": taggers, "num_nearest": 3, "full_observation": int(full), "grid_length": 1, "episode_length": 2,
         "wall_hit_penalty": 0.1, "tag_reward_for_tagger": 10, "tag_penalty_for_runner": 2,
-        "step_cost_for_tagger": 0.01, "num_layouts": 0,
+        "step_cost_for_tagger": 0.01, "num_layouts": 0, **told,
     }  # fmt: skip
     kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_grid.cuh"))
     return kernel_programs.run(kernel_programs.program(kernel, shape, num_envs, values, 3), folder, headers, sanitizer)
@@ -213,7 +216,7 @@ def test_registers_suffice(
     size = 4 * num_agents + 1 if full else 2 * num_nearest + 4
     constants: dict[str, int | float] = {
         "num_agents": num_agents, "observation_size": size, "num_taggers": taggers, "num_nearest": num_nearest,
-        "full_observation": int(full), **({"num_steps": 1} if steps == "one" else {}),
+        "full_observation": int(full), "policy": 0, **({"num_steps": 1} if steps == "one" else {}),
     }  # fmt: skip
     cubin = nvrtc.compiled(KERNEL, Shape.of(num_agents, size), constants, architecture)
     assert cubin.code[:4] == b"\x7fELF"

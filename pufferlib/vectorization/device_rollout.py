@@ -47,7 +47,7 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
         actions = vec._checked(actions, num_envs, num_steps)
     all_rows = keep or actions is not None
     chosen = None
-    kept = []
+    kept: list[Any] = []  # what the launch reads
     if policy is None:
         launcher = vec._launcher_of()
         launcher.set({"actions": 0 if actions is None else actions.data_ptr()})
