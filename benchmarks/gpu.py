@@ -4,12 +4,14 @@
     python -m benchmarks.gpu --device host        the same program where there is no GPU, in small
     python -m benchmarks.gpu --plot               nothing: it draws the plots of all results
 
-Three ways to play: one launch a step through ``step`` of the VecEnv, the same captured in a CUDA graph, and
-``rollout``, many steps in one launch with random actions. Actions lie on the device but for rollouts. Times are the
-device's own (events) over at least 1,000 steps, or as many as fit into a few seconds; medians of repeats with the least
-and the greatest. In the same run the environment in NumPy on the CPU, WarpDrive's of the same sizes where that is
-installed (benchmarks/warpdrive.py), and what a copy on the device makes of the memory's bandwidth. The kernel is held
-against its reference first. Cases with a target come first; for which there is no time is said.
+Five ways to play: one launch a step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA graph
+("graph"), one that chooses the actions of logits, too ("logits"); and ``rollout``, many steps in one launch, with
+random actions ("rollout") and, with 5 agents, with a network of two hidden layers of 64 that plays in it ("network").
+Actions and logits lie on the device. Times are the device's own (events) over at least 1,000 steps, or as many as fit
+into a few seconds; medians of repeats with the least and the greatest. In the same run the environment in NumPy on the
+CPU, WarpDrive's of the same sizes where that is installed (benchmarks/warpdrive.py), what a copy on the device makes of
+the memory's bandwidth, and the sampler beside torch's. The kernel is held against its reference first. Cases with a
+target come first; for which there is no time is said.
 Writes benchmarks/results/gpu-<device>.json.
 """
 
@@ -44,10 +46,17 @@ NUM_ENVS = (10, 100, 1_000, 2_000, 10_000, 60_000, 100_000)
 NUM_AGENTS = (5, 105, 820, 1_000)
 MEMORY_SHARE = 0.5  # of the device's, that a case may take
 ROLLOUT_STEPS = 100
+NETWORK_WIDTH = 64
 GRAPH_STEPS = 30  # a multiple of the blocks that take turns
 NUM_REPEATS = 5
-SHORT = {"num_envs": (10, 100, 1_000), "num_agents": (5, 105), "min_steps": 20, "min_s": 0.02, "repeats": 3}
-LONG = {"num_envs": NUM_ENVS, "num_agents": NUM_AGENTS, "min_steps": 1_000, "min_s": 0.2, "repeats": NUM_REPEATS}
+SHORT = {
+    "num_envs": (10, 100, 1_000), "num_agents": (5, 105), "sampler_envs": (1_000,), "min_steps": 20, "min_s": 0.02,
+    "repeats": 3,
+}  # fmt: skip
+LONG = {
+    "num_envs": NUM_ENVS, "num_agents": NUM_AGENTS, "sampler_envs": (2_000, 60_000), "min_steps": 1_000, "min_s": 0.2,
+    "repeats": NUM_REPEATS,
+}  # fmt: skip
 # Seconds: one way to play a case at most; all that are begun; WarpDrive's cases, which come on top.
 LIMITS = {"most_s": 4.0, "all_s": 320.0, "warpdrive_s": 100.0}
 # Targets of env-steps a second on one GPU of today; facts of arithmetic, to be replaced by what is measured.
@@ -105,13 +114,27 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """Rows a second for which actions are chosen: the median of some repeats, and the least and the greatest."""
+
+    env: str  # whose actions they are
+    rows: int
+    options: str  # of each choice
+    way: str  # "ours", "torch" or "multinomial"
+    median: float
+    least: float
+    greatest: float
+    repeats: int
+
+
+@dataclass(frozen=True)
 class Figure:
     """Environment steps a second of a case: the median of some repeats, and the least and the greatest."""
 
     env: str
     num_envs: int
     num_agents: int
-    way: str  # "launch", "graph", "rollout", "numpy" or "warpdrive"
+    way: str  # "launch", "graph", "logits", "rollout", "network", "numpy" or "warpdrive"
     median: float
     least: float
     greatest: float
@@ -203,8 +226,25 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
             vec.rollout(ROLLOUT_STEPS, keep=False)  # type: ignore[attr-defined]
             return ROLLOUT_STEPS
 
+        nvec = options_of(vec)
+        logits = torch.randn(vec.agents_per_batch, sum(nvec), device=where)
+        num_inputs = int(np.prod(vec.single_observation_space.shape or ()))
+        policy = network(num_inputs, sum(nvec)).to(where)
+
+        def launch_of_logits() -> int:
+            vec.send_logits(logits)  # type: ignore[attr-defined]
+            vec.recv()
+            return 1
+
+        def rollout_of_network() -> int:
+            vec.rollout(GRAPH_STEPS, policy=policy, keep=False)  # type: ignore[attr-defined]
+            return GRAPH_STEPS
+
         yield figure(case, "launch", timed(launch, settings, where), bandwidth)
+        yield figure(case, "logits", timed(launch_of_logits, settings, where))
         yield figure(case, "rollout", timed(rollout, settings, where), bandwidth)
+        if case.num_agents == 5:
+            yield figure(case, "network", timed(rollout_of_network, settings, where))
         if where.type == "cuda":
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
@@ -216,6 +256,64 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
                 return GRAPH_STEPS
 
             yield figure(case, "graph", timed(replay, settings, where), bandwidth)
+
+
+def options_of(vec: pufferlib.VecEnv) -> list[int]:
+    """Return the options of each choice of an action."""
+    space: Any = vec.single_action_space
+    return np.atleast_1d(getattr(space, "nvec", getattr(space, "n", None))).tolist()  # type: ignore[no-any-return]
+
+
+def network(num_inputs: int, num_outputs: int) -> torch.nn.Sequential:
+    torch.manual_seed(1)
+    hidden = [
+        torch.nn.Linear(num_inputs, NETWORK_WIDTH),
+        torch.nn.Tanh(),
+        torch.nn.Linear(NETWORK_WIDTH, NETWORK_WIDTH),
+    ]
+    return torch.nn.Sequential(*hidden, torch.nn.Tanh(), torch.nn.Linear(NETWORK_WIDTH, num_outputs))
+
+
+def sampled(case: Case, device: str, settings: dict[str, Any]) -> Iterator[Sampling]:
+    """Yield rows a second of our sampler and of torch's, in turns.
+
+    "ours" and "torch" (Categorical) make actions, log-probabilities and entropies, "multinomial" actions alone.
+    """
+    with pufferlib.make(
+        case.env, backend="cuda", num_envs=case.num_envs, seed=1, env_kwargs=case.env_kwargs, device=device
+    ) as vec:
+        where: torch.device = vec.device  # type: ignore[attr-defined]
+        vec.reset()
+        rows, nvec = vec.agents_per_batch, options_of(vec)
+        logits = torch.randn(rows, sum(nvec), device=where)
+
+        def ours() -> int:
+            vec.sample(logits)  # type: ignore[attr-defined]
+            return 1
+
+        def theirs() -> int:
+            parts = [
+                torch.distributions.Categorical(logits=part, validate_args=False) for part in logits.split(nvec, 1)
+            ]
+            actions = [part.sample() for part in parts]
+            torch.stack(actions, 1)
+            sum(part.log_prob(action) for part, action in zip(parts, actions, strict=True))
+            sum(part.entropy() for part in parts)
+            return 1
+
+        def multinomial() -> int:
+            torch.stack([torch.multinomial(part.softmax(1), 1) for part in logits.split(nvec, 1)], 1)
+            return 1
+
+        ways = {"ours": ours, "torch": theirs, "multinomial": multinomial}
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(settings["repeats"]):
+            for way, play in ways.items():
+                rates[way] += timed(play, {**settings, "repeats": 1}, where)[0]
+        for way, found in rates.items():
+            per_s = [rows * rate for rate in found]
+            options = " x ".join(map(str, nvec))
+            yield Sampling(case.env, rows, options, way, median(per_s), min(per_s), max(per_s), len(per_s))
 
 
 def numpy_figure(case: Case, settings: dict[str, Any]) -> Figure:
@@ -302,6 +400,16 @@ def table(results: dict[str, Any]) -> str:
             f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['way']} | {each['median']:,.3g} "
             f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {'' if share is None else f'{share:.0%}'} |"
         )
+    lines += [
+        "",
+        "| actions of | options | rows | sampler | rows/s: median (least–greatest) |",
+        "| --- | ---: | ---: | --- | ---: |",
+    ]
+    for each in results["sampler"]:
+        lines.append(
+            f"| {each['env']} | {each['options']} | {each['rows']:,} | {each['way']} | {each['median']:,.3g} "
+            f"({each['least']:,.3g}–{each['greatest']:,.3g}) |"
+        )
     for (env, num_envs, num_agents, way), target in TARGETS.items():
         for each in results["figures"]:
             if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):
@@ -346,6 +454,7 @@ def main() -> None:
         "equal_to_reference": True,
         "figures": [],
         "left_out": [],
+        "sampler": [],
     }
     for env in ENVS:
         for num_agents in settings["num_agents"]:
@@ -359,6 +468,13 @@ def main() -> None:
         for found in measured(case, options.device, settings, bandwidth):
             print(f"{case.text:32} {found.way:8} {found.median:,.3g}", flush=True)
             results["figures"].append(asdict(found))
+    for env in ENVS:
+        for num_envs in settings["sampler_envs"]:
+            for chosen in sampled(Case(env, num_envs, 5), options.device, settings):
+                print(
+                    f"{env} {chosen.rows:>7,} rows of {chosen.options} {chosen.way:12} {chosen.median:,.3g}", flush=True
+                )
+                results["sampler"].append(asdict(chosen))
     from benchmarks import warpdrive  # which imports this module
 
     theirs, results["warpdrive"] = warpdrive.beside(cases(settings), settings, device)

@@ -531,15 +531,21 @@ def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeyp
 @pytest.mark.slow
 def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = importlib.import_module("benchmarks.gpu")
-    small = {"num_envs": (10,), "num_agents": (5,), "min_steps": 5, "min_s": 0.01, "repeats": 2}
+    small = {"num_envs": (10,), "num_agents": (5,), "sampler_envs": (10,), "min_steps": 5, "min_s": 0.01, "repeats": 2}
     monkeypatch.setattr(gpu, "SHORT", small)
     out = tmp_path / "gpu-host.json"
     monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out)])
     gpu.main()
     results = json.loads(out.read_text())
-    assert [each["way"] for each in results["figures"]] == ["numpy", "numpy", *["launch", "rollout"] * 2]
+    assert [each["way"] for each in results["figures"]] == [
+        "numpy",
+        "numpy",
+        *["launch", "logits", "rollout", "network"] * 2,
+    ]
     assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
+    assert [each["way"] for each in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
+    assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
     scaling = importlib.import_module("benchmarks.scaling")
