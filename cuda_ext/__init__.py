@@ -5,6 +5,9 @@ tag_grid, tag_continuous, ocean_squared, classic_cartpole
 schema          what an environment keeps on the device, declared for Python and CUDA at once
 kernel.cuh      what all kernels share: groups of threads, THE autoreset on the device, rows; philox.cuh draws,
                 trigonometry.cuh has sine and cosine that are NumPy's to the bit, for kernels that include it
+policy.cuh      what chooses actions in front of a step: sampling.cuh of logits, layers.cuh (a small network) that makes
+                them; exponentials.cuh has exp, log and tanh that are NumPy's to the bit
+network         a torch.nn.Sequential as layers.cuh reads it
 data            the data manager: arrays on the device, owned once; what crosses the bus is counted
 functions       the function manager: kernels compiled for where they run, kept, and launched
 sources         the programs that are compiled
