@@ -21,6 +21,8 @@ from pufferlib.errors import ActionError, CallError, ClosedError, KernelError
 from pufferlib.vectorization.cuda import CUDA, kernel_of, reference_of
 from pufferlib.vectorization.device_policy import LOGITS, NETWORK, NO_POLICY
 
+pytestmark = pytest.mark.beside
+
 # One thread an environment, part of a warp, and a block; one choice and two.
 ENVS: dict[str, tuple[str, dict[str, Any]]] = {
     "one agent": ("ocean/squared", {"distance": 2}),

@@ -23,6 +23,8 @@ from cuda_ext.references.sampling import POLICY, sampled, words_of
 from pufferlib.models.distributions import Decisions
 from pufferlib.philox import philox, uniform
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
 MOST_WORD = 2**32 - 1
