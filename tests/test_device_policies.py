@@ -293,7 +293,7 @@ def test_a_kernel_without_a_policy_pays_nothing() -> None:
     without, chooses = (
         cubin_of("one agent", {**STEP, "policy": each}, (0, 0), "sm_90") for each in (NO_POLICY, LOGITS)
     )
-    assert without.num_registers <= chooses.num_registers and len(without.code) < len(chooses.code)
+    assert without.num_registers <= chooses.num_registers and len(without.code) < 0.9 * len(chooses.code)
 
 
 def test_threads_that_choose_do_not_race(tmp_path: Any) -> None:
