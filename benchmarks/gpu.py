@@ -59,6 +59,7 @@ LONG = {
 }  # fmt: skip
 # Seconds: one way to play a case at most; all that are begun; WarpDrive's cases, which come on top.
 LIMITS = {"most_s": 4.0, "all_s": 320.0, "warpdrive_s": 100.0}
+SAMPLER_TARGET = 5  # times torch's
 # Targets of env-steps a second on one GPU of today; facts of arithmetic, to be replaced by what is measured.
 TARGETS = {
     ("tag/grid", 2_000, 5, "launch"): 3e8,
@@ -410,6 +411,10 @@ def table(results: dict[str, Any]) -> str:
             f"| {each['env']} | {each['options']} | {each['rows']:,} | {each['way']} | {each['median']:,.3g} "
             f"({each['least']:,.3g}–{each['greatest']:,.3g}) |"
         )
+    for ours, theirs in zip(results["sampler"][::3], results["sampler"][1::3], strict=True):
+        ratio, size = ours["median"] / theirs["median"], f"{ours['rows']:,} rows of {ours['options']}"
+        met = "met" if ratio >= SAMPLER_TARGET else "missed"
+        lines.append(f"\nTarget {SAMPLER_TARGET} times torch's for {size}: {ratio:.1f}, {met}.")
     for (env, num_envs, num_agents, way), target in TARGETS.items():
         for each in results["figures"]:
             if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):

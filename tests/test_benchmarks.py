@@ -546,6 +546,7 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert [each["way"] for each in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
     assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
+    assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
     scaling = importlib.import_module("benchmarks.scaling")
