@@ -96,7 +96,8 @@ def rows(vec: Any) -> list[Any]:
     order = np.argsort(np.asarray(batch.env_ids), kind="stable")
     told = sorted((info["env_id"], info["episode"]["l"]) for info in batch.infos)
     finals = [info["final_obs"].tolist() for info in batch.infos if "final_obs" in info]
-    return [*(np.asarray(getattr(batch, name))[order].tobytes() for name in COLUMNS), told, finals]
+    ended = vec._leased[-1].ended.numpy()[order].tolist()
+    return [*(np.asarray(getattr(batch, name))[order].tobytes() for name in COLUMNS), told, finals, ended]
 
 
 def played(checked: bool, num_envs: int, mode: str, kind: str = "int64", batch_size: int | None = None) -> list[Any]:
