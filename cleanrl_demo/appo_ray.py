@@ -70,7 +70,7 @@ class Config(RunConfig):
     rollouts_per_update: int | None = None
     """that are learnt from at a time, whosever come first; default: as many as there are actors"""
     max_lag: int = 8
-    """versions of the policy; a rollout that is older when it arrives is dropped"""
+    """versions of the policy; a rollout that is older when it arrives is dropped. 0: actors wait for the newest one"""
     loss: str = "appo"
     """appo: clipped, for several epochs; impala: the policy gradient itself, for one"""
     normalize_observations: bool = False
@@ -97,7 +97,8 @@ class Config(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "num_actors", "rollout_length", "num_epochs")
-        self.require("1 or more", lambda value: value >= 1, "num_minibatches", "max_lag")
+        self.require("1 or more", lambda value: value >= 1, "num_minibatches")
+        self.require("0 or more", lambda value: value >= 0, "max_lag")
         self.require("1 or more, or None", lambda value: value is None or value >= 1, "rollouts_per_update")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
         self.require("more than 0", lambda value: value > 0, "rho_bar", "c_bar", "cpus_per_actor")
@@ -105,7 +106,7 @@ class Config(RunConfig):
         self.require(", ".join(LOSSES), lambda value: value in LOSSES, "loss")
         if self.loss == "impala" and self.num_epochs > 1:
             raise PlanError(f"num_epochs={self.num_epochs} with loss='impala', which is not clipped; use 1, or appo")
-        if self.num_actors > self.max_lag * self.num_rollouts:
+        if self.num_actors > max(1, self.max_lag) * self.num_rollouts:
             raise PlanError(
                 f"num_actors={self.num_actors} with rollouts_per_update={self.rollouts_per_update} play faster than is "
                 f"learnt, and max_lag={self.max_lag} drops most of it; use more of either"

@@ -65,6 +65,7 @@ class Fleet:
         self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
         self.members = [Member(index, self._new(index)) for index in range(config.num_actors)]
         self.plays: dict[Any, tuple[Member, Any]] = {}  # of the references to what is told and to the rollout
+        self.waiting: list[Member] = []  # for the next version, where no lag is allowed
         self.num_lost = self.num_dropped = self.num_deaths = 0
 
     def __enter__(self) -> Fleet:
@@ -92,16 +93,19 @@ class Fleet:
         """Have all environments begin anew. What was under way comes to nothing."""
         self.seed = seed
         self.plays.clear()
-        for member in self.members:
-            self._ask(member)
+        self.waiting = list(self.members)
+        self._ask_waiting()
 
     def gather(self, count: int) -> tuple[list[Any], list[int]]:
-        """Return so many rollouts, in the order in which they arrived, and how many versions old they are.
+        """Return so many rollouts, in the order of their actors, and how many versions old they are.
 
-        Raises WorkerError, or what else of pufferlib's an actor raised.
+        An actor is asked for the next one when one of its has arrived; where no lag is allowed, when all have. Raises
+        WorkerError, or what else of pufferlib's an actor raised.
         """
-        rollouts, lags = list[Any](), list[int]()
-        while len(rollouts) < count:
+        taken: list[tuple[int, Any, int]] = []
+        while len(taken) < count:
+            if not self.plays:
+                self._ask_waiting()
             told_at = self._first()
             member, rollout_at = self.plays.pop(told_at)
             try:
@@ -112,17 +116,19 @@ class Fleet:
             member.deaths, member.node = 0, told.node
             member.steps_per_s = told.num_steps / told.seconds
             self.report.infos(told.infos)
-            self._ask(member)
+            self.waiting.append(member)
+            if self.config.max_lag:
+                self._ask_waiting()
             lag = self.version - told.version
             if lag > self.config.max_lag:
                 self.num_dropped += 1
                 continue
             try:
-                rollouts.append(self.ray.get(rollout_at))
-                lags.append(lag)
+                taken.append((member.index, self.ray.get(rollout_at), lag))
             except self.ray.exceptions.RayError:  # the node on which it lay is gone, as the next one will tell
                 self.num_lost += 1
-        return rollouts, lags
+        taken.sort(key=lambda each: each[0])
+        return [rollout for _, rollout, _ in taken], [lag for *_, lag in taken]
 
     def charts(self) -> dict[str, float]:
         """Return what is to be told of actors, by TensorBoard names; speeds are in steps a second."""
@@ -146,6 +152,10 @@ class Fleet:
 
     def _new(self, index: int) -> Any:
         return self.kind.remote(index, *self.given)
+
+    def _ask_waiting(self) -> None:
+        while self.waiting:
+            self._ask(self.waiting.pop(0))
 
     def _ask(self, member: Member) -> None:
         """Ask an actor for a rollout."""

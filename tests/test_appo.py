@@ -293,6 +293,17 @@ def test_rollouts_that_are_too_old_are_dropped_and_weights_are_put_once_a_versio
     assert len(few.killed) == 2
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_where_no_lag_is_allowed_actors_wait_for_the_newest_weights(count):
+    _, fleet = a_fleet([1, 0] * 10, num_actors=2, rollouts_per_update=count, max_lag=0)
+    for version in range(3):
+        rollouts, lags = fleet.gather(count)
+        assert [version for _, version in rollouts] == [version] * count and not any(lags)
+        assert [index for index, _ in rollouts] == sorted(index for index, _ in rollouts)
+        fleet.broadcast(version + 1, torch.nn.Linear(1, 1))
+    assert fleet.num_dropped == (count == 3) * 2
+
+
 def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and_again():
     few, fleet = a_fleet([1, -2, 0, -2, 1, -2, 0], num_actors=2, rollouts_per_update=1)
     seeds = {reference[1] for reference in fleet.plays}
