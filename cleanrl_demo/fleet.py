@@ -20,7 +20,7 @@ import numpy as np
 from torch import nn
 
 from cleanrl_demo.report import Report
-from pufferlib.errors import MissingExtra, PlanError, PufferError, WorkerError
+from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
 
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
@@ -228,7 +228,7 @@ def connected(config: Any) -> Iterator[Any]:
     """Have Ray, and return its module: the Ray that this process is connected to already, or that is at the address.
 
     Else one of our own on this machine, which ends with the context. config: as ``Fleet`` has it. Raises MissingExtra,
-    and PlanError where there is no Ray at the address.
+    PlanError where there is no Ray at the address, and PlatformError where one does not start.
     """
     ray = ray_module()
     if ray.is_initialized():
@@ -249,6 +249,8 @@ def connected(config: Any) -> Iterator[Any]:
                 f"address={address!r} is no Ray that can be reached ({error}); start one with `ray start --head`, or "
                 "leave the address out for one on this machine"
             ) from error
+        except Exception as error:  # of no class of its own where a node does not start within half a minute
+            raise PlatformError(f"Ray did not start: {error} Try again when the machine is less busy") from error
         yield ray
 
 

@@ -27,6 +27,7 @@ def train_over_ray(task: Task) -> Callable[[Any], Any]:
 
     known = {each.name for each in fields(appo_ray.Config)}
     settings = {name: value for name, value in task.settings.items() if name in known}
+    settings["max_lag"] = 0 if task.needs_memory else appo_ray.Config.max_lag
     halved = {"num_actors": 2, "num_envs": -(-task.num_envs // 2), "num_workers": 1}
     given = {"backend": task.backend, "seed": task.seed, "runs": None, "eval_episodes": 1}
     return _player(task, appo_ray.train(appo_ray.Config(**{**settings, **halved, **given})))
