@@ -388,6 +388,7 @@ QUICK = dict(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # for machines with much else to do
 @pytest.mark.parametrize(
     ("env", "changes", "bar"),
     [
@@ -413,6 +414,7 @@ class Enough(Exception):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_training_goes_on_when_an_actor_is_killed_and_says_what_was_lost(over_ray, monkeypatch, capfd):
     """Until the killed one's successor has played, too."""
     killed, charts, update = [], [], Report.update
@@ -459,6 +461,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("policy", ["mlp", "lstm"])
 def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_not_stopped(
     over_ray, policy, tmp_path, monkeypatch
@@ -482,6 +485,7 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_else(tmp_path):
     root = Path(__file__).parent.parent
     command = [sys.executable, "-m", "cleanrl_demo.appo_ray", "--total-steps", "10000000", "--runs", str(tmp_path)]
