@@ -63,8 +63,7 @@ class Control:
         for worker, share in by_worker.items():
             own = tuple(args[env_ids.index(env_id)] for env_id in share) if action == "set" else tuple(args)
             sealed[worker] = crew.seal(Call(ticket, action, name, share, own, kwargs))
-        for worker, request in sealed.items():
-            crew.send(worker, request)
+        crew.send_each(sealed)
 
         def wait(timeout: float | None) -> list[Any]:
             deadline = None if timeout is None else time.monotonic() + timeout

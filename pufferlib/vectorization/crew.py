@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pufferlib import _native
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
+from pufferlib.vectorization.plan import available_cpus
 from pufferlib.vectorization.slab import Slab, SlabShape
 
 __all__ = ["CLOSE_S", "SLICE_S", "Crew"]
@@ -21,11 +23,15 @@ class Crew(ABC):
     Requests of one worker are done in the order in which they were made. Answers come from ``poll`` in the order in
     which each worker gave them, an environment's rows being written before its Done is seen.
 
-    shares: the environments of each worker. dead: the workers that have died and not been revived.
+    shares: the environments of each worker. dead: the workers that have died and not been revived. compiled: whether
+    workers write their rows to the slab on the compiled path. watched: whether whoever waits is to look for steps that
+    take too long.
     """
 
     shares: tuple[range, ...]
     dead: set[int]
+    compiled: bool = _native.available
+    watched = True
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
@@ -63,6 +69,11 @@ class Crew(ABC):
     def send(self, worker: int, sealed: Any) -> None:
         """Have one worker reset or call environments of its share."""
 
+    def send_each(self, sealed: Mapping[int, Any]) -> None:
+        """``send`` to several workers what each is to do."""
+        for worker, request in sealed.items():
+            self.send(worker, request)
+
     @abstractmethod
     def pids(self) -> list[int]:
         """Return the process of each worker, 0 for one that has none of its own."""
@@ -74,6 +85,14 @@ class Crew(ABC):
     @abstractmethod
     def take_infos(self) -> list[Any]:
         """On the compiled path: return messages that came with rows, Infos or Failed for what cannot be read."""
+
+    def fetch_times(self) -> None:
+        """Have the slab hold what workers have noted of times."""
+        return  # it does by itself, where they share it
+
+    def cores(self) -> int:
+        """Return how many cores workers may keep busy."""
+        return available_cpus()
 
     @abstractmethod
     def restart(self, worker: int) -> None:

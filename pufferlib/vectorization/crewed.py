@@ -26,12 +26,10 @@ from pufferlib.vectorization.arguments import (
 from pufferlib.vectorization.batch import Batch, Batches
 from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.express import Express
-from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING, Flight
-from pufferlib.vectorization.inbox import Inbox
-from pufferlib.vectorization.lane import Lane
+from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
+from pufferlib.vectorization.inbox import Inbox, flight_over
 from pufferlib.vectorization.messages import Failed, Reset, ResetOrder
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, checked_seed, listed_seeds
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
@@ -162,6 +160,7 @@ class CrewedVecEnv(VecEnv):
             reward_dtype=reward_dtype,
             num_workers=len(crew.shares),
             telemetry=telemetry,
+            compiled=crew.compiled,
         )
         try:
             if self._tensors is not None:
@@ -181,37 +180,19 @@ class CrewedVecEnv(VecEnv):
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(shared, crew.pids)
         self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
-        watch = Watch(self._slab.doing[:, 0], plan.num_envs, limits if crew.play is None else Limits())
+        watch = Watch(self._slab.doing[:, 0], plan.num_envs, limits if crew.watched else Limits())
         self._inbox = inbox = Inbox(crew, self._restarts, watch, type(self).__name__)
-        self._flight: Flight | Express
-        if ring is None:
-            self._flight = flight = Flight(self._slab, batches, plan.batch_size, first_finished=self.first_finished)
-            if plan.synchronous and len(self._slab.actions) == 1:
-                flight.lane = Lane(
-                    flight,
-                    crew,
-                    self._slab.actions[0],
-                    inbox.gather_infos,
-                    self._recording,
-                    disabled=autoreset_mode == "disabled",
-                )
-        else:
-            self._flight = Express(
-                self._slab,
-                batches,
-                ring,
-                crew.shares,
-                inbox.collect_infos,
-                inbox.gather_infos,
-                crew.dead,
-                first_finished=self.first_finished,
-                disabled=autoreset_mode == "disabled",
-                spin=crew.spin,
-                play=crew.play,
-                step=crew.step,
-                parent_times=self._recording.parent_times,
-            )
-        inbox.flight = self._flight
+        self._flight = flight_over(
+            self._slab,
+            ring,
+            plan,
+            batches,
+            crew,
+            inbox,
+            self._recording,
+            first_finished=self.first_finished,
+            disabled=autoreset_mode == "disabled",
+        )
         self._lane: Any = self._flight.lane  # the short way of the plain case, while nothing stands in its way
         self._turn = crew.turn = self._lane if self._lane is not None else Turn()
         self._errors = inbox.errors
@@ -282,8 +263,7 @@ class CrewedVecEnv(VecEnv):
         alone = self._flight.num_coming == 0
         self._only_resets = env_ids is not None and (alone or self._only_resets)
         self._flight.depart(ids)
-        for worker, request in sealed.items():
-            crew.send(worker, request)
+        crew.send_each(sealed)
         self._flight.hold(self._restarts.pending)
         self._recording.note_send(start_s)
 
@@ -350,8 +330,7 @@ class CrewedVecEnv(VecEnv):
         steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
         if steps:
             crew.step(steps, [slot_of[env_id] for env_id in steps])
-        for worker, request in orders.items():
-            crew.send(worker, request)
+        crew.send_each(orders)
         for env_id in crashed:
             self._inbox.answer_by_crash(env_id, restarts.doomed[env_id])
         flight.hold(restarts.pending)
@@ -435,6 +414,7 @@ class CrewedVecEnv(VecEnv):
         crew = self._crew
         if not self._slab.shape.telemetry:
             raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
+        crew.fetch_times()
         stats = Stats.of(
             self._recording.take(),
             backend=self.backend,
@@ -442,7 +422,7 @@ class CrewedVecEnv(VecEnv):
             num_workers=len(crew.shares),
             batch_size=self._plan.batch_size,
             agents_per_env=self.agents_per_env,
-            cores=available_cpus(),
+            cores=crew.cores(),
         )
         if reset:
             self._recording.begin()

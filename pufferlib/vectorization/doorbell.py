@@ -32,6 +32,7 @@ __all__ = [
     "share_frame",
     "step_frame",
     "steps_of",
+    "whole_frames",
     "yield_core",
 ]
 
@@ -160,6 +161,18 @@ def messages_of(frame: Frame, worker: int) -> list[Any]:
         return [Failed.of(env_id, worker, "unpickling", error) for env_id in message.env_ids]
 
 
+def whole_frames(incoming: bytearray) -> Iterator[Frame]:
+    """Yield the frames that bytes begin with, as far as they are whole, and remove them there."""
+    while len(incoming) >= _HEADER.size:
+        nbytes, kind = _HEADER.unpack_from(incoming)
+        stop = _HEADER.size + nbytes
+        if len(incoming) < stop:
+            return
+        payload = bytes(incoming[_HEADER.size : stop])
+        del incoming[:stop]
+        yield Frame(kind, payload)
+
+
 class Channel:
     """One end of a socket pair that carries frames. The other end's death is the end of its frames."""
 
@@ -199,7 +212,7 @@ class Channel:
     def take(self, data: bytes) -> list[Frame]:
         """Return the frames that are whole with this data, which has come past ``arrived``."""
         self.incoming += data
-        return list(self._whole_frames())
+        return list(whole_frames(self.incoming))
 
     def arrived(self) -> tuple[list[Frame], bool]:
         """Return the frames that have arrived whole, and whether the other end is closed. Never waits."""
@@ -217,7 +230,7 @@ class Channel:
             self.incoming += data
             if len(data) < _CHUNK_NBYTES:
                 break
-        return list(self._whole_frames()), closed
+        return list(whole_frames(self.incoming)), closed
 
     # ------------------------------------------------------------------------------ for the worker: blocks
 
@@ -250,7 +263,7 @@ class Channel:
         """
         sock, incoming = self.sock, self.incoming
         while True:
-            yield from self._whole_frames()
+            yield from whole_frames(incoming)
             for _ in range(spin):
                 try:
                     data = sock.recv(_CHUNK_NBYTES, socket.MSG_DONTWAIT)
@@ -262,17 +275,6 @@ class Channel:
             if not data:
                 return
             incoming += data
-
-    def _whole_frames(self) -> Iterator[Frame]:
-        incoming = self.incoming
-        while len(incoming) >= _HEADER.size:
-            nbytes, kind = _HEADER.unpack_from(incoming)
-            stop = _HEADER.size + nbytes
-            if len(incoming) < stop:
-                return
-            payload = bytes(incoming[_HEADER.size : stop])
-            del incoming[:stop]
-            yield Frame(kind, payload)
 
     def close(self) -> None:
         self.sock.close()

@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pufferlib.errors import ClosedError, PufferError, WorkerError
+from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.control import Control
 from pufferlib.vectorization.crew import SLICE_S, Crew
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, READY, WAITING, Flight
+from pufferlib.vectorization.lane import Lane
 from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply
+from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.restarts import Restarts
+from pufferlib.vectorization.slab import Slab
+from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.watch import Watch
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "flight_over"]
 
 
 class Inbox:
@@ -213,3 +218,44 @@ class Inbox:
         self.flight.crash(env_id)
         self._restarts.doomed.pop(env_id, None)
         self._restarts.reborn.add(env_id)
+
+
+def flight_over(
+    slab: Slab,
+    ring: Any,
+    plan: Plan,
+    batches: Batches,
+    crew: Crew,
+    inbox: Inbox,
+    recording: Recording,
+    *,
+    first_finished: bool,
+    disabled: bool,
+) -> Flight | Express:
+    """Return what keeps track of environments over a slab, on the path that it was made for; the inbox has it, too.
+
+    disabled: whether autoreset_mode is, so that who is over may not act.
+    """
+    flight: Flight | Express
+    if ring is None:
+        flight = Flight(slab, batches, plan.batch_size, first_finished=first_finished)
+        if plan.synchronous and len(slab.actions) == 1:
+            flight.lane = Lane(flight, crew, slab.actions[0], inbox.gather_infos, recording, disabled=disabled)
+    else:
+        flight = Express(
+            slab,
+            batches,
+            ring,
+            crew.shares,
+            inbox.collect_infos,
+            inbox.gather_infos,
+            crew.dead,
+            first_finished=first_finished,
+            disabled=disabled,
+            spin=crew.spin,
+            play=crew.play,
+            step=crew.step,
+            parent_times=recording.parent_times,
+        )
+    inbox.flight = flight
+    return flight

@@ -46,7 +46,17 @@ if sys.platform == "win32":
 
 import fcntl  # Windows has none, and has been told
 
-__all__ = ["Launch", "LifePipe", "Process", "death_of", "die_with_parent", "end_group", "start_method"]
+__all__ = [
+    "Launch",
+    "LifePipe",
+    "Process",
+    "death_of",
+    "die_with_parent",
+    "end_group",
+    "frames_of",
+    "limit_threads",
+    "start_method",
+]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -241,7 +251,7 @@ def run_worker(launch: Launch) -> None:
     def emit(message: Any) -> bool:
         if isinstance(message, Infos) and _put_infos(ring, launch.worker, message):
             return True
-        frames, as_meant = _frames_of(message, launch.worker)
+        frames, as_meant = frames_of(message, launch.worker)
         for frame in frames:
             if ring is None:
                 channel.send(frame)
@@ -271,7 +281,7 @@ def run_worker(launch: Launch) -> None:
 
 def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
     if launch.worker_threads is not None:
-        _limit_threads(launch.worker_threads)
+        limit_threads(launch.worker_threads)
     task = launch.task
     if isinstance(task, bytes):
         import cloudpickle
@@ -338,7 +348,7 @@ def _put_infos(ring: Any, worker: int, message: Infos) -> bool:
     return put
 
 
-def _frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
+def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
     """Return the frames of a message, and whether they say what it says.
 
     What can't be pickled becomes a failure of its environment alone.
@@ -413,7 +423,7 @@ def _kill_at_end_of(life: Any) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _limit_threads(threads: int) -> None:
+def limit_threads(threads: int) -> None:
     """Cap the threads of BLAS and OpenMP, loaded already or later: workers share the cores among themselves."""
     import threadpoolctl
 

@@ -125,7 +125,7 @@ class Infos(NamedTuple):
 class Failed(NamedTuple):
     """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled.
 
-    seed: what a reset was given that raised.
+    seed: what a reset was given that raised. place: where the worker is, if it is not here.
     """
 
     env_id: int | None
@@ -135,6 +135,7 @@ class Failed(NamedTuple):
     remote_traceback: str
     exception: BaseException | None
     seed: int | None = None
+    place: str = ""
 
     @classmethod
     def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException, seed: int | None = None) -> Failed:
@@ -145,7 +146,7 @@ class Failed(NamedTuple):
     @property
     def text(self) -> str:
         """What has happened, in words, with the remote traceback."""
-        who = f"worker {self.worker}"
+        who = f"worker {self.worker}{self.place}"
         if self.env_id is not None:
             who = f"environment {self.env_id} ({who})"
         return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
@@ -159,7 +160,24 @@ class Failed(NamedTuple):
             remote_traceback=self.remote_traceback,
         )
         error.__cause__ = self.exception
+        error.report = self
         return error
+
+
+def moved(message: Any, first_env: int, first_worker: int, place: str) -> Any:
+    """Return a message of a worker's as it is told elsewhere, where environments and workers before it count, too."""
+    if isinstance(message, Done):
+        return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
+    if isinstance(message, Reply):
+        failed = message.failed and moved(message.failed, first_env, first_worker, place)
+        return message._replace(worker=message.worker + first_worker, failed=failed)
+    if isinstance(message, Failed):
+        env_id = message.env_id if message.env_id is None else message.env_id + first_env
+        return message._replace(env_id=env_id, worker=message.worker + first_worker, place=place)
+    assert isinstance(message, Died), message
+    doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
+    env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
+    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, place=place)
 
 
 class Reply(NamedTuple):
@@ -174,7 +192,8 @@ class Reply(NamedTuple):
 class Died(NamedTuple):
     """The worker's process has ended, though nobody asked it to. exitcode: negative for a signal.
 
-    doing: what it was in the middle of. cause: why it was killed, if that was done on purpose.
+    doing: what it was in the middle of. cause: why it was killed, if that was done on purpose. place: where it was, if
+    not here. how: in words, if neither exit code nor cause tells how it ended.
     """
 
     worker: int
@@ -182,6 +201,8 @@ class Died(NamedTuple):
     env_ids: range
     doing: Doing | None = None
     cause: str = ""
+    place: str = ""
+    how: str = ""
 
     @property
     def text(self) -> str:
@@ -191,22 +212,24 @@ class Died(NamedTuple):
         if code is not None and code < 0:
             how = f"was killed by signal {-code} ({signal_name(-code)})"
         else:
-            how = f"ended with exit code {code}"
+            how = self.how or f"ended with exit code {code}"
         if self.cause:
             how = f"was killed, as {self.cause}"
         elif self.doing is not None:
             how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
-        return f"worker {self.worker}, with {which}, {how}"
+        return f"worker {self.worker}{self.place}, with {which}, {how}"
 
     def error(self, note: str = "") -> WorkerError:
         """Return what the user sees. note: what else is to be said."""
         note = note and f"; {note}"
-        return WorkerError(
+        error = WorkerError(
             f"{self.text}{note}; call reset to start it again with new environments, or close",
             env_id=None if self.doing is None else self.doing.env_id,
             worker=self.worker,
             exitcode=self.exitcode,
         )
+        error.report = self
+        return error
 
 
 def signal_name(number: int) -> str:

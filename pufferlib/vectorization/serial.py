@@ -31,6 +31,8 @@ class Serial(CrewedVecEnv):
 class InPlace(Crew):
     """One worker, run at once whenever it is asked for something."""
 
+    watched = False  # nobody could kill this very process
+
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
         self.dead = set()

@@ -76,6 +76,7 @@ class SlabShape:
         reward_dtype: str,
         num_workers: int,
         telemetry: bool,
+        compiled: bool,
     ) -> SlabShape:
         """Return the shape for a plan, whose blocks are batches on the compiled path and laps on the portable one."""
         shape = cls(
@@ -89,7 +90,7 @@ class SlabShape:
             num_workers=num_workers,
             telemetry=telemetry,
         )
-        if not _native.available:
+        if not compiled:
             return shape
         shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
         return replace(shape, ring_nbytes=_native.ring.Ring.nbytes(*_ring_counts(shape)))
