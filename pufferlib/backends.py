@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pufferlib.errors import PlanError
-from pufferlib.vectorization import CUDA, Multiprocessing, Pool, Serial, VecEnv
+from pufferlib.vectorization import CUDA, Multiprocessing, Pool, Ray, Serial, VecEnv
 
 __all__ = ["BACKENDS", "make"]
 
 BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment
-KINDS: dict[str, Callable[..., VecEnv]] = {**BACKENDS, CUDA.backend: CUDA}
+KINDS: dict[str, Callable[..., VecEnv]] = {**BACKENDS, Ray.backend: Ray, CUDA.backend: CUDA}
 
 
 def make(
@@ -44,7 +44,8 @@ def make(
         name such as "ocean/squared" or a Gymnasium id; or a list of either, one an environment. A callable with a
         parameter ``env_index`` is given the environment's number.
     backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
-        first environments to finish), "cuda" (one kernel on a GPU plays all; for environments that have one).
+        first environments to finish), "ray" (the same, in actors of Ray on the machines of a cluster), "cuda" (one
+        kernel on a GPU plays all; for environments that have one).
     num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each CPU at hand.
     batch_size: environments in what ``recv`` returns, by default all. No count need divide another.
     seed: of all environments' first resets; None draws one.
@@ -68,8 +69,9 @@ def make(
     max_restarts: how often an environment is made anew by itself, over all, before ``recv`` raises; None: always.
     step_timeout, reset_timeout: seconds that one step, or one reset, may take while ``recv`` waits for it; then its
         worker is killed, as if it had died. On "serial" the step is refused when it returns, as if it had raised.
-    backend_kwargs: what one backend alone knows: ``worker_threads`` and ``spin`` of processes; ``threads`` and
-        ``checked`` of "cuda" on the host; and ``telemetry``, False to note nothing for ``stats``.
+    backend_kwargs: what one backend alone knows: ``worker_threads`` and ``spin`` of processes; ``address``,
+        ``resources``, ``placement``, ``local_workers``, ``start_timeout`` of "ray"; ``threads`` and ``checked`` of
+        "cuda" on the host; and ``telemetry``, False to note nothing for ``stats``.
 
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
     cannot be flattened, WorkerError if an environment cannot be made.

@@ -21,8 +21,6 @@ Each says what happened, with which values, and the way out, and is also the bui
 
 from __future__ import annotations
 
-from typing import Any
-
 __all__ = [
     "ActionError",
     "CallError",
@@ -120,4 +118,3 @@ class WorkerError(PufferError, RuntimeError):
         self.worker = worker
         self.exitcode = exitcode
         self.remote_traceback = remote_traceback
-        self.report: Any = None  # the message that told of it, for who passes it on

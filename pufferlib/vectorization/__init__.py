@@ -9,13 +9,15 @@ crew         the seam to whatever runs the workers
 worker       the environments of one worker; THE autoreset
 serial       a crew in this process
 processes    a crew of processes; launch starts and ends them, doorbell carries frames to and fro
+ray_cluster  a crew of Ray's actors; ray_actor is what runs there, ray_connection which cluster and what of it
 cuda         no crew: kernels on a device step the environments
 """
 
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.cuda import CUDA
 from pufferlib.vectorization.processes import Multiprocessing, Pool
+from pufferlib.vectorization.ray_cluster import Ray
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.vecenv import VecEnv
 
-__all__ = ["CUDA", "Batch", "Multiprocessing", "Pool", "Serial", "VecEnv"]
+__all__ = ["CUDA", "Batch", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]

@@ -38,9 +38,14 @@ class Crew(ABC):
     turn: Any  # whose it is to use the VecEnv; a Turn of its own until there is one
     closing = False  # whoever is in a wait is to leave it
 
+    refusal: Any = None  # the message behind the WorkerError that ``start`` has raised
+
     @abstractmethod
     def start(self) -> EnvFace:
-        """Make all environments. Raises WorkerError where one can't be made; then the crew is closed."""
+        """Make all environments, unless their tasks have a face: then each is made when it is reset.
+
+        Raises WorkerError where one can't be made; then the crew is closed.
+        """
 
     @abstractmethod
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:

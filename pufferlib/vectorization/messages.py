@@ -10,7 +10,20 @@ from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
 from pufferlib.vectorization.watch import Doing
 
-__all__ = ["Call", "Died", "Done", "EnvFace", "Failed", "Infos", "Played", "Ready", "Reply", "Reset", "ResetOrder"]
+__all__ = [
+    "Call",
+    "Died",
+    "Done",
+    "EnvFace",
+    "Failed",
+    "Infos",
+    "Played",
+    "Ready",
+    "Reply",
+    "Reset",
+    "ResetOrder",
+    "moved",
+]
 
 
 class EnvFace(NamedTuple):
@@ -160,24 +173,7 @@ class Failed(NamedTuple):
             remote_traceback=self.remote_traceback,
         )
         error.__cause__ = self.exception
-        error.report = self
         return error
-
-
-def moved(message: Any, first_env: int, first_worker: int, place: str) -> Any:
-    """Return a message of a worker's as it is told elsewhere, where environments and workers before it count, too."""
-    if isinstance(message, Done):
-        return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
-    if isinstance(message, Reply):
-        failed = message.failed and moved(message.failed, first_env, first_worker, place)
-        return message._replace(worker=message.worker + first_worker, failed=failed)
-    if isinstance(message, Failed):
-        env_id = message.env_id if message.env_id is None else message.env_id + first_env
-        return message._replace(env_id=env_id, worker=message.worker + first_worker, place=place)
-    assert isinstance(message, Died), message
-    doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
-    env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
-    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, place=place)
 
 
 class Reply(NamedTuple):
@@ -222,14 +218,28 @@ class Died(NamedTuple):
     def error(self, note: str = "") -> WorkerError:
         """Return what the user sees. note: what else is to be said."""
         note = note and f"; {note}"
-        error = WorkerError(
+        return WorkerError(
             f"{self.text}{note}; call reset to start it again with new environments, or close",
             env_id=None if self.doing is None else self.doing.env_id,
             worker=self.worker,
             exitcode=self.exitcode,
         )
-        error.report = self
-        return error
+
+
+def moved(message: Any, first_env: int, first_worker: int, place: str) -> Any:
+    """Return a message of a worker's as it is told elsewhere, where environments and workers before it count, too."""
+    if isinstance(message, Done):
+        return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
+    if isinstance(message, Reply):
+        failed = message.failed and moved(message.failed, first_env, first_worker, place)
+        return message._replace(worker=message.worker + first_worker, failed=failed)
+    if isinstance(message, Failed):
+        env_id = message.env_id if message.env_id is None else message.env_id + first_env
+        return message._replace(env_id=env_id, worker=message.worker + first_worker, place=place)
+    assert isinstance(message, Died), message
+    doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
+    env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
+    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, place=place)
 
 
 def signal_name(number: int) -> str:

@@ -41,7 +41,7 @@ from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import STARTING, doing_of
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
 
-__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin"]
+__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessCrew", "default_spin", "open_crews"]
 
 SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
 
@@ -144,11 +144,11 @@ class ProcessCrew(Crew):
         self._played: list[int] = []  # workers that it has heard so far
         self._rested = False  # whether it has slept already, so that the next poll need not stay awake
         self._ring: Any = None
-        self._face: EnvFace | None = None
+        self._face = tasks[0].face
         self._owner = os.getpid()
         self._closed = False
         self.turn = Turn()
-        _open_crews.add(self)
+        open_crews.add(self)
         _close_before_joining()
 
     # ------------------------------------------------------------------------------------------- beginning
@@ -157,14 +157,15 @@ class ProcessCrew(Crew):
         try:
             for worker in range(len(self._tasks)):
                 self._start_worker(worker, self._context)
-            faces = self._await_ready()
-            for worker in range(1, len(self._tasks)):
-                require_same_face(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
+            if self._face is None:
+                faces = self._await_ready()
+                for worker in range(1, len(self._tasks)):
+                    require_same_face(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
+                self._face = faces[0]
         except BaseException:
             self.close()
             raise
-        self._face = faces[0]
-        return faces[0]
+        return self._face
 
     @undisturbed()
     def _start_worker(self, worker: int, context: str) -> None:
@@ -209,6 +210,7 @@ class ProcessCrew(Crew):
             for message in self.poll(None):
                 if not isinstance(message, Ready):
                     assert isinstance(message, (Failed, Died)), message
+                    self.refusal = message
                     raise message.error()
                 faces[message.worker] = message.face
         return faces
@@ -446,7 +448,7 @@ class ProcessCrew(Crew):
         self._closed = True
         self.turn = Turn()  # the lane, which was it, holds these workers in turn
         self._lines = []
-        _open_crews.discard(self)
+        open_crews.discard(self)
         return [message for message in messages if isinstance(message, Failed)]
 
     def _part(self, grace_s: float) -> list[Any]:
@@ -487,17 +489,17 @@ def not_startable(who: str, error: OSError) -> PlatformError:
 
 SHARE_FRAMES = [share_frame(lap) for lap in range(LAPS)]
 
-_open_crews: weakref.WeakSet[ProcessCrew] = weakref.WeakSet()
+open_crews: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _leave_all_in_child() -> None:
-    for crew in list(_open_crews):
+    for crew in list(open_crews):
         crew.leave_in_child()
-    _open_crews.clear()
+    open_crews.clear()
 
 
 def _close_all() -> None:
-    for crew in list(_open_crews):
+    for crew in list(open_crews):
         crew.close()
 
 

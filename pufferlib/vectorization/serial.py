@@ -53,11 +53,14 @@ class InPlace(Crew):
         return True
 
     def start(self) -> EnvFace:
+        if self._worker.task.face is not None:
+            return self._worker.task.face
         self._worker.build()
         for message in self.poll(0):
             if isinstance(message, Ready):
                 return message.face
             assert isinstance(message, Failed), message
+            self.refusal = message
             self.close()
             raise message.error()
         raise AssertionError("a worker's build always answers")

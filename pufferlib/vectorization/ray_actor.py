@@ -1,0 +1,422 @@
+"""What runs in an actor of Ray: the workers of its share, and one call that carries a batch of actions there and of rows
+back.
+
+An actor's workers are processes of its node over a slab of their own, or the actor itself is the only one. Here they are
+numbered from 0, as are their environments and places; ``moved`` gives them the numbers that they have in the VecEnv. What
+fails is told to the VecEnv, which decides; the slot that is then left over is filled with crash rows and thrown away, so
+that everybody else's rows come as always.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib import leaves
+from pufferlib.errors import PufferError, WorkerError
+from pufferlib.vectorization.batch import Batch, Batches
+from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
+from pufferlib.vectorization.doorbell import messages_of, whole_frames
+from pufferlib.vectorization.express import Express
+from pufferlib.vectorization.flight import FLYING
+from pufferlib.vectorization.inbox import Inbox, flight_over
+from pufferlib.vectorization.launch import frames_of, limit_threads
+from pufferlib.vectorization.messages import Died, Done, Failed, Ready, Reply, Reset, moved
+from pufferlib.vectorization.plan import Plan, Seeds
+from pufferlib.vectorization.processes import ProcessCrew
+from pufferlib.vectorization.restarts import Restarts
+from pufferlib.vectorization.serial import InPlace
+from pufferlib.vectorization.slab import SlabShape
+from pufferlib.vectorization.telemetry import BUSY, WAITED, Recording
+from pufferlib.vectorization.watch import Limits, Watch
+from pufferlib.vectorization.worker import WorkerTask, seed_globals
+
+__all__ = ["Answer", "Format", "Group", "GroupTask", "Revive", "Steps", "Told"]
+
+LINGER_S = 0.001  # rows wait so long for more of them: about what a call costs
+GLANCE_S = 0.002  # the same for a new call, on the portable path, where whoever waits cannot be woken
+
+Array = np.ndarray[Any, Any]
+
+
+class Format(NamedTuple):
+    """What of the slab's shape the environments do not say."""
+
+    reward_dtype: str
+    telemetry: bool
+
+
+class GroupTask(NamedTuple):
+    """What an actor is told at its start.
+
+    tasks: of its workers, with the VecEnv's numbers. in_place: the only one plays in the actor's own process.
+    synchronous: the VecEnv's batches hold all environments. generation: how many actors had this one's place before.
+    """
+
+    tasks: list[WorkerTask]
+    in_place: bool
+    synchronous: bool
+    context: str | None
+    entropy: Any
+    generation: int
+    worker_threads: int | None
+    spin: int | None
+
+
+class Steps(NamedTuple):
+    """Have environments step. actions: one array a component of the action space, (environments, agents, …)."""
+
+    env_ids: list[int]
+    actions: tuple[Array, ...]
+
+
+class Told(NamedTuple):
+    """Have a worker do what a sealed frame says: a Reset or a Call."""
+
+    worker: int
+    frame: bytes
+
+
+class Revive(NamedTuple):
+    """Start a worker again that has died."""
+
+    worker: int
+
+
+class Answer(NamedTuple):
+    """What a call brings back.
+
+    env_ids: whose rows, None for all in order. columns: observations, rewards, terminations, truncations, masks; each
+    (rows, …). quiet: these are rows of all, and there is nothing to say beyond that. frames: messages, else among them the
+    one that these rows are done. more: whether anything is still under way, for which another call has to come.
+    """
+
+    env_ids: list[int] | None
+    columns: tuple[Array, ...]
+    quiet: bool
+    frames: bytes
+    more: bool
+
+
+class Outbox(Inbox):
+    """Takes what the workers of a group say, and keeps what the VecEnv is to be told.
+
+    lost: environments whose rows in the slab are nobody's. num_asked: calls that were not answered yet.
+    """
+
+    def __init__(self, crew: Crew, watch: Watch) -> None:
+        super().__init__(crew, Restarts(0, Seeds(0, 0), on_error="raise", max_restarts=0), watch, "Group")
+        self.told: list[Any] = []
+        self.lost: set[int] = set()
+        self.num_asked = 0
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, Reply):
+            self.num_asked -= 1
+        elif isinstance(message, Died):
+            self.flight.wound()
+            self._replace(message.env_ids)
+        elif isinstance(message, Failed):
+            self._replace([] if message.env_id is None else [message.env_id])
+        else:
+            super()._take(message)
+            return
+        self.told.append(message)
+
+    def _replace(self, env_ids: Sequence[int]) -> None:
+        """Fill the slots of environments that will not."""
+        flying = set(self.flight.of_state(FLYING))
+        for env_id in env_ids:
+            if env_id in flying:
+                self.flight.crash(env_id)
+                self.lost.add(env_id)
+
+
+class Group:
+    """The actor. ``exchange`` is called over and over, by calls that are numbered from 1."""
+
+    def where(self) -> str:
+        """Return where this is, in words."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        self._place = f" on node {node[:8]} at {ray.util.get_node_ip_address()}"
+        return self._place
+
+    def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
+        """Make the environments, and return a frame: Ready, or what has failed.
+
+        format: as for ``attach``. path: where the VecEnv's process finds modules; so far as there are such folders here,
+        so does this one.
+        """
+        import cloudpickle
+
+        sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
+        self._told = threading.Condition()
+        self._number = -1  # of the call that was taken up last
+        self._task: GroupTask
+        self._task, custom_spaces = cloudpickle.loads(sealed)
+        leaves.registry.update(custom_spaces)
+        tasks = self._task.tasks
+        self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
+        self._num_envs = tasks[-1].env_ids.stop - self._first_env
+        whole = self._task.synchronous and self._task.in_place
+        self._plan = plan = Plan.of(self._num_envs, len(tasks), None if whole else 1)
+        self._crew = crew = self._make_crew(plan)
+        try:
+            self._face = crew.start()
+        except WorkerError:
+            return self._frames(self._moved(crew.refusal))
+        except PufferError as error:
+            return self._frames(self._moved(Failed.of(None, 0, "start", error)))
+        self._limit_torch()
+        if format is not None:
+            self.attach(format)
+        return self._frames(Ready(self._first_worker, self._face))
+
+    def _make_crew(self, plan: Plan) -> Crew:
+        task, each = self._task, not plan.synchronous
+        tasks = [
+            own._replace(worker=worker, env_ids=share, each=each, first_finished=each)
+            for worker, (own, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
+        ]
+        if task.in_place:
+            if task.worker_threads is not None:
+                limit_threads(task.worker_threads)
+            seed_globals(task.entropy, self._first_worker, task.generation)
+            return InPlace(tasks[0])
+        multiprocessing.set_forkserver_preload(["pufferlib.vectorization.launch"])
+        own_key = (self._first_worker, task.generation, 2)
+        entropy = np.random.SeedSequence(task.entropy, spawn_key=own_key).generate_state(4).tolist()
+        context = task.context or "forkserver"  # Ray's threads forbid fork, and spawn imports all for each of them
+        return ProcessCrew(tasks, context=context, entropy=entropy, worker_threads=task.worker_threads, spin=task.spin)
+
+    def _limit_torch(self) -> None:
+        task = self._task
+        if task.in_place and task.worker_threads is not None and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(task.worker_threads)
+
+    def attach(self, format: Format) -> None:
+        """Make the slab, and whatever else stands between send and recv, and take up calls."""
+        crew, plan, face = self._crew, self._plan, self._face
+        space = face.action_space
+        shape = SlabShape.of(
+            plan,
+            face.num_agents,
+            face.observation_space,
+            tuple(getattr(space, "spaces", (space,))),
+            reward_dtype=format.reward_dtype,
+            num_workers=len(crew.shares),
+            telemetry=format.telemetry,
+            compiled=crew.compiled,
+        )
+        self._slab, ring = crew.attach(shape)
+        self._ring = ring
+        batches = Batches(self._slab, plan, copy=False, debug=False, tensors=None)
+        arrays = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
+        self._recording = Recording(arrays, crew.pids)
+        limits = self._task.tasks[0].limits if crew.watched else Limits()
+        self._outbox = Outbox(crew, Watch(self._slab.doing[:, 0], self._num_envs, limits))
+        self._flight = flight_over(
+            self._slab, ring, plan, batches, crew, self._outbox, self._recording, first_finished=True, disabled=False
+        )
+        self._actions = [
+            array.reshape(self._num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
+        ]
+        self._worker_of = [worker for worker, share in enumerate(crew.shares) for _ in share]
+        self._rows: list[tuple[list[int], list[bool], Batch]] = []
+        self._num_rows = 0  # environments in them
+        self._clocked_s = time.perf_counter()
+        with self._told:
+            self._number = 0
+            self._told.notify_all()
+
+    # ------------------------------------------------------------------------------------------------- calls
+
+    def exchange(self, number: int, requests: list[Any], num_back: int) -> Answer:
+        """Do what is requested, and return what has come, once rows of ``num_back`` environments have.
+
+        Returns sooner if there is something else to be told, if no more can come, a little after the first rows, after
+        a slice of time, and as soon as the next call is there: so that one is always there, and never two.
+        """
+        with self._told:
+            self._told.wait_for(lambda: self._number == number - 1)
+            self._clock(WAITED)
+            self._number = number
+            self._told.notify_all()
+            if self._ring is not None:
+                self._ring.announce(urgent=True)  # the call before is to leave
+            for request in requests:
+                self._do(request)
+            answer = self._await(number, num_back)
+            self._clock(BUSY)
+            return answer
+
+    def _clock(self, kind: int) -> None:
+        """Note the time since the last call as telemetry.BUSY or WAITED, where no worker process does."""
+        if self._task.in_place:
+            now_s = time.perf_counter()
+            self._slab.worker_times[0, kind] += now_s - self._clocked_s
+            self._clocked_s = now_s
+
+    def _do(self, request: Any) -> None:
+        crew = self._crew
+        if isinstance(request, Steps):
+            ids = [env_id - self._first_env for env_id in request.env_ids]
+            for array, actions in zip(self._actions, request.actions, strict=True):
+                array[ids] = actions
+            self._post(ids, lambda slots: crew.step(ids, slots))
+        elif isinstance(request, Revive):
+            try:
+                crew.restart(request.worker)
+            except PufferError as error:
+                failed = Failed.of(None, request.worker, "start", error)
+                share = crew.shares[request.worker]
+                self._outbox.told += [failed._replace(env_id=env_id) for env_id in share]
+        else:
+            self._obey(request.worker, bytearray(request.frame))
+
+    def _obey(self, worker: int, frame: bytearray) -> None:
+        """Have a worker do what a frame says."""
+        crew, first_env = self._crew, self._first_env
+        for message in messages_of(next(iter(whole_frames(frame))), worker):
+            if isinstance(message, Reset):
+                orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
+                if worker in crew.dead:
+                    self._outbox.told += [
+                        Failed(order.env_id, worker, "reset", "its worker could not be started", "", None)
+                        for order in orders
+                    ]
+                    continue
+                ids = [order.env_id for order in orders]
+
+                def reset(slots: list[int], orders: Any = orders) -> None:
+                    due = [order._replace(slot=slot) for order, slot in zip(orders, slots, strict=True)]
+                    crew.send(worker, crew.seal(Reset(due)))
+
+                self._post(ids, reset)
+            elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
+                self._outbox.told.append(moved(message, -first_env if isinstance(message, Failed) else 0, 0, ""))
+            else:
+                own = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
+                self._outbox.num_asked += 1
+                crew.send(worker, crew.seal(own))
+
+    def _post(self, env_ids: list[int], send: Any) -> None:
+        """Send environments something to do, whose rows then come to slots."""
+        flight = self._flight
+        send(flight.depart(env_ids))
+        if self._plan.synchronous and len(env_ids) < self._num_envs:
+            for env_id in set(range(self._num_envs)) - set(env_ids):
+                flight.fill(env_id)
+                self._outbox.lost.add(env_id)
+        if self._task.in_place:
+            self._take()
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def _await(self, number: int, num_back: int) -> Answer:
+        outbox, flight = self._outbox, self._flight
+        until_s, lingers = time.monotonic() + SLICE_S, False
+        while True:
+            if self._crew.closing:
+                return Answer([], (), False, b"", False)
+            self._take()
+            now_s = time.monotonic()
+            if self._num_rows and not lingers and not self._task.synchronous:
+                lingers, until_s = True, min(until_s, now_s + LINGER_S)
+            more = flight.num_coming > 0 or outbox.num_asked > 0
+            if not more or outbox.told or self._num_rows >= num_back or self._number > number or now_s >= until_s:
+                return self._answer(more)
+            if isinstance(flight, Express):
+                self._told.release()
+                try:
+                    flight.await_row(until_s - now_s)
+                finally:
+                    self._told.acquire()
+            else:
+                outbox.pump(min(until_s, now_s + GLANCE_S))
+                self._told.wait(0)  # whoever else has come may go on
+
+    def _take(self) -> None:
+        """Take all that has come."""
+        flight, outbox = self._flight, self._outbox
+        while True:
+            outbox.pump(0.0)
+            while outbox.may_land():
+                self._land()
+            if not flight.batch_is_ready():
+                return
+
+    def _land(self) -> None:
+        flight, lost = self._flight, self._outbox.lost
+        batch = flight.land(self._outbox.gather_infos)
+        ids = flight.last_ids
+        assert ids is not None
+        if lost.intersection(ids):
+            kept = [index for index, env_id in enumerate(ids) if env_id not in lost]
+            lost.difference_update(ids)
+            ids = [ids[index] for index in kept]
+            agents = self._face.num_agents
+            rows = (np.array(kept, np.int64)[:, None] * agents + np.arange(agents)).reshape(-1)
+            infos = [info for info in batch.infos if info["env_id"] in ids]
+            batch = Batch.of(
+                (*(array[rows] for array in batch[:4]), batch.env_ids, batch.agent_ids, batch.masks[rows]), infos
+            )
+        if ids:
+            self._rows.append((ids, [bool(flight.overs[env_id]) for env_id in ids], batch))
+            self._num_rows += len(ids)
+
+    def _answer(self, more: bool) -> Answer:
+        rows, told, outbox = self._rows, self._outbox.told, self._outbox
+        self._rows, self._num_rows, outbox.told = [], 0, []
+        frames, quiet = b"", False
+        env_ids: list[int] | None = []
+        columns: tuple[Array, ...] = ()
+        if rows:
+            if len(rows) == self._num_envs:
+                rows.sort(key=lambda row: row[0])
+            ids = [env_id for own, _, _ in rows for env_id in own]
+            overs = [over for _, own, _ in rows for over in own]
+            infos = [self._placed(info) for _, _, batch in rows for info in batch.infos]
+            parts = [(*batch[:4], batch.masks) for _, _, batch in rows]
+            columns = parts[0] if self._plan.synchronous else tuple(map(np.concatenate, zip(*parts, strict=True)))
+            whole = ids == list(range(self._num_envs))
+            env_ids = None if whole else [env_id + self._first_env for env_id in ids]
+            quiet = whole and not infos and not any(overs)
+            if not quiet:
+                frames = self._frames(self._moved(Done(ids, overs, infos)))
+        frames += b"".join(self._frames(self._moved(message)) for message in told)
+        return Answer(env_ids, columns, quiet, frames, more)
+
+    def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return an info with the numbers that the VecEnv has."""
+        info["env_id"] += self._first_env
+        if "agent_id" in info:
+            info["agent_id"] += self._first_env * self._face.num_agents
+        return info
+
+    def _moved(self, message: Any) -> Any:
+        return moved(message, self._first_env, self._first_worker, self._place)
+
+    def _frames(self, message: Any) -> bytes:
+        return b"".join(frames_of(message, self._first_worker)[0])
+
+    # ---------------------------------------------------------------------------------------------------- rest
+
+    def times(self) -> tuple[Array, ...]:
+        """Return what was noted of times: those of ``telemetry.shared_arrays``."""
+        return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
+
+    def close(self, grace_s: float = CLOSE_S) -> bytes:
+        """Close the environments and end the workers; return frames of what they have to say."""
+        with self._told:
+            messages = self._crew.close(grace_s)
+        return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

@@ -1,0 +1,522 @@
+"""Ray: workers in actors on the machines of a cluster.
+
+One call carries actions to all environments of an actor, and one brings the rows of many back, as arrays in the object
+store. What an actor does with them is in ray_actor.py; here it is asked, heard, placed, and replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib import leaves
+from pufferlib.errors import CallError, PlanError
+from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
+from pufferlib.vectorization.crewed import CrewedVecEnv
+from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
+from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
+from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.processes import open_crews
+from pufferlib.vectorization.ray_actor import Answer, Format, Group, GroupTask, Revive, Steps, Told
+from pufferlib.vectorization.ray_connection import Connection, Placement
+from pufferlib.vectorization.slab import Slab, SlabShape
+from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
+from pufferlib.vectorization.watch import Limits
+from pufferlib.vectorization.worker import WorkerTask, require_same_face
+
+__all__ = ["Ray", "RayCrew"]
+
+START_S = 60.0
+MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
+
+Array = np.ndarray[Any, Any]
+
+
+class Ray(CrewedVecEnv):
+    """A VecEnv whose workers are in actors of Ray, on any machine of a cluster; batches hold the first to finish.
+
+    num_workers: actors, each with a contiguous share of the environments. backend_kwargs:
+
+    address: of the cluster, as ``ray.init`` takes it ("auto", "ray://host:10001"); by default the Ray that this process
+        is connected to, else the one that RAY_ADDRESS names, else one of its own, which ends with the last user.
+    resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default one
+        CPU; nothing in a Ray of our own.
+    placement: "SPREAD" (over nodes, the default), "DEFAULT" (as Ray likes), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by a
+        placement group), or a scheduling strategy of Ray's.
+    local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
+        With a timeout there is at least one, to be killed.
+    worker_threads, spin: as for Multiprocessing. start_timeout: seconds within which an actor has to be placed.
+    """
+
+    backend = "ray"
+    first_finished = True
+    backend_arguments = (
+        "address",
+        "resources",
+        "placement",
+        "local_workers",
+        "worker_threads",
+        "spin",
+        "start_timeout",
+    )
+
+    def _make_crew(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Crew:
+        return RayCrew(plan, task, context=context, entropy=entropy, **kwargs)
+
+
+@dataclass
+class Actor:
+    """One actor as the driver sees it. tasks: of its workers.
+
+    handle: None while it is dead. calls: on their way, in their order. more: whether it has something under way. waited_s:
+    since when it is to be placed, None once it is.
+    """
+
+    index: int
+    tasks: list[WorkerTask]
+    handle: Any = None
+    generation: int = 0
+    number: int = 0
+    calls: deque[tuple[str, Any]] = field(default_factory=deque)
+    more: bool = False
+    place: str = ""
+    begun_s: float | None = None
+
+    @property
+    def env_ids(self) -> range:
+        return range(self.tasks[0].env_ids.start, self.tasks[-1].env_ids.stop)
+
+    @property
+    def workers(self) -> range:
+        return range(self.tasks[0].worker, self.tasks[-1].worker + 1)
+
+
+class Sealed(NamedTuple):
+    """A request on its way. slots: where rows go that it asks for."""
+
+    slots: dict[int, int]
+    frame: bytes
+
+
+class RayCrew(Crew):
+    """Workers in actors. The slab is the driver's own, and rows are copied there as they come."""
+
+    compiled = False
+    watched = False  # actors watch over their workers
+    spin = 0
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Callable[[int, range], WorkerTask],
+        *,
+        context: str | None,
+        entropy: Any,
+        address: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        placement: Any = "SPREAD",
+        local_workers: int = 0,
+        worker_threads: int | None = 1,
+        spin: int | None = None,
+        start_timeout: float = START_S,
+    ) -> None:
+        most = max(map(len, plan.shares))
+        if not isinstance(local_workers, int) or isinstance(local_workers, bool) or not 0 <= local_workers <= most:
+            raise PlanError(
+                f"local_workers={local_workers!r} is impossible; use 0 (the actor itself) to {most}, which is one for "
+                "each environment of an actor"
+            )
+        if isinstance(start_timeout, (bool, str)) or not start_timeout > 0:
+            raise PlanError(f"start_timeout={start_timeout!r} is impossible; use seconds, more than 0")
+        self._plan = plan
+        self._start_s = start_timeout
+        self._settings = (context, entropy, worker_threads, spin)
+        self._in_place = local_workers == 0 and task(0, range(1)).limits == Limits()
+        self._actors: list[Actor] = []
+        tasks: list[WorkerTask] = []
+        for index, share in enumerate(plan.shares):
+            own = Plan.of(len(share), min(max(local_workers, 1), len(share)), None).shares
+            moved = [range(share.start + each.start, share.start + each.stop) for each in own]
+            self._actors.append(Actor(index, [task(len(tasks) + number, each) for number, each in enumerate(moved)]))
+            tasks += self._actors[-1].tasks
+        self.shares = tuple(each.env_ids for each in tasks)
+        self.dead: set[int] = set()
+        self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
+        self._group_of = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
+        self._ended: set[int] = set()  # workers that have died in actors that live
+        self._kept: list[Any] = []
+        self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
+        self._slab: Slab | None = None
+        self._format: Format | None = None
+        self._face: EnvFace | None = None
+        self._closed = False
+        self._owner = os.getpid()
+        self.turn = Turn()
+        self._connection = connection = Connection(address)
+        try:
+            self._placement = Placement(connection, placement, resources, len(self._actors))
+        except BaseException:
+            connection.release()
+            raise
+        self._ray = connection.ray
+        open_crews.add(self)
+
+    # ------------------------------------------------------------------------------------------- beginning
+
+    def start(self) -> EnvFace:
+        try:
+            for actor in self._actors:
+                self._start_actor(actor)
+            faces = self._await_faces()
+            first = self.shares[0][0]
+            for actor in self._actors[1:]:
+                require_same_face(faces[0], first, faces[actor.index], actor.env_ids[0])
+        except BaseException:
+            self.close(0.0)
+            raise
+        self._face = faces[0]
+        return faces[0]
+
+    def _start_actor(self, actor: Actor) -> None:
+        """Have an actor placed and start its workers, without waiting for it."""
+        kind = self._ray.remote(Group).options(
+            max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
+            max_restarts=0,
+            max_task_retries=0,
+            **self._placement.options(actor.index),
+        )
+        context, entropy, worker_threads, spin = self._settings
+        task = GroupTask(
+            [task._replace(face=self._face) for task in actor.tasks],
+            self._in_place,
+            self._plan.synchronous,
+            context,
+            entropy,
+            actor.generation,
+            worker_threads,
+            spin,
+        )
+        sealed = portable(task)
+        actor.handle = handle = kind.remote()
+        actor.calls.clear()
+        actor.calls.append(("where", handle.where.remote()))
+        actor.calls.append(("start", handle.start.remote(sealed, self._format, sys.path)))
+        actor.number, actor.more, actor.begun_s, actor.place = 0, False, time.monotonic(), ""
+        actor.generation += 1
+
+    def _await_faces(self) -> dict[int, EnvFace]:
+        """Return the actors' faces, once all have one."""
+        faces: dict[int, EnvFace] = {}
+        while len(faces) < len(self._actors):
+            for message in self.poll(SLICE_S):
+                if not isinstance(message, Ready):
+                    raise message.error()
+                faces[self._actor_of[message.worker].index] = message.face
+        return faces
+
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+        self._slab = slab = Slab.private(shape)
+        self._format = format = Format(shape.reward_dtype, shape.telemetry)
+        self._columns = [
+            column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
+            for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
+        ]
+        self._actions = [
+            array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in slab.actions
+        ]
+        self._times_before = [self._times_of(actor) for actor in self._actors]
+        self._ray.get([actor.handle.attach.remote(format) for actor in self._actors])
+        return slab, None
+
+    # ---------------------------------------------------------------------------------------- step by step
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        by_actor: dict[int, list[int]] = {}
+        self._slots[list(env_ids)] = slots
+        for env_id in env_ids:
+            by_actor.setdefault(self._group_of[env_id].index, []).append(env_id)
+        for index, ids in by_actor.items():
+            self._call(self._actors[index], [Steps(ids, tuple(array[ids] for array in self._actions))])
+
+    def step_all(self, lap: int) -> None:
+        num_envs = self._plan.num_envs
+        self._slots[:] = range(lap * num_envs, (lap + 1) * num_envs)
+        for actor in self._actors:
+            ids = actor.env_ids
+            self._call(actor, [Steps(ids, tuple(array[ids.start : ids.stop] for array in self._actions))])
+
+    def all_played(self, timeout_s: float) -> bool:
+        return False  # ``poll`` has it, at a cost that is nothing beside a call's
+
+    def seal(self, request: Reset | Call) -> Sealed:
+        slots = {order.env_id: order.slot for order in request.orders} if isinstance(request, Reset) else {}
+        try:
+            return Sealed(slots, sealed_frame(request, by_value=True))
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+
+    def send(self, worker: int, sealed: Sealed) -> None:
+        self.send_each({worker: sealed})
+
+    def send_each(self, sealed: Mapping[int, Sealed]) -> None:
+        by_actor: dict[int, list[Any]] = {}
+        for worker, request in sealed.items():
+            for env_id, slot in request.slots.items():
+                self._slots[env_id] = slot
+            actor = self._actor_of[worker]
+            by_actor.setdefault(actor.index, []).append(Told(worker - actor.workers.start, request.frame))
+        for index, requests in by_actor.items():
+            self._call(self._actors[index], requests)
+
+    def _call(self, actor: Actor, requests: list[Any]) -> None:
+        """Have an actor do something, and bring back what there is by then."""
+        if actor.handle is None:  # it has died meanwhile, as ``poll`` says
+            return
+        share, plan = len(actor.env_ids), self._plan
+        num_back = share if plan.synchronous else max(1, plan.batch_size * share // plan.num_envs)
+        actor.number += 1
+        actor.calls.append(("exchange", actor.handle.exchange.remote(actor.number, requests, num_back)))
+
+    def poll(self, timeout: float | None) -> list[Any]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        messages, self._kept = self._kept, []
+        while not self._closed and not messages:
+            left_s = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
+            for actor in self._actors:
+                if actor.more and not actor.calls:
+                    self._call(actor, [])
+            self.interruptible = True  # what has come stays there
+            ready = self._await_calls(left_s)
+            self.interruptible = False
+            for actor in ready:
+                messages += self._hear(actor)
+            messages += self._late()
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        return messages
+
+    def _await_calls(self, timeout_s: float) -> list[Actor]:
+        """Return the actors of which a call is back, waiting a little for the first."""
+        heads = {actor.calls[0][1]: actor for actor in self._actors if actor.calls}
+        if not heads:
+            time.sleep(timeout_s)
+            return []
+        refs = list(heads)
+        ready, others = self._ray.wait(refs, timeout=timeout_s)
+        if ready and others:
+            ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
+        if not ready:
+            self._connection.check()
+        return [heads[ref] for ref in ready]
+
+    def _hear(self, actor: Actor) -> list[Any]:
+        """Return what the first call that is on its way to an actor has brought back."""
+        kind, ref = actor.calls.popleft()
+        try:
+            answer = self._ray.get(ref)
+        except self._ray.exceptions.RayError as error:
+            return self._bury(actor, f"was lost with its actor ({reason(error)})")
+        if kind == "where":
+            actor.place, actor.begun_s = answer, None
+            return []
+        if kind == "start":
+            return self._messages(actor, answer)
+        return self._take(actor, answer)
+
+    def _take(self, actor: Actor, answer: Answer) -> list[Any]:
+        """Put the rows of an answer where they go, and return its messages."""
+        actor.more = answer.more
+        ids = actor.env_ids if answer.env_ids is None else answer.env_ids
+        if len(ids):
+            slots = self._slots[ids.start : ids.stop] if isinstance(ids, range) else self._slots[ids]
+            place: Any = slots
+            if slots[-1] - slots[0] == len(slots) - 1 and (np.diff(slots) == 1).all():
+                place = slice(int(slots[0]), int(slots[-1]) + 1)
+            for column, rows in zip(self._columns, answer.columns, strict=True):
+                column[place] = rows.reshape(len(ids), *column.shape[1:])
+        quiet = [Played(worker) for worker in actor.workers] if answer.quiet else []
+        return [*quiet, *self._messages(actor, answer.frames)]
+
+    def _messages(self, actor: Actor, frames: bytes) -> list[Any]:
+        messages: list[Any] = []
+        for frame in whole_frames(bytearray(frames)):
+            messages += messages_of(frame, actor.workers.start)
+        for message in messages:
+            if isinstance(message, Died):
+                self.dead.add(message.worker)
+                self._ended.add(message.worker)
+        return messages
+
+    def _late(self) -> list[Any]:
+        """Give up actors that were not placed in time."""
+        messages: list[Any] = []
+        now_s = time.monotonic()
+        for actor in self._actors:
+            if actor.handle is not None and actor.begun_s is not None and now_s - actor.begun_s > self._start_s:
+                messages += self._bury(actor, f"was not placed within {self._start_s:g} s: {self._placement.want()}")
+        return messages
+
+    def _bury(self, actor: Actor, how: str) -> list[Any]:
+        """Forget an actor that has ended, or is to; say so."""
+        self._kill(actor)
+        self.dead.update(actor.workers)
+        self._ended.difference_update(actor.workers)
+        self._keep_times(actor)
+        return [Died(task.worker, None, task.env_ids, place=actor.place, how=how) for task in actor.tasks]
+
+    def _kill(self, actor: Actor) -> None:
+        handle, actor.handle = actor.handle, None
+        actor.calls.clear()
+        actor.more, actor.begun_s = False, None
+        if handle is not None and not self._connection.lost:
+            self._ray.kill(handle)
+
+    def restart(self, worker: int) -> None:
+        actor = self._actor_of[worker]
+        if actor.handle is None:
+            self._start_actor(actor)
+        elif worker in self._ended:
+            self._call(actor, [Revive(worker - actor.workers.start)])
+        self._ended.discard(worker)
+        self.dead.discard(worker)
+
+    def kill(self, worker: int, cause: str) -> None:
+        self._kept += self._bury(self._actor_of[worker], f"was killed, as {cause}")
+
+    def pids(self) -> list[int]:
+        return [0] * len(self.shares)  # they are elsewhere
+
+    def take_infos(self) -> list[Any]:
+        return []
+
+    def mend(self) -> list[int]:
+        for actor in self._actors:
+            self._kill(actor)
+            self._keep_times(actor)
+        self._kept.clear()
+        self._ended.clear()
+        self.dead.clear()
+        for actor in self._actors:
+            self._start_actor(actor)
+        return list(range(self._plan.num_envs))
+
+    # ----------------------------------------------------------------------------------------------- times
+
+    def _times_of(self, actor: Actor) -> tuple[Array, ...]:
+        assert self._slab is not None
+        slab, envs, workers = self._slab, slice(actor.env_ids.start, actor.env_ids.stop), actor.workers
+        arrays = (slab.times[envs], slab.histogram[envs], slab.worker_times[workers.start : workers.stop])
+        return tuple(array.copy() for array in arrays)
+
+    def _keep_times(self, actor: Actor) -> None:
+        """What an actor has told of times stays, as the next one begins at nothing."""
+        if self._slab is not None:
+            self._times_before[actor.index] = self._times_of(actor)
+
+    def fetch_times(self) -> None:
+        assert self._slab is not None
+        slab, refs = (
+            self._slab,
+            {
+                actor.handle.times.remote(): actor
+                for actor in self._actors
+                if actor.begun_s is None and actor.handle is not None
+            },
+        )
+        if not refs:
+            return
+        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=CLOSE_S)
+        for ref in ready:
+            actor = refs[ref]
+            try:
+                times, histogram, worker_times = self._ray.get(ref)
+            except self._ray.exceptions.RayError:  # its death is told elsewhere
+                continue
+            before = self._times_before[actor.index]
+            envs = slice(actor.env_ids.start, actor.env_ids.stop)
+            slab.times[envs] = before[0] + times
+            slab.times[envs, :, -1] = np.maximum(before[0][..., -1], times[..., -1])  # the longest
+            slab.histogram[envs] = before[1] + histogram
+            slab.worker_times[actor.workers.start : actor.workers.stop] = before[2] + worker_times
+
+    def cores(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the actors
+            return []
+        grace_s = 0.0 if self.closing else grace_s
+        self.closing = True
+        in_time = shut(self.turn, max(grace_s, LEAVE_S))
+        messages: list[Any] = []
+        if self._connection.alive():
+            if in_time and grace_s > 0:
+                messages = self._part(grace_s)
+            for actor in self._actors:
+                self._kill(actor)
+            self._placement.remove()
+        if not in_time:
+            return []
+        self._closed = True
+        self._connection.release()
+        self.turn = Turn()
+        open_crews.discard(self)
+        return messages
+
+    def _part(self, grace_s: float) -> list[Any]:
+        """Have actors close their environments; return what they have to say."""
+        messages: list[Any] = []
+        actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
+        refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
+        if not refs:
+            return messages
+        ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=grace_s)
+        for ref in ready:
+            try:
+                messages += self._messages(refs[ref], self._ray.get(ref))
+            except self._ray.exceptions.RayError:  # it was dead already
+                continue
+        for ref in late:
+            warnings.warn(
+                f"actor {refs[ref].index}{refs[ref].place} did not close its environments in {grace_s:.0f} s and was "
+                "killed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return [message for message in messages if isinstance(message, Failed)]
+
+    def leave_in_child(self) -> None:
+        """In a forked child: nothing here is its own."""
+        self.turn.owner = NOBODY
+
+
+def portable(task: GroupTask) -> bytes:
+    """Return a task as it travels. Raises PlanError."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps((task, leaves.registry)))
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        raise PlanError(
+            f"what makes the environments cannot be pickled, as actors need: {error}; create such things in the "
+            "env_creator"
+        ) from error
+
+
+def reason(error: Exception) -> str:
+    """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "unavailable" in line]
+    return telling[0].rstrip(".") if telling else str(error)

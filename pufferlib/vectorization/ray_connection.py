@@ -1,0 +1,165 @@
+"""The connection to Ray: which cluster, who ends it, what actors reserve there, and whether its head still answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pufferlib.errors import MissingExtra, PlanError, PlatformError
+from pufferlib.vectorization.plan import available_cpus
+
+__all__ = ["Connection", "Placement"]
+
+GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
+CHECK_S = 1.0  # how often the head is asked, while nothing comes
+LOST_S = 5.0  # without an answer, it is gone
+
+_users = 0  # of the connection that was made here
+_own = False  # whether that is to a Ray of our own
+
+
+class Connection:
+    """This process's connection to Ray, made if there is none, and then ended with its last user.
+
+    own: whether this is a Ray that was started here. Raises MissingExtra without Ray, PlatformError if no cluster is
+    where it is said to be.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        global _users, _own
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtra(
+                "backend='ray' needs Ray; install it with pip install 'pufferlib[ray]', or use backend='pool'"
+            ) from error
+        self.ray: Any = ray
+        self.lost = False  # whether the head does not answer
+        self._looked_s = self._answered_s = time.monotonic()
+        if not ray.is_initialized():
+            _users, _own = 0, address is None and not os.environ.get("RAY_ADDRESS")
+            self._connect("local" if _own else address)
+            self._counted = True
+        else:
+            self._counted = _users > 0
+        _users += self._counted
+        self.own = _own and self._counted
+        self._head = None if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
+
+    def _connect(self, address: str | None) -> None:
+        settings: dict[str, Any] = {"logging_level": logging.ERROR}
+        if _own:
+            settings.update(include_dashboard=False, num_cpus=available_cpus())
+        before = os.environ.get("RAY_USAGE_STATS_ENABLED")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        try:
+            self.ray.init(address, **settings)
+        except (ConnectionError, TimeoutError, OSError) as error:
+            raise PlatformError(
+                f"no Ray cluster answers at address={address!r}: {error}; start one with ray start --head, or leave "
+                "address out for one of our own"
+            ) from error
+        finally:
+            if before is None:
+                del os.environ["RAY_USAGE_STATS_ENABLED"]
+            else:
+                os.environ["RAY_USAGE_STATS_ENABLED"] = before
+
+    def alive(self) -> bool:
+        """Whether there is anything left to be told to go."""
+        return not self.lost and bool(self.ray.is_initialized())
+
+    def check(self) -> None:
+        """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
+        now_s = time.monotonic()
+        if not self.ray.is_initialized():
+            self.lost = True
+            raise PlatformError("this process is no longer connected to Ray; somebody has called ray.shutdown")
+        if self._head is None or now_s - self._looked_s < CHECK_S:
+            return
+        if now_s - self._looked_s > LOST_S:  # nobody has asked for long
+            self._answered_s = now_s
+        self._looked_s = now_s
+        host, _, port = self._head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CHECK_S).close()
+        except OSError as error:
+            if now_s - self._answered_s > LOST_S:
+                self.lost = True
+                raise PlatformError(
+                    f"the head of the Ray cluster, at {self._head}, has not answered for {LOST_S:g} s ({error}); close "
+                    "this, and connect to a cluster that lives"
+                ) from error
+        else:
+            self._answered_s = time.monotonic()
+
+    def release(self) -> None:
+        """Have no more use for it."""
+        global _users
+        if self._counted:
+            self._counted = False
+            _users -= 1
+            if _users == 0 and self.ray.is_initialized():
+                self.ray.shutdown()
+
+
+class Placement:
+    """What each actor reserves, and where it may be. Raises PlanError."""
+
+    def __init__(
+        self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int
+    ) -> None:
+        self._connection, self._ray, self._strategy, self._group = connection, connection.ray, strategy, None
+        grouped = isinstance(strategy, str) and strategy in GROUPS
+        if isinstance(strategy, str) and strategy not in ("SPREAD", "DEFAULT", *GROUPS):
+            raise PlanError(
+                f"placement={strategy!r} is not one of 'SPREAD', 'DEFAULT', {', '.join(map(repr, GROUPS))}, nor a "
+                "scheduling strategy of Ray's"
+            )
+        own: dict[str, float] = {"num_cpus": 0 if connection.own and not grouped else 1}
+        if resources is not None:
+            own = dict(resources)
+        if not all(isinstance(name, str) and isinstance(num, (int, float)) and num >= 0 for name, num in own.items()):
+            raise PlanError(f"resources={resources!r} is not a mapping of names to numbers, 0 or more")
+        own.setdefault("num_cpus", 0)
+        names = {"num_cpus": "CPU", "num_gpus": "GPU"}
+        self._asked = {names.get(name, name): num for name, num in own.items()}
+        fixed = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
+        self._options: dict[str, Any] = {**fixed, "resources": own}
+        if not grouped:
+            self._options["scheduling_strategy"] = strategy
+            return
+        bundle = {name: num for name, num in self._asked.items() if num}
+        if not bundle:
+            raise PlanError(f"placement={strategy!r} reserves what actors need, so name some resources")
+        self._group = self._ray.util.placement_group([bundle] * num_actors, strategy=strategy)
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Return what to start an actor with."""
+        if self._group is None:
+            return self._options
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+        return {**self._options, "scheduling_strategy": strategy}
+
+    def want(self) -> str:
+        """Return what is asked for and what is there, in words."""
+        ray = self._ray
+        there = {name: num for name, num in ray.cluster_resources().items() if name in ("CPU", "GPU", *self._asked)}
+        free = {name: num for name, num in ray.available_resources().items() if name in there}
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        return (
+            f"an actor asks for {self._asked} (placement {self._strategy!r}), and the cluster's {nodes} nodes have "
+            f"{there}, of which {free} is free; ask for less in resources, use fewer workers, or add nodes"
+        )
+
+    def remove(self) -> None:
+        """Give back what was reserved."""
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
+            self._group = None
