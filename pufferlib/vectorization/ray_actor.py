@@ -1,10 +1,9 @@
-"""What runs in an actor of Ray: the workers of its share, and one call that carries a batch of actions there and of rows
-back.
+"""What runs in an actor of Ray: the workers of its share, and one call that carries a batch to them and back.
 
-An actor's workers are processes of its node over a slab of their own, or the actor itself is the only one. Here they are
-numbered from 0, as are their environments and places; ``moved`` gives them the numbers that they have in the VecEnv. What
-fails is told to the VecEnv, which decides; the slot that is then left over is filled with crash rows and thrown away, so
-that everybody else's rows come as always.
+An actor's workers are processes of its node over a slab of their own, or the actor itself is the only one. Here they
+are numbered from 0, and so are their environments; ``moved`` gives them the numbers that the VecEnv has. What fails is
+told to the VecEnv, which decides what becomes of it; the slot that is left over is filled with crash rows and thrown
+away, so that everybody else's rows come as always.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class GroupTask(NamedTuple):
 class Steps(NamedTuple):
     """Have environments step. actions: one array a component of the action space, (environments, agents, …)."""
 
-    env_ids: list[int]
+    env_ids: Sequence[int]
     actions: tuple[Array, ...]
 
 
@@ -94,8 +93,8 @@ class Answer(NamedTuple):
     """What a call brings back.
 
     env_ids: whose rows, None for all in order. columns: observations, rewards, terminations, truncations, masks; each
-    (rows, …). quiet: these are rows of all, and there is nothing to say beyond that. frames: messages, else among them the
-    one that these rows are done. more: whether anything is still under way, for which another call has to come.
+    (rows, …). quiet: these are rows of all, and there is nothing to say beyond that; else a message says so. frames:
+    messages. more: whether anything is still under way, for which another call has to come.
     """
 
     env_ids: list[int] | None
@@ -146,15 +145,15 @@ class Group:
         """Return where this is, in words."""
         import ray
 
-        node = ray.get_runtime_context().get_node_id()
-        self._place = f" on node {node[:8]} at {ray.util.get_node_ip_address()}"
+        address: Any = ray.util.get_node_ip_address  # without annotations
+        self._place = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
         return self._place
 
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments, and return a frame: Ready, or what has failed.
 
-        format: as for ``attach``. path: where the VecEnv's process finds modules; so far as there are such folders here,
-        so does this one.
+        format: as for ``attach``. path: where the VecEnv's process finds modules, as does this one where there are such
+            folders here.
         """
         import cloudpickle
 

@@ -47,10 +47,10 @@ class Ray(CrewedVecEnv):
 
     address: of the cluster, as ``ray.init`` takes it ("auto", "ray://host:10001"); by default the Ray that this process
         is connected to, else the one that RAY_ADDRESS names, else one of its own, which ends with the last user.
-    resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default one
-        CPU; nothing in a Ray of our own.
-    placement: "SPREAD" (over nodes, the default), "DEFAULT" (as Ray likes), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by a
-        placement group), or a scheduling strategy of Ray's.
+    resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default
+        one CPU; nothing in a Ray of our own.
+    placement: "SPREAD" (over nodes, the default), "DEFAULT" (as Ray likes), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
+        a placement group), or a scheduling strategy of Ray's.
     local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
         With a timeout there is at least one, to be killed.
     worker_threads, spin: as for Multiprocessing. start_timeout: seconds within which an actor has to be placed.
@@ -78,8 +78,8 @@ class Ray(CrewedVecEnv):
 class Actor:
     """One actor as the driver sees it. tasks: of its workers.
 
-    handle: None while it is dead. calls: on their way, in their order. more: whether it has something under way. waited_s:
-    since when it is to be placed, None once it is.
+    handle: None while it is dead. calls: on their way, in their order, each with what it is for. more: whether there is
+    something under way beyond these. begun_s: since when it is to be placed, None once it is.
     """
 
     index: int
@@ -425,14 +425,8 @@ class RayCrew(Crew):
 
     def fetch_times(self) -> None:
         assert self._slab is not None
-        slab, refs = (
-            self._slab,
-            {
-                actor.handle.times.remote(): actor
-                for actor in self._actors
-                if actor.begun_s is None and actor.handle is not None
-            },
-        )
+        slab, placed = self._slab, [actor for actor in self._actors if actor.handle and actor.begun_s is None]
+        refs = {actor.handle.times.remote(): actor for actor in placed}
         if not refs:
             return
         ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=CLOSE_S)

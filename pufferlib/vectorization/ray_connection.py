@@ -48,7 +48,8 @@ class Connection:
             self._counted = _users > 0
         _users += self._counted
         self.own = _own and self._counted
-        self._head = None if ray.util.client.ray.is_connected() else ray.get_runtime_context().gcs_address
+        client: Any = ray.util.client.ray  # without annotations
+        self._head = None if client.is_connected() else ray.get_runtime_context().gcs_address
 
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
@@ -128,7 +129,7 @@ class Placement:
         own.setdefault("num_cpus", 0)
         names = {"num_cpus": "CPU", "num_gpus": "GPU"}
         self._asked = {names.get(name, name): num for name, num in own.items()}
-        fixed = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
+        fixed: dict[str, Any] = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
         self._options: dict[str, Any] = {**fixed, "resources": own}
         if not grouped:
             self._options["scheduling_strategy"] = strategy
