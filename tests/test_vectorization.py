@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -79,13 +80,19 @@ def test_trajectories_are_bit_identical_on_every_backend(data: st.DataObject) ->
     kind = data.draw(st.sampled_from(sorted(KINDS)), "kind")
     mode = data.draw(st.sampled_from(["next_step", "same_step"]), "mode")
     delay_s = data.draw(st.sampled_from([0.0, 0.002]), "delay")
+    counts = dict(num_envs=num_envs, num_workers=num_workers, batch_size=batch_size)
+    assert_identical(BACKENDS, kind, counts, seed=seed, mode=mode, delay_s=delay_s)
+
+
+def assert_identical(
+    backends: Sequence[str], kind: str, counts: dict[str, int], *, seed: int, mode: str, delay_s: float
+) -> None:
     env, wrap_kwargs = KINDS[kind]
     creator = functools.partial(env, max_delay_s=delay_s)
     arguments: dict[str, Any] = dict(seed=seed, autoreset_mode=mode, wrap_kwargs=wrap_kwargs)
-    with pufferlib.make(creator, num_envs=num_envs, **arguments) as vec:
+    with pufferlib.make(creator, num_envs=counts["num_envs"], **arguments) as vec:
         expected = trajectories(vec, 30)
-    for backend in BACKENDS:
-        counts = dict(num_envs=num_envs, num_workers=num_workers, batch_size=batch_size)
+    for backend in backends:
         with pufferlib.make(creator, backend=backend, **arguments, **counts) as vec:
             found = trajectories(vec, 30)
         assert_same_prefixes(expected, found)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib import leaves
-from pufferlib.errors import CallError, PlanError
+from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
@@ -291,6 +291,7 @@ class RayCrew(Crew):
         deadline = None if timeout is None else time.monotonic() + timeout
         messages, self._kept = self._kept, []
         while not self._closed and not messages:
+            self._connection.check()
             left_s = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
             for actor in self._actors:
                 if actor.more and not actor.calls:
@@ -315,8 +316,6 @@ class RayCrew(Crew):
         ready, others = self._ray.wait(refs, timeout=timeout_s)
         if ready and others:
             ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
-        if not ready:
-            self._connection.check()
         return [heads[ref] for ref in ready]
 
     def _hear(self, actor: Actor) -> list[Any]:
@@ -363,7 +362,10 @@ class RayCrew(Crew):
         now_s = time.monotonic()
         for actor in self._actors:
             if actor.handle is not None and actor.begun_s is not None and now_s - actor.begun_s > self._start_s:
-                messages += self._bury(actor, f"was not placed within {self._start_s:g} s: {self._placement.want()}")
+                how = f"was not placed within {self._start_s:g} s: {self._placement.want()}"
+                if self._face is None:
+                    raise PlatformError(f"actor {actor.index} {how}")
+                messages += self._bury(actor, how)
         return messages
 
     def _bury(self, actor: Actor, how: str) -> list[Any]:

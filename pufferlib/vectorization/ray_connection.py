@@ -15,8 +15,8 @@ from pufferlib.vectorization.plan import available_cpus
 __all__ = ["Connection", "Placement"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
-CHECK_S = 1.0  # how often the head is asked, while nothing comes
-LOST_S = 5.0  # without an answer, it is gone
+CHECK_S = 1.0  # how often the head is asked
+LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, and says so in a log
 
 _users = 0  # of the connection that was made here
 _own = False  # whether that is to a Ray of our own
@@ -128,13 +128,13 @@ class Placement:
             raise PlanError(f"resources={resources!r} is not a mapping of names to numbers, 0 or more")
         own.setdefault("num_cpus", 0)
         names = {"num_cpus": "CPU", "num_gpus": "GPU"}
-        self._asked = {names.get(name, name): num for name, num in own.items()}
+        self._asked = {names.get(name, name): num for name, num in own.items() if num}
         fixed: dict[str, Any] = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
         self._options: dict[str, Any] = {**fixed, "resources": own}
         if not grouped:
             self._options["scheduling_strategy"] = strategy
             return
-        bundle = {name: num for name, num in self._asked.items() if num}
+        bundle = self._asked
         if not bundle:
             raise PlanError(f"placement={strategy!r} reserves what actors need, so name some resources")
         self._group = self._ray.util.placement_group([bundle] * num_actors, strategy=strategy)

@@ -1,0 +1,186 @@
+"""What backend="ray" costs, beside Ray used by hand: sleeping environments, and what a step costs beside the environment.
+
+    python -m benchmarks.ray_backend [--repeats 5] [--seconds 3] [--out FILE]
+
+*sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
+node; batches hold the first 8 to finish. The ideal is 32 / mean. *overhead*: environments that cost nothing, in two
+actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one call a step:
+``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from benchmarks.envs import PlainEnv
+from pufferlib.bench import machine
+
+RESULTS = Path(__file__).parent / "results" / "ray.json"
+MEAN_S = 5e-3
+SPREADS = (0.0, 1.0)
+NUM_ACTORS = 2
+ENVS_PER_ACTOR = (1, 4, 16, 64, 256)
+BY_HAND = (2, 8, 16)  # actors of one environment
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="of each figure; the median is kept, and the range")
+    parser.add_argument("--seconds", type=float, default=3.0, help="that each of them is measured for")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+
+    ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4)
+    report: dict[str, Any] = {"machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0]}
+    command = f"python -m benchmarks.ray_backend --repeats {asked.repeats} --seconds {asked.seconds:g}"
+    report |= {"command": command, "sleep": [], "overhead": []}
+    for spread in SPREADS:
+        report["sleep"].append({"spread": spread, **share_of_ideal(spread, asked)})
+        print(json.dumps(report["sleep"][-1]), flush=True)
+    for num in ENVS_PER_ACTOR:
+        report["overhead"].append({"how": "backend", "envs_per_actor": num, **backend_us(num, asked)})
+        print(json.dumps(report["overhead"][-1]), flush=True)
+    for num in BY_HAND:
+        for how, play in (("ray.get", get_all), ("ray.wait", wait_for_half)):
+            report["overhead"].append({"how": how, "actors": num, **by_hand_us(num, play, asked)})
+            print(json.dumps(report["overhead"][-1]), flush=True)
+    ray.shutdown()
+    asked.out.write_text(json.dumps(report, indent=1) + "\n")
+    print(table(report))
+
+
+def spread_of(values: list[float]) -> dict[str, float]:
+    return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def share_of_ideal(spread: float, asked: Any) -> dict[str, float]:
+    """Return the share of 32 / mean that is reached."""
+    creator = functools.partial(PlainEnv, mean_s=MEAN_S, spread=spread, kind="sleep", episode_length=10**9)
+    shares = []
+    with pufferlib.make(
+        creator,
+        backend="ray",
+        num_envs=32,
+        num_workers=NUM_ACTORS,
+        batch_size=8,
+        seed=1,
+        backend_kwargs={"local_workers": 16},
+    ) as vec:
+        actions = np.zeros(8, np.int64)
+        vec.async_reset()
+        play_for(vec, actions, 1.0)
+        for _ in range(asked.repeats):
+            vec.stats(reset=True)
+            num, seconds = play_for(vec, actions, asked.seconds)
+            slept_s = MEAN_S  # not what a step takes, which is longer on a machine whose cores are wanted
+            shares.append(num * 8 / seconds / (32 / slept_s))
+    return spread_of(shares)
+
+
+def backend_us(num: int, asked: Any) -> dict[str, float]:
+    """Return the microseconds of an environment's step."""
+    num_envs = NUM_ACTORS * num
+    with pufferlib.make(PlainEnv, backend="ray", num_envs=num_envs, num_workers=NUM_ACTORS, seed=1) as vec:
+        actions = np.zeros(num_envs, np.int64)
+        vec.reset()
+        vec.send(actions)
+        play_for(vec, actions, 0.5)
+        taken = [play_for(vec, actions, asked.seconds) for _ in range(asked.repeats)]
+    return spread_of([1e6 * seconds / batches / num_envs for batches, seconds in taken])
+
+
+def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[int, float]:
+    """Receive batches and answer them; return how many there were, and in how many seconds."""
+    num, start_s = 0, time.perf_counter()
+    while time.perf_counter() - start_s < seconds:
+        vec.recv()
+        vec.send(actions)
+        num += 1
+    return num, time.perf_counter() - start_s
+
+
+# --------------------------------------------------------------------------------------------------- by hand
+
+
+class Alone:
+    """An actor as one writes it first: one environment."""
+
+    def __init__(self) -> None:
+        self.env = PlainEnv()
+        self.env.reset(seed=1)
+
+    def step(self, action: int) -> Any:
+        outcome = self.env.step(action)
+        if outcome[2]:
+            self.env.reset()
+        return outcome
+
+
+def by_hand_us(num: int, play: Any, asked: Any) -> dict[str, float]:
+    import ray
+
+    actors = [ray.remote(Alone).options(num_cpus=0).remote() for _ in range(num)]
+    ray.get([actor.step.remote(0) for actor in actors])
+    play(actors, 0.5)
+    taken = [play(actors, asked.seconds) for _ in range(asked.repeats)]
+    for actor in actors:
+        ray.kill(actor)
+    return spread_of([1e6 * seconds / steps for steps, seconds in taken])
+
+
+def get_all(actors: list[Any], seconds: float) -> tuple[int, float]:
+    import ray
+
+    steps, start_s = 0, time.perf_counter()
+    while time.perf_counter() - start_s < seconds:
+        outcomes = ray.get([actor.step.remote(0) for actor in actors])
+        np.stack([outcome[0] for outcome in outcomes])
+        steps += len(actors)
+    return steps, time.perf_counter() - start_s
+
+
+def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
+    import ray
+
+    steps, half, start_s = 0, max(1, len(actors) // 2), time.perf_counter()
+    of_ref = {actor.step.remote(0): actor for actor in actors}
+    while time.perf_counter() - start_s < seconds:
+        ready, _ = ray.wait(list(of_ref), num_returns=half)
+        np.stack([outcome[0] for outcome in ray.get(ready)])
+        for ref in ready:
+            actor = of_ref.pop(ref)
+            of_ref[actor.step.remote(0)] = actor
+        steps += half
+    return steps, time.perf_counter() - start_s
+
+
+def table(report: dict[str, Any]) -> str:
+    """Return the figures as they stand in the README."""
+    lines = ["| | median (min – max) |", "| --- | --- |"]
+    for entry in report["sleep"]:
+        text = " – ".join(f"{entry[name]:.2f}" for name in ("min", "max"))
+        name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors: share of 32 / mean"
+        lines.append(f"| {name} | {entry['median']:.2f} ({text}) |")
+    for entry in report["overhead"]:
+        text = " – ".join(f"{entry[name]:.1f}" for name in ("min", "max"))
+        name = f"{NUM_ACTORS} actors of {entry['envs_per_actor']}" if entry["how"] == "backend" else ""
+        name = name or f"by hand, {entry['actors']} actors of one, `{entry['how']}`"
+        lines.append(f"| {name}: µs an env-step | {entry['median']:.1f} ({text}) |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""backend="ray" over several nodes, which come and go under load. The nodes are all on this machine, and real."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from mock_envs import HashEnv
+from shadow import Shadow
+
+import pufferlib
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[1]
+# A node is given up sooner than by default, after three seconds in place of some twenty.
+QUICKLY = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    yield
+    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=10)
+    assert not left
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Three nodes of one CPU each."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    own = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
+    try:
+        for _ in range(2):
+            own.add_node(num_cpus=1)
+        yield own
+    finally:
+        ray.shutdown()
+        own.shutdown()
+
+
+def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(cluster: Any) -> None:
+    """Every row is the one that was due: what is lost are open episodes, each of which says so."""
+    creator, lost = functools.partial(HashEnv, mean_length=20), set[int]()
+    with pufferlib.make(
+        creator,
+        backend="ray",
+        num_envs=6,
+        num_workers=3,
+        batch_size=4,
+        seed=5,
+        on_error="restart",
+        backend_kwargs={"address": cluster.address},
+    ) as vec:
+        shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in lost)
+
+        def play(until: Any) -> set[int]:
+            seen: set[int] = set()
+            deadline = time.monotonic() + 60
+            while not until(seen):
+                assert time.monotonic() < deadline
+                batch = shadow.recv()
+                seen.update(batch.env_ids.tolist())
+                shadow.send(np.arange(4))
+            return seen
+
+        shadow.async_reset()
+        play(lambda seen: len(seen) == 6)
+        places = [actor.place for actor in vec._crew._actors]  # type: ignore[attr-defined]
+        assert len(set(places)) == 3, "work is spread over nodes"
+        node = next(each for each in cluster.worker_nodes if each.node_id[:8] in places[1])
+        lost.update([2, 3])
+        cluster.remove_node(node, allow_graceful=False)
+        play(lambda seen: shadow.num_crashes == 2)
+        steps = shadow.num_steps
+        play(lambda seen: shadow.num_steps > steps + 100)  # nobody else stands still
+        assert vec.restarts == [0, 0, 1, 1, 0, 0] and shadow.num_crashes == 2
+        new = cluster.add_node(num_cpus=1)
+        play(lambda seen: {2, 3} <= seen)
+        assert new.node_id[:8] in vec._crew._actors[1].place  # type: ignore[attr-defined]
+        assert vec.restarts == [0, 0, 1, 1, 0, 0]
+
+
+HEADLESS = """
+    import time
+    import numpy as np
+    import pytest
+    import ray
+    from ray.cluster_utils import Cluster
+    import pufferlib
+    from mock_envs import HashEnv
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, backend_kwargs={"address": cluster.address})
+    vec.reset()
+    cluster.head_node.kill_gcs_server()
+    began = time.monotonic()
+    with pytest.raises(pufferlib.PlatformError, match="the head of the Ray cluster, at .*, has not answered"):
+        while time.monotonic() < began + 60:
+            vec.set_attr("slow", True)
+            vec.step(np.zeros(2, np.int64))
+    print("told after", time.monotonic() - began)
+    vec.close()
+    print("closed")
+"""
