@@ -1,4 +1,4 @@
-"""What backend="ray" costs, beside Ray used by hand: sleeping environments, and what a step costs beside the environment.
+"""What backend="ray" costs, beside Ray used by hand: with environments that sleep, and with some that do nothing.
 
     python -m benchmarks.ray_backend [--repeats 5] [--seconds 3] [--out FILE]
 

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,25 +89,75 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
         assert vec.restarts == [0, 0, 1, 1, 0, 0]
 
 
-HEADLESS = """
-    import time
-    import numpy as np
-    import pytest
-    import ray
-    from ray.cluster_utils import Cluster
-    import pufferlib
-    from mock_envs import HashEnv
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    environment.pop("RAY_ADDRESS", None)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=200
+    )
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, backend_kwargs={"address": cluster.address})
-    vec.reset()
-    cluster.head_node.kill_gcs_server()
-    began = time.monotonic()
-    with pytest.raises(pufferlib.PlatformError, match="the head of the Ray cluster, at .*, has not answered"):
-        while time.monotonic() < began + 60:
-            vec.set_attr("slow", True)
-            vec.step(np.zeros(2, np.int64))
-    print("told after", time.monotonic() - began)
-    vec.close()
-    print("closed")
-"""
+
+def test_the_loss_of_the_head_is_told() -> None:
+    done = run("""
+        import time
+        import numpy as np
+        import pytest
+        from ray.cluster_utils import Cluster
+        import pufferlib
+        from mock_envs import HashEnv
+        from pufferlib.vectorization import ray_connection
+
+        ray_connection.LOST_S = 3.0
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, backend_kwargs={"address": cluster.address})
+        vec.reset()
+        cluster.head_node.kill_gcs_server()
+        with pytest.raises(pufferlib.PlatformError, match="the head of the Ray cluster, at .*, has not answered for 3 s"):
+            deadline = time.monotonic() + 40
+            while time.monotonic() < deadline:
+                vec.step(np.zeros(2, np.int64))
+        vec.close()
+        print("closed")
+    """)
+    assert done.stdout.endswith("closed\n"), done.stderr
+
+
+def test_a_ray_of_our_own_ends_with_its_last_user_and_with_this_process() -> None:
+    done = run("""
+        import os
+        import signal
+        import psutil
+        import ray
+        import pufferlib
+        from mock_envs import HashEnv
+
+        length = 7
+        local = lambda: HashEnv(mean_length=length)  # which only __main__ knows
+        first = pufferlib.make(local, backend="ray", num_envs=2, num_workers=1)
+        second = pufferlib.make(local, backend="ray", num_envs=2, num_workers=2)
+        first.close()
+        assert ray.is_initialized()
+        second.reset()
+        second.close()
+        assert not ray.is_initialized()
+        third = pufferlib.make(local, backend="ray", backend_kwargs={"local_workers": 1})
+        third.reset()
+        print(*third.call("pid"), *(process.pid for process in psutil.Process().children(recursive=True)), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pids = [int(pid) for pid in done.stdout.splitlines()[-1].split()]
+    deadline = time.monotonic() + 30
+    while any(map(psutil.pid_exists, pids)):
+        assert time.monotonic() < deadline, [pid for pid in pids if psutil.pid_exists(pid)]
+        time.sleep(0.05)
+
+
+def test_without_ray_the_error_says_what_to_install() -> None:
+    done = run("""
+        import sys
+        sys.modules["ray"] = None
+        import pufferlib
+        pufferlib.make("CartPole-v1", backend="ray")
+    """)
+    assert "MissingExtra" in done.stderr and "pip install 'pufferlib[ray]'" in done.stderr

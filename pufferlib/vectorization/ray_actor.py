@@ -37,7 +37,7 @@ from pufferlib.vectorization.telemetry import BUSY, WAITED, Recording
 from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask, seed_globals
 
-__all__ = ["Answer", "Format", "Group", "GroupTask", "Revive", "Steps", "Told"]
+__all__ = ["REVIVE", "STEPS", "TOLD", "Answer", "Format", "Group", "GroupTask", "outcomes_of"]
 
 LINGER_S = 0.001  # rows wait so long for more of them: about what a call costs
 GLANCE_S = 0.002  # the same for a new call, on the portable path, where whoever waits cannot be woken
@@ -69,39 +69,32 @@ class GroupTask(NamedTuple):
     spin: int | None
 
 
-class Steps(NamedTuple):
-    """Have environments step. actions: one array a component of the action space, (environments, agents, …)."""
-
-    env_ids: Sequence[int]
-    actions: tuple[Array, ...]
-
-
-class Told(NamedTuple):
-    """Have a worker do what a sealed frame says: a Reset or a Call."""
-
-    worker: int
-    frame: bytes
-
-
-class Revive(NamedTuple):
-    """Start a worker again that has died."""
-
-    worker: int
+# A request is a tuple of what Ray passes without pickling: (STEPS, env_ids or None for all, the bytes of each array of
+# actions), (TOLD, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
+STEPS, TOLD, REVIVE = range(3)
 
 
 class Answer(NamedTuple):
-    """What a call brings back.
+    """What a call brings back; it travels as a plain tuple.
 
-    env_ids: whose rows, None for all in order. columns: observations, rewards, terminations, truncations, masks; each
-    (rows, …). quiet: these are rows of all, and there is nothing to say beyond that; else a message says so. frames:
-    messages. more: whether anything is still under way, for which another call has to come.
+    env_ids: whose rows, None for all in order. observations: (rows, …). outcomes: the bytes of ``outcomes_of``. quiet:
+    these are rows of all, and there is nothing to say beyond that; else a message says so. frames: messages. more:
+    whether anything is still under way, for which another call has to come.
     """
 
     env_ids: list[int] | None
-    columns: tuple[Array, ...]
+    observations: Array | None
+    outcomes: bytes
     quiet: bool
     frames: bytes
     more: bool
+
+
+def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, ...]:
+    """Return rewards, terminations, truncations and masks, each (num_rows,), as views of their bytes in a row."""
+    rewards = np.frombuffer(data, reward_dtype, num_rows)
+    flags = np.frombuffer(data, np.bool_, 3 * num_rows, rewards.nbytes).reshape(3, num_rows)
+    return rewards, *flags
 
 
 class Outbox(Inbox):
@@ -229,7 +222,7 @@ class Group:
         self._actions = [
             array.reshape(self._num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
         ]
-        self._worker_of = [worker for worker, share in enumerate(crew.shares) for _ in share]
+        self._ids = list(range(self._num_envs))
         self._rows: list[tuple[list[int], list[bool], Batch]] = []
         self._num_rows = 0  # environments in them
         self._clocked_s = time.perf_counter()
@@ -239,7 +232,7 @@ class Group:
 
     # ------------------------------------------------------------------------------------------------- calls
 
-    def exchange(self, number: int, requests: list[Any], num_back: int) -> Answer:
+    def exchange(self, number: int, requests: list[Any], num_back: int) -> tuple[Any, ...]:
         """Do what is requested, and return what has come, once rows of ``num_back`` environments have.
 
         Returns sooner if there is something else to be told, if no more can come, a little after the first rows, after
@@ -253,10 +246,10 @@ class Group:
             if self._ring is not None:
                 self._ring.announce(urgent=True)  # the call before is to leave
             for request in requests:
-                self._do(request)
+                self._do(*request)
             answer = self._await(number, num_back)
             self._clock(BUSY)
-            return answer
+            return tuple(answer)
 
     def _clock(self, kind: int) -> None:
         """Note the time since the last call as telemetry.BUSY or WAITED, where no worker process does."""
@@ -265,22 +258,26 @@ class Group:
             self._slab.worker_times[0, kind] += now_s - self._clocked_s
             self._clocked_s = now_s
 
-    def _do(self, request: Any) -> None:
+    def _do(self, kind: int, *request: Any) -> None:
         crew = self._crew
-        if isinstance(request, Steps):
-            ids = [env_id - self._first_env for env_id in request.env_ids]
-            for array, actions in zip(self._actions, request.actions, strict=True):
-                array[ids] = actions
+        if kind == STEPS:
+            env_ids, actions = request
+            ids = self._ids if env_ids is None else [env_id - self._first_env for env_id in env_ids]
+            for array, data in zip(self._actions, actions, strict=True):
+                array[slice(None) if env_ids is None else ids] = np.frombuffer(data, array.dtype).reshape(
+                    len(ids), *array.shape[1:]
+                )
             self._post(ids, lambda slots: crew.step(ids, slots))
-        elif isinstance(request, Revive):
+        elif kind == REVIVE:
+            (worker,) = request
             try:
-                crew.restart(request.worker)
+                crew.restart(worker)
             except PufferError as error:
-                failed = Failed.of(None, request.worker, "start", error)
-                share = crew.shares[request.worker]
-                self._outbox.told += [failed._replace(env_id=env_id) for env_id in share]
+                failed = Failed.of(None, worker, "start", error)
+                self._outbox.told += [failed._replace(env_id=env_id) for env_id in crew.shares[worker]]
         else:
-            self._obey(request.worker, bytearray(request.frame))
+            worker, frame = request
+            self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
         """Have a worker do what a frame says."""
@@ -313,7 +310,7 @@ class Group:
         flight = self._flight
         send(flight.depart(env_ids))
         if self._plan.synchronous and len(env_ids) < self._num_envs:
-            for env_id in set(range(self._num_envs)) - set(env_ids):
+            for env_id in set(self._ids) - set(env_ids):
                 flight.fill(env_id)
                 self._outbox.lost.add(env_id)
         if self._task.in_place:
@@ -326,7 +323,7 @@ class Group:
         until_s, lingers = time.monotonic() + SLICE_S, False
         while True:
             if self._crew.closing:
-                return Answer([], (), False, b"", False)
+                return Answer([], None, b"", False, b"", False)
             self._take()
             now_s = time.monotonic()
             if self._num_rows and not lingers and not self._task.synchronous:
@@ -348,7 +345,7 @@ class Group:
         """Take all that has come."""
         flight, outbox = self._flight, self._outbox
         while True:
-            outbox.pump(0.0)
+            outbox.pump(0.0, wait=lambda timeout_s: None)
             while outbox.may_land():
                 self._land()
             if not flight.batch_is_ready():
@@ -374,11 +371,11 @@ class Group:
             self._num_rows += len(ids)
 
     def _answer(self, more: bool) -> Answer:
-        rows, told, outbox = self._rows, self._outbox.told, self._outbox
-        self._rows, self._num_rows, outbox.told = [], 0, []
-        frames, quiet = b"", False
+        rows, told = self._rows, self._outbox.told
+        self._rows, self._num_rows, self._outbox.told = [], 0, []
+        frames, quiet, outcomes = b"", False, b""
         env_ids: list[int] | None = []
-        columns: tuple[Array, ...] = ()
+        observations = None
         if rows:
             if len(rows) == self._num_envs:
                 rows.sort(key=lambda row: row[0])
@@ -386,14 +383,19 @@ class Group:
             overs = [over for _, own, _ in rows for over in own]
             infos = [self._placed(info) for _, _, batch in rows for info in batch.infos]
             parts = [(*batch[:4], batch.masks) for _, _, batch in rows]
-            columns = parts[0] if self._plan.synchronous else tuple(map(np.concatenate, zip(*parts, strict=True)))
-            whole = ids == list(range(self._num_envs))
+            # Whoever steps in place is not asked again before this has been sent, but processes may go on.
+            columns = (
+                parts[0] if self._task.in_place and len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+            )
+            observations, *others = columns
+            outcomes = b"".join(column.tobytes() for column in others)
+            whole = ids == self._ids
             env_ids = None if whole else [env_id + self._first_env for env_id in ids]
             quiet = whole and not infos and not any(overs)
             if not quiet:
                 frames = self._frames(self._moved(Done(ids, overs, infos)))
         frames += b"".join(self._frames(self._moved(message)) for message in told)
-        return Answer(env_ids, columns, quiet, frames, more)
+        return Answer(env_ids, observations, outcomes, quiet, frames, more)
 
     def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
         """Return an info with the numbers that the VecEnv has."""

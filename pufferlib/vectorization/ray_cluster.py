@@ -25,7 +25,7 @@ from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_fr
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews
-from pufferlib.vectorization.ray_actor import Answer, Format, Group, GroupTask, Revive, Steps, Told
+from pufferlib.vectorization.ray_actor import REVIVE, STEPS, TOLD, Answer, Format, Group, GroupTask, outcomes_of
 from pufferlib.vectorization.ray_connection import Connection, Placement
 from pufferlib.vectorization.slab import Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
@@ -156,6 +156,7 @@ class RayCrew(Crew):
         self._ended: set[int] = set()  # workers that have died in actors that live
         self._kept: list[Any] = []
         self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
+        self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
         self._face: EnvFace | None = None
@@ -246,14 +247,14 @@ class RayCrew(Crew):
         for env_id in env_ids:
             by_actor.setdefault(self._group_of[env_id].index, []).append(env_id)
         for index, ids in by_actor.items():
-            self._call(self._actors[index], [Steps(ids, tuple(array[ids] for array in self._actions))])
+            self._call(self._actors[index], [(STEPS, ids, [array[ids].tobytes() for array in self._actions])])
 
     def step_all(self, lap: int) -> None:
         num_envs = self._plan.num_envs
         self._slots[:] = range(lap * num_envs, (lap + 1) * num_envs)
         for actor in self._actors:
             ids = actor.env_ids
-            self._call(actor, [Steps(ids, tuple(array[ids.start : ids.stop] for array in self._actions))])
+            self._call(actor, [(STEPS, None, [array[ids.start : ids.stop].tobytes() for array in self._actions])])
 
     def all_played(self, timeout_s: float) -> bool:
         return False  # ``poll`` has it, at a cost that is nothing beside a call's
@@ -274,7 +275,7 @@ class RayCrew(Crew):
             for env_id, slot in request.slots.items():
                 self._slots[env_id] = slot
             actor = self._actor_of[worker]
-            by_actor.setdefault(actor.index, []).append(Told(worker - actor.workers.start, request.frame))
+            by_actor.setdefault(actor.index, []).append((TOLD, worker - actor.workers.start, request.frame))
         for index, requests in by_actor.items():
             self._call(self._actors[index], requests)
 
@@ -330,18 +331,22 @@ class RayCrew(Crew):
             return []
         if kind == "start":
             return self._messages(actor, answer)
-        return self._take(actor, answer)
+        return self._take(actor, Answer(*answer))
 
     def _take(self, actor: Actor, answer: Answer) -> list[Any]:
         """Put the rows of an answer where they go, and return its messages."""
         actor.more = answer.more
         ids = actor.env_ids if answer.env_ids is None else answer.env_ids
         if len(ids):
+            assert self._slab is not None and answer.observations is not None
             slots = self._slots[ids.start : ids.stop] if isinstance(ids, range) else self._slots[ids]
+            first = int(slots[0])
             place: Any = slots
-            if slots[-1] - slots[0] == len(slots) - 1 and (np.diff(slots) == 1).all():
-                place = slice(int(slots[0]), int(slots[-1]) + 1)
-            for column, rows in zip(self._columns, answer.columns, strict=True):
+            if np.array_equal(slots, self._counting[: len(slots)] + first):
+                place = slice(first, first + len(slots))
+            num_rows = len(ids) * self._slab.shape.agents_per_env
+            outcomes = outcomes_of(answer.outcomes, num_rows, self._slab.shape.reward_dtype)
+            for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
                 column[place] = rows.reshape(len(ids), *column.shape[1:])
         quiet = [Played(worker) for worker in actor.workers] if answer.quiet else []
         return [*quiet, *self._messages(actor, answer.frames)]
@@ -388,7 +393,7 @@ class RayCrew(Crew):
         if actor.handle is None:
             self._start_actor(actor)
         elif worker in self._ended:
-            self._call(actor, [Revive(worker - actor.workers.start)])
+            self._call(actor, [(REVIVE, worker - actor.workers.start)])
         self._ended.discard(worker)
         self.dead.discard(worker)
 
