@@ -57,6 +57,7 @@ OPTIONAL = {
         "pufferlib.cli.doctor",
         "pufferlib.models",
     },
+    "ray": {"pufferlib.vectorization.ray_actor", "pufferlib.vectorization.ray_connection"},
     "tensorboard": set(),
     "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -166,6 +168,21 @@ def test_a_killed_actor_is_an_error_that_says_where_and_reset_makes_another() ->
         assert caught.value.worker == 1
         vec.reset()
         vec.step(np.zeros(4, np.int64))
+
+
+def test_a_batch_of_one_actor_is_read_where_it_came_to() -> None:
+    """In the object store; so its arrays last, and a partial reset finds the rows that it repeats."""
+    with pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=1, seed=0) as vec:
+        vec.reset()
+        seen = []
+        for _ in range(5):
+            observations = vec.step(np.zeros(4, np.int64))[0]
+            seen.append((observations, observations.copy()))
+        assert all(not array.flags.writeable and np.array_equal(array, copy) for array, copy in seen)
+        observations, _ = vec.reset(env_ids=[1])
+        assert np.array_equal(observations[[0, 2, 3]], seen[-1][1][[0, 2, 3]])
+        assert vec.batch.masks.tolist() == [False] * 4  # type: ignore[union-attr]
+        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], observations)
 
 
 def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:

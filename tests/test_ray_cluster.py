@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,17 +81,19 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
         play(lambda seen: len(seen) == 6)
         places = [actor.place for actor in vec._crew._actors]  # type: ignore[attr-defined]
         assert len(set(places)) == 3, "work is spread over nodes"
-        node = next(each for each in cluster.worker_nodes if each.node_id[:8] in places[1])
-        lost.update([2, 3])
+        node = next(iter(cluster.worker_nodes))
+        (index,) = [index for index, place in enumerate(places) if node.node_id[:8] in place]
+        lost.update([2 * index, 2 * index + 1])
+        restarts = [int(env_id in lost) for env_id in range(6)]
         cluster.remove_node(node, allow_graceful=False)
         play(lambda seen: shadow.num_crashes == 2)
         steps = shadow.num_steps
         play(lambda seen: shadow.num_steps > steps + 100)  # nobody else stands still
-        assert vec.restarts == [0, 0, 1, 1, 0, 0] and shadow.num_crashes == 2
+        assert vec.restarts == restarts and shadow.num_crashes == 2
         new = cluster.add_node(num_cpus=1)
-        play(lambda seen: {2, 3} <= seen)
-        assert new.node_id[:8] in vec._crew._actors[1].place  # type: ignore[attr-defined]
-        assert vec.restarts == [0, 0, 1, 1, 0, 0]
+        play(lambda seen: lost <= seen)
+        assert new.node_id[:8] in vec._crew._actors[index].place  # type: ignore[attr-defined]
+        assert vec.restarts == restarts
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -112,7 +119,7 @@ def test_the_loss_of_the_head_is_told() -> None:
         vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, backend_kwargs={"address": cluster.address})
         vec.reset()
         cluster.head_node.kill_gcs_server()
-        with pytest.raises(pufferlib.PlatformError, match="the head of the Ray cluster, at .*, has not answered for 3 s"):
+        with pytest.raises(pufferlib.PlatformError, match="the head .*, at .*, has not answered for 3 s"):
             deadline = time.monotonic() + 40
             while time.monotonic() < deadline:
                 vec.step(np.zeros(2, np.int64))

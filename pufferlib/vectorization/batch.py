@@ -68,6 +68,7 @@ class Batches:
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False
+        self._own_blocks = list(self.blocks)
         # The plain case: what is handed over of a block is the same each time, and nothing has to be done for it.
         self.plain = not (copy or debug) and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
@@ -88,6 +89,10 @@ class Batches:
                         for column in columns
                     )
                 )
+
+    def adopt(self, block: int, arrays: Arrays | None) -> None:
+        """Have a block be these arrays, which nobody writes to, in place of its own; None: its own again."""
+        self.blocks[block] = self._own_blocks[block] if arrays is None else arrays
 
     def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
         """Return the rows in these slots, by view where they are neighbours, else gathered, and what to call them."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pufferlib import _native
+from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.plan import available_cpus
 from pufferlib.vectorization.slab import Slab, SlabShape
@@ -25,13 +26,14 @@ class Crew(ABC):
 
     shares: the environments of each worker. dead: the workers that have died and not been revived. compiled: whether
     workers write their rows to the slab on the compiled path. watched: whether whoever waits is to look for steps that
-    take too long.
+    take too long. batches: where a crew may put arrays in place of the slab's, if that is of use to anybody.
     """
 
     shares: tuple[range, ...]
     dead: set[int]
     compiled: bool = _native.available
     watched = True
+    batches: Batches | None = None
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait

@@ -82,8 +82,8 @@ def whole(method: Method) -> Method:
 class CrewedVecEnv(VecEnv):
     """Many environments stepped by workers.
 
-    Serial, Multiprocessing and Pool are this class with another crew of workers and another rule for which finished
-    environments form the next batch.
+    Serial, Multiprocessing, Pool and Ray are this class with another crew of workers and another rule for which
+    finished environments form the next batch.
     """
 
     first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
@@ -177,6 +177,7 @@ class CrewedVecEnv(VecEnv):
         autoreset_mode = self.autoreset_mode
 
         self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
+        crew.batches = batches if batches.plain and self._tensors is None else None
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(shared, crew.pids)
         self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 class VecEnv(ABC):
     """Many environments stepped at once; see ``pufferlib.make``, which makes one.
 
-    Serial, Multiprocessing and Pool have a crew of workers step environments (crewed.py); CUDA has kernels do it.
+    Serial, Multiprocessing, Pool and Ray have a crew of workers step environments (crewed.py); CUDA has kernels do it.
     """
 
     backend: ClassVar[str]
