@@ -36,6 +36,7 @@ def cluster() -> Iterator[None]:
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
         ray.init("local", include_dashboard=False, num_cpus=4, logging_level="error")
         yield
         ray.shutdown()

@@ -59,7 +59,9 @@ class Connection:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
             self.ray.init(address, **settings)
-        except (ConnectionError, TimeoutError, OSError) as error:
+        except Exception as error:  # ConnectionError, OSError, and a plain Exception where a node does not come up
+            if _own:
+                raise PlatformError(f"Ray could not be started here: {error}") from error
             raise PlatformError(
                 f"no Ray cluster answers at address={address!r}: {error}; start one with ray start --head, or leave "
                 "address out for one of our own"
