@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -100,20 +101,21 @@ def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, .
 class Outbox(Inbox):
     """Takes what the workers of a group say, and keeps what the VecEnv is to be told.
 
-    lost: environments whose rows in the slab are nobody's. num_asked: calls that were not answered yet.
+    lost: environments whose rows in the slab are nobody's. num_asked: of each worker, calls that it has to answer.
     """
 
     def __init__(self, crew: Crew, watch: Watch) -> None:
         super().__init__(crew, Restarts(0, Seeds(0, 0), on_error="raise", max_restarts=0), watch, "Group")
         self.told: list[Any] = []
         self.lost: set[int] = set()
-        self.num_asked = 0
+        self.num_asked: Counter[int] = Counter()
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Reply):
-            self.num_asked -= 1
+            self.num_asked[message.worker] -= 1
         elif isinstance(message, Died):
             self.flight.wound()
+            del self.num_asked[message.worker]
             self._replace(message.env_ids)
         elif isinstance(message, Failed):
             self._replace([] if message.env_id is None else [message.env_id])
@@ -134,6 +136,11 @@ class Outbox(Inbox):
 class Group:
     """The actor. ``exchange`` is called over and over, by calls that are numbered from 1."""
 
+    def __init__(self) -> None:
+        self._told = threading.Condition()
+        self._number = -1  # of the call that was taken up last
+        self._place = ""
+
     def where(self) -> str:
         """Return where this is, in words."""
         import ray
@@ -151,8 +158,6 @@ class Group:
         import cloudpickle
 
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        self._told = threading.Condition()
-        self._number = -1  # of the call that was taken up last
         self._task: GroupTask
         self._task, custom_spaces = cloudpickle.loads(sealed)
         leaves.registry.update(custom_spaces)
@@ -215,13 +220,16 @@ class Group:
         arrays = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(arrays, crew.pids)
         limits = self._task.tasks[0].limits if crew.watched else Limits()
-        self._outbox = Outbox(crew, Watch(self._slab.doing[:, 0], self._num_envs, limits))
+        watch = Watch(self._slab.doing[:, 0], self._num_envs, limits, self._first_env)
+        self._outbox = Outbox(crew, watch)
         self._flight = flight_over(
             self._slab, ring, plan, batches, crew, self._outbox, self._recording, first_finished=True, disabled=False
         )
         self._actions = [
             array.reshape(self._num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions
         ]
+        self._worker_of = [worker for worker, share in enumerate(crew.shares) for _ in share]
+        self._unstarted: set[int] = set()  # workers that could not be started again
         self._ids = list(range(self._num_envs))
         self._rows: list[tuple[list[int], list[bool], Batch]] = []
         self._num_rows = 0  # environments in them
@@ -264,20 +272,24 @@ class Group:
             env_ids, actions = request
             ids = self._ids if env_ids is None else [env_id - self._first_env for env_id in env_ids]
             for array, data in zip(self._actions, actions, strict=True):
-                array[slice(None) if env_ids is None else ids] = np.frombuffer(data, array.dtype).reshape(
-                    len(ids), *array.shape[1:]
-                )
+                rows = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
+                array[slice(None) if env_ids is None else ids] = rows
+            if crew.dead:  # as the VecEnv did not know when it asked
+                ids = [env_id for env_id in ids if self._worker_of[env_id] not in crew.dead]
             self._post(ids, lambda slots: crew.step(ids, slots))
         elif kind == REVIVE:
             (worker,) = request
             try:
                 crew.restart(worker)
+                self._unstarted.discard(worker)
             except PufferError as error:
+                self._unstarted.add(worker)
                 failed = Failed.of(None, worker, "start", error)
                 self._outbox.told += [failed._replace(env_id=env_id) for env_id in crew.shares[worker]]
         else:
             worker, frame = request
-            self._obey(worker, bytearray(frame))
+            if worker not in crew.dead or worker in self._unstarted:  # else its death is what the VecEnv is told
+                self._obey(worker, bytearray(frame))
 
     def _obey(self, worker: int, frame: bytearray) -> None:
         """Have a worker do what a frame says."""
@@ -285,7 +297,7 @@ class Group:
         for message in messages_of(next(iter(whole_frames(frame))), worker):
             if isinstance(message, Reset):
                 orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
-                if worker in crew.dead:
+                if worker in self._unstarted:
                     self._outbox.told += [
                         Failed(order.env_id, worker, "reset", "its worker could not be started", "", None)
                         for order in orders
@@ -300,9 +312,9 @@ class Group:
                 self._post(ids, reset)
             elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
                 self._outbox.told.append(moved(message, -first_env if isinstance(message, Failed) else 0, 0, ""))
-            else:
+            elif worker not in self._unstarted:
                 own = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
-                self._outbox.num_asked += 1
+                self._outbox.num_asked[worker] += 1
                 crew.send(worker, crew.seal(own))
 
     def _post(self, env_ids: list[int], send: Any) -> None:
@@ -328,7 +340,7 @@ class Group:
             now_s = time.monotonic()
             if self._num_rows and not lingers and not self._task.synchronous:
                 lingers, until_s = True, min(until_s, now_s + LINGER_S)
-            more = flight.num_coming > 0 or outbox.num_asked > 0
+            more = flight.num_coming > 0 or any(outbox.num_asked.values())
             if not more or outbox.told or self._num_rows >= num_back or self._number > number or now_s >= until_s:
                 return self._answer(more)
             if isinstance(flight, Express):

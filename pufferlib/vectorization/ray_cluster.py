@@ -264,17 +264,10 @@ class RayCrew(Crew):
 
     def _lend(self, lap: int, answer: Answer, outcomes: Sequence[Array]) -> None:
         """Have arrays of the object store be the rows of a lap."""
-        assert self._slab is not None and self.batches is not None
-        slab, (rewards, terminations, truncations, masks) = self._slab, outcomes
-        arrays = (
-            answer.observations,
-            rewards,
-            terminations,
-            truncations,
-            slab.env_ids[lap],
-            slab.agent_ids[lap],
-            masks,
-        )
+        assert self._slab is not None and self.batches is not None and answer.observations is not None
+        *columns, masks = outcomes
+        ids = self._slab.env_ids[lap], self._slab.agent_ids[lap]
+        arrays: tuple[Array, ...] = (answer.observations, *columns, *ids, masks)
         self._lent[lap] = arrays
         self.batches.adopt(lap, arrays)
 
@@ -367,7 +360,8 @@ class RayCrew(Crew):
             actor.place, actor.begun_s = answer, None
             return []
         if kind == "start":
-            return self._messages(actor, answer)
+            messages = self._messages(actor, answer)
+            return messages if self._face is None else [each for each in messages if not isinstance(each, Ready)]
         return self._take(actor, Answer(*answer))
 
     def _take(self, actor: Actor, answer: Answer) -> list[Any]:

@@ -52,11 +52,12 @@ def doing_of(word: int, num_envs: int) -> Doing | None:
 class Watch:
     """Adds up how long each worker's step takes.
 
-    words: of each worker. slice_s: how long a wait may last before the next ``look``; None if nobody minds.
+    words: of each worker. first_env: what the first environment is called. slice_s: how long a wait may last before the
+    next ``look``; None if nobody minds.
     """
 
-    def __init__(self, words: Any, num_envs: int, limits: Limits) -> None:
-        self._words, self._num_envs, self._limits = words, num_envs, limits
+    def __init__(self, words: Any, num_envs: int, limits: Limits, first_env: int = 0) -> None:
+        self._words, self._num_envs, self._limits, self._first_env = words, num_envs, limits, first_env
         self._seen: list[Any] = [None] * len(words)
         self._taken_s = [0.0] * len(words)
         self._looked_s = -math.inf
@@ -86,7 +87,7 @@ class Watch:
             doing = doing_of(word, self._num_envs)
             which, phase = "what it was to do next", "step" if self._limits.step_timeout else "reset"
             if doing is not None:
-                which, phase = f"the {doing.phase} of environment {doing.env_id}", doing.phase
+                which, phase = f"the {doing.phase} of environment {self._first_env + doing.env_id}", doing.phase
             limit = self._limits[phase == "reset"]
             if limit is not None and self._taken_s[worker] > limit:
                 self._taken_s[worker] = 0.0
