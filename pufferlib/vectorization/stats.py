@@ -44,6 +44,7 @@ from pufferlib.vectorization.telemetry import (
 
 __all__ = ["Forecast", "Stats"]
 
+POOL_BACKENDS = ("pool", "ray")  # whose batches hold the first to finish
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
 FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, which take long to play through
 LARGE = 256
@@ -233,7 +234,7 @@ class Stats:
             self.cores,
             think_s=self.thinks * batch_s,
             think_cpu=not self.think_cpu < 0.5,
-            first_finished=self.backend == "pool",
+            first_finished=self.backend in POOL_BACKENDS,
         )
         free = steps_per_s(self.load, plan)
         plan = replace(plan, overhead_s=max(0.0, batch_s - self.batch_size / free))
@@ -265,7 +266,7 @@ class Stats:
             batch_size=batch_size,
             think_s=measured.think_s * ratio if think_s is None else think_s,
             overhead_s=overhead_s,
-            first_finished=backend == "pool",
+            first_finished=backend in POOL_BACKENDS,
         )
         if backend == "serial":  # one thread: the learner thinks while no environment steps, however large the batch
             rate = batch_size / (batch_size * self.load.row_s + plan.think_s + overhead_s)
@@ -279,7 +280,8 @@ class Stats:
     def forecasts(self) -> tuple[Forecast, ...]:
         """Other plans with the same batch: serial, other numbers of workers, and pools of multiples of the batch."""
         batch_size, num_workers = self.batch_size, self._best_workers(self.num_envs)
-        kind = "pool" if self.backend == "pool" else "multiprocessing"
+        pool = "ray" if self.backend == "ray" else "pool"
+        kind = pool if self.backend in POOL_BACKENDS else "multiprocessing"
         plans = [] if self.backend == "serial" else [self.forecast("serial", batch_size, 1, batch_size)]
         if num_workers > self.num_workers:
             plans.append(self.forecast(kind, self.num_envs, num_workers, batch_size))
@@ -288,7 +290,7 @@ class Stats:
             num_envs = round(times * batch_size)
             if batch_size < num_envs != self.num_envs and num_envs > self.num_envs:
                 workers = num_envs if each else min(num_envs, max(num_workers, self.num_workers))
-                plans.append(self.forecast("pool", num_envs, workers, batch_size))
+                plans.append(self.forecast(pool, num_envs, workers, batch_size))
         return tuple(plans)
 
     def _best_workers(self, num_envs: int) -> int:
