@@ -41,7 +41,7 @@ from pufferlib.vectorization.worker import WorkerTask, seed_globals
 __all__ = ["REVIVE", "STEPS", "TOLD", "Answer", "Format", "Group", "GroupTask", "outcomes_of"]
 
 LINGER_S = 0.001  # rows wait so long for more of them: about what a call costs
-GLANCE_S = 0.002  # the same for a new call, on the portable path, where whoever waits cannot be woken
+GLANCE_S = 0.002  # how often one looks for rows on the portable path, where only the next call ends a wait
 
 Array = np.ndarray[Any, Any]
 
@@ -350,8 +350,7 @@ class Group:
                 finally:
                     self._told.acquire()
             else:
-                outbox.pump(min(until_s, now_s + GLANCE_S))
-                self._told.wait(0)  # whoever else has come may go on
+                self._told.wait(min(GLANCE_S, until_s - now_s))
 
     def _take(self) -> None:
         """Take all that has come."""
