@@ -35,6 +35,7 @@ LAYERS = [
     {"pufferlib.playing", "pufferlib.plans", "pufferlib.trial", "pufferlib.tuning"},
     {"pufferlib"},  # the face, __init__.py, alone
     {"pufferlib.models"},
+    {"pufferlib.population"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
     {"pufferlib.bench", "pufferlib.cli"},
 ]
@@ -50,12 +51,16 @@ OPTIONAL = {
         "pufferlib.emulation.pettingzoo_env",
         "pufferlib.emulation.pettingzoo_rows",
         "pufferlib.testing.pettingzoo_api",
+        "pufferlib.population.games.game_env",
     },
+    "pyspiel": {"pufferlib.population.games.trees"},
+    "scipy": {"pufferlib.population.solvers"},
     "torch": {
         "pufferlib.vectorization.cuda",
         "pufferlib.vectorization.tensors",
         "pufferlib.cli.doctor",
         "pufferlib.models",
+        "pufferlib.population",
     },
     "ray": {"pufferlib.vectorization.ray_actor", "pufferlib.vectorization.ray_connection"},
     "tensorboard": set(),

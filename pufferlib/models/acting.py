@@ -15,7 +15,7 @@ from pufferlib import Batch
 from pufferlib.emulation import RowEnv
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import Layout
-from pufferlib.models.distributions import Decisions, Distribution
+from pufferlib.models.distributions import Decisions, Distribution, Outputs
 from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import State
 from pufferlib.models.per_agent import FrameStack, Memory, beside, newest, stacked_layout
@@ -78,13 +78,24 @@ class Actor:
         the rows, for policies that go by agents' places; None: rows are those of whole environments, in order.
         """
         mask = self.mask(observations)
+        outputs, values, state = self.outputs(observations, state, mask, agent_ids)
+        return self.decisions.distribution(outputs, mask), values, state
+
+    def outputs(
+        self,
+        observations: Tensor,
+        state: State | None = None,
+        mask: Tensor | None = None,
+        agent_ids: Tensor | None = None,
+    ) -> tuple[Outputs, Tensor, State | None]:
+        """Return what the policy's ``forward`` returns, float32. mask: as ``mask`` makes it of these observations."""
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
         told = self._computed(self.policy, observations, state, mask, *places)
         if not self._checked:
             self._check(told, len(observations))
             self._checked = True
         outputs, values, state = told
-        return self.decisions.distribution(outputs, mask), values, state
+        return outputs, values, state
 
     def _check(self, told: Any, num_rows: int) -> None:
         """Raise SpaceError unless this is what ``forward`` has to return; a wrong number of logits plays on unseen."""

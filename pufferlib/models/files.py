@@ -30,6 +30,7 @@ __all__ = [
     "read_policy",
     "save_checkpoint",
     "save_policy",
+    "save_weights",
 ]
 
 VERSION = 1
@@ -103,7 +104,12 @@ def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin)
 
     A file that is there already is replaced, and whole at any time.
     """
-    save_checkpoint(path, POLICY, {**vars(origin), "weights": policy.state_dict()})
+    save_weights(path, policy.state_dict(), origin)
+
+
+def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], origin: Origin) -> None:
+    """Write such a file of a policy that is not there, but its weights are."""
+    save_checkpoint(path, POLICY, {**vars(origin), "weights": dict(weights)})
 
 
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:

@@ -1,0 +1,201 @@
+"""Matchmakers: who plays whom in an environment's next episode. They are asked at its start, and at no other time."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.population.matchup import Matchup, Mixture, product
+
+__all__ = ["Capped", "Fixed", "Matchmaker", "Prioritized", "Sampled", "random_pairs"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Matchmaker(Protocol):
+    """What a router asks."""
+
+    def assign(self, env_ids: Sequence[int]) -> Sequence[Matchup]:
+        """Return a matchup for each of these environments, whose episodes begin now."""
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        """Take note of an episode that is over, before the environment's next one is assigned.
+
+        returns: (num_seats,) float64, sums over a seat's places; None where the episode was cut off by a reset of the
+        user's or by a failure, and counts for nothing.
+        """
+
+
+class Fixed:
+    """A table: the matchup of each environment, the same in all its episodes; where it is short, from the top again."""
+
+    def __init__(self, matchups: Sequence[Matchup]) -> None:
+        self._matchups = [tuple(matchup) for matchup in matchups]
+        if not self._matchups:
+            raise PlanError("a table of no matchups has none to assign")
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        return [self._matchups[env_id % len(self._matchups)] for env_id in env_ids]
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        pass
+
+
+class Sampled:
+    """Each episode's matchup is drawn from a mixture, ``mixture``, which may be replaced at any time."""
+
+    def __init__(self, mixture: Mixture, seed: int | None = None) -> None:
+        self.mixture = mixture
+        self._rng = np.random.default_rng(seed)
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        return [self.mixture.sample(self._rng) for _ in env_ids]
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        pass
+
+
+def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
+    """Return the matchmaker of population-based training: all seats draw among the same policies, alike and apart.
+
+    No policy plays itself, as that says nothing of who is better, unless there are fewer than there are seats.
+    """
+    shape = (len(policies),) * num_seats
+    joint = np.ones(shape)
+    if len(policies) >= num_seats:
+        places = np.indices(shape).reshape(num_seats, -1)
+        apart = [len(set(column)) == num_seats for column in places.T.tolist()]
+        joint = np.array(apart, np.float64).reshape(shape)
+    return Sampled(Mixture.of_joint([tuple(policies)] * num_seats, joint / joint.sum()), seed)
+
+
+def hard(win_rates: Array) -> Array:
+    """Weigh opponents by how often one loses to them: (1 - x)². Source: as ``Prioritized``."""
+    weights: Array = (1 - win_rates) ** 2
+    return weights
+
+
+def even(win_rates: Array) -> Array:
+    """Weigh opponents of one's own strength most: x (1 - x). Source: as ``Prioritized``."""
+    weights: Array = win_rates * (1 - win_rates)
+    return weights
+
+
+class Prioritized:
+    """Prioritised fictitious self-play: a learner meets most often whom it should, by its rates of winning.
+
+    seat, learner: who learns. opponents: policies' ids, a sequence for each other seat in the order of the seats.
+    weight: from win rates in [0, 1] to weights, ``hard`` or ``even``. memory: episodes after which a result weighs 1/e.
+    A win is a return above the mean of the others', a draw half of one; an opponent that was never met counts as even.
+    Source: Vinyals et al., "Grandmaster level in StarCraft II", Nature 575, 2019.
+    """
+
+    def __init__(
+        self,
+        seat: int,
+        learner: int,
+        opponents: Sequence[Sequence[int]],
+        *,
+        weight: Callable[[Array], Array] = hard,
+        memory: float = 100.0,
+        seed: int | None = None,
+    ) -> None:
+        if not opponents or not all(opponents):
+            raise PlanError(f"opponents={opponents!r} leaves a seat without any; each other seat needs one at least")
+        self._seat, self._learner, self._weight = seat, learner, weight
+        self._opponents = [list(ids) for ids in opponents]
+        self._keep = np.exp(-1 / memory)
+        self._results: dict[tuple[int, int], list[float]] = {}  # by seat and opponent: wins, episodes, both fading
+        self._rng = np.random.default_rng(seed)
+
+    def add(self, other_seat: int, policy: int) -> None:
+        """Have one opponent more. other_seat: counted among the other seats."""
+        self._opponents[other_seat].append(policy)
+
+    def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
+        """Return how often the learner wins against each opponent of a seat."""
+        return {policy: self._rate(other_seat, policy) for policy in self._opponents[other_seat]}
+
+    def _rate(self, other_seat: int, policy: int) -> float:
+        wins, episodes = self._results.get((other_seat, policy), (0.0, 0.0))
+        return (wins + 0.5) / (episodes + 1.0)  # as if each had been met once, and nobody had won
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        marginals = []
+        for other_seat, ids in enumerate(self._opponents):
+            weights = self._weight(np.array([self._rate(other_seat, policy) for policy in ids]))
+            marginals.append(weights / weights.sum() if weights.sum() > 0 else np.full(len(ids), 1 / len(ids)))
+        mixture = product(self._opponents, marginals)
+        drawn = [list(mixture.sample(self._rng)) for _ in env_ids]
+        return [(*others[: self._seat], self._learner, *others[self._seat :]) for others in drawn]
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        if returns is None:
+            return
+        others = [policy for seat, policy in enumerate(matchup) if seat != self._seat]
+        mine, theirs = returns[self._seat], np.delete(returns, self._seat).mean()
+        won = 0.5 if mine == theirs else float(mine > theirs)
+        for other_seat, policy in enumerate(others):
+            wins, episodes = self._results.get((other_seat, policy), (0.0, 0.0))
+            self._results[other_seat, policy] = [wins * self._keep + won, episodes * self._keep + 1]
+
+
+class Capped:
+    """Another matchmaker with a bound on how many matchups are under way at once: each policy in a batch is a forward.
+
+    Each matchup that is drawn is owed ``episodes`` episodes, in whichever environments. One that had them ends, as soon
+    as nobody plays it any more, and the next is drawn. Meanwhile environments go on with the others; what these play
+    beyond what they are owed counts when they are drawn again, so that in the long run a draw weighs the same, however
+    long its episodes take. Raises PlanError for most=1: environments that begin had nothing to play meanwhile.
+    """
+
+    def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:
+        if most < 2 or episodes < 1:
+            raise PlanError(f"most={most} has to be 2 at least, episodes={episodes} 1")
+        self._maker, self._most, self._episodes = maker, most, episodes
+        self._owed: Counter[Matchup] = Counter()  # episodes; below 0 where more were played
+        self._open: deque[Matchup] = deque()  # those that are owed some; whoever is next stands in front
+        self._under_way: dict[Matchup, int] = {}  # episodes, oldest matchups first
+        self._of_env: dict[int, Matchup] = {}
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        return [self._assign(env_id) for env_id in env_ids]
+
+    def _assign(self, env_id: int) -> Matchup:
+        before = self._of_env.pop(env_id, None)
+        if before is not None:
+            self._under_way[before] -= 1
+            if not self._under_way[before]:
+                del self._under_way[before]
+        while len(self._open) < self._most > len(self._open_or_under_way()) and not self._has_enough():
+            (drawn,) = self._maker.assign([env_id])
+            self._owed[drawn] += self._episodes
+            if self._owed[drawn] > 0 and drawn not in self._open:
+                self._open.append(drawn)
+        matchup = self._open[0] if self._open else self._spare()
+        self._owed[matchup] -= 1
+        self._open.rotate(-1)
+        if self._owed[matchup] <= 0 and matchup in self._open:
+            self._open.remove(matchup)
+        self._under_way[matchup] = self._under_way.get(matchup, 0) + 1
+        self._of_env[env_id] = matchup
+        return matchup
+
+    def _open_or_under_way(self) -> set[Matchup]:
+        return {*self._open, *self._under_way}
+
+    def _has_enough(self) -> bool:
+        """Whether as many draws are open as may be: of a mixture with one matchup, all draws are that one."""
+        return sum(self._owed[matchup] for matchup in self._open) >= self._most * self._episodes
+
+    def _spare(self) -> Matchup:
+        """Return a matchup that is under way, and not the one that is to end next."""
+        _, *others = self._under_way
+        return min(others, key=lambda each: self._under_way[each])
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        self._maker.report(env_id, matchup, returns)

@@ -1,0 +1,73 @@
+"""Matchups, who plays whom, and mixtures, how often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+
+__all__ = ["Matchup", "Mixture", "product"]
+
+Array = np.ndarray[Any, Any]
+Matchup = tuple[int, ...]  # a policy's id for each seat
+
+TOLERANCE = 1e-6  # of probabilities' sums
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A distribution over matchups: each seat draws a policy of its population.
+
+    populations: policies' ids, one tuple a seat. marginals: probabilities of the same lengths. joint: probabilities of
+    all combinations, (n_0, n_1, …), where seats do not draw independently; None where they do.
+    Raises PlanError for what are no probabilities of these.
+    """
+
+    populations: tuple[tuple[int, ...], ...]
+    marginals: tuple[Array, ...]
+    joint: Array | None = None
+
+    def __post_init__(self) -> None:
+        sizes = tuple(map(len, self.populations))
+        shapes = tuple(marginal.shape for marginal in self.marginals)
+        if shapes != tuple((size,) for size in sizes):
+            raise PlanError(f"populations of {sizes} policies need marginals of these lengths, not of shapes {shapes}")
+        if self.joint is not None and self.joint.shape != sizes:
+            raise PlanError(f"populations of {sizes} policies have no joint distribution of shape {self.joint.shape}")
+        for values in (*self.marginals, *(() if self.joint is None else (self.joint,))):
+            if not values.size or values.min() < 0 or abs(values.sum() - 1) > TOLERANCE:
+                raise PlanError(f"{values} are no probabilities: they are at least 0, and their sum is 1")
+
+    @classmethod
+    def of_joint(cls, populations: Sequence[Sequence[int]], joint: Array) -> Mixture:
+        """Return the mixture of a distribution over all combinations."""
+        seats = range(joint.ndim)
+        marginals = [joint.sum(tuple(other for other in seats if other != seat)) for seat in seats]
+        return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
+
+    def sample(self, rng: np.random.Generator) -> Matchup:
+        """Draw a matchup."""
+        if self.joint is None:
+            chosen = [_draw(marginal, rng) for marginal in self.marginals]
+        else:
+            chosen = [int(index) for index in np.unravel_index(_draw(self.joint.reshape(-1), rng), self.joint.shape)]
+        return tuple(ids[index] for ids, index in zip(self.populations, chosen, strict=True))
+
+    def support(self, seat: int) -> dict[int, float]:
+        """Return the policies that a seat plays at all, and how often."""
+        ids, marginal = self.populations[seat], self.marginals[seat]
+        return {policy: float(share) for policy, share in zip(ids, marginal, strict=True) if share > 0}
+
+
+def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
+    """Return the mixture in which each seat draws independently."""
+    return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(each, np.float64) for each in marginals))
+
+
+def _draw(probabilities: Array, rng: np.random.Generator) -> int:
+    edges = probabilities.cumsum()
+    return int(min(edges.searchsorted(rng.random() * edges[-1], "right"), np.flatnonzero(probabilities)[-1]))

@@ -1,0 +1,154 @@
+"""PayoffTable: what each matchup pays each seat, how sure that is, and how often it was played."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import CheckpointError, PlanError
+from pufferlib.files import written_whole
+from pufferlib.population.matchup import Matchup
+
+__all__ = ["PayoffTable"]
+
+Array = np.ndarray[Any, Any]
+FORMAT = "pufferlib payoff table 1"
+
+
+class PayoffTable:
+    """Mean and variance of returns, and episodes, of each cell: a combination of policies, one a seat.
+
+    populations: policies' ids, one list a seat; ``add`` makes them longer, and cells that are new are empty.
+    means: (num_seats, n_0, n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, episodes.
+    exact: (n_0, n_1, …) bool, cells whose means were computed, not sampled.
+    """
+
+    def __init__(self, num_seats: int, populations: Sequence[Sequence[int]] = ()) -> None:
+        if num_seats < 1 or len(populations) not in (0, num_seats):
+            raise PlanError(f"{len(populations)} populations do not fit {num_seats} seats")
+        self.populations: list[list[int]] = [[] for _ in range(num_seats)]
+        empty = (0,) * num_seats
+        self.means = np.full((num_seats, *empty), np.nan)
+        self._squares = np.zeros((num_seats, *empty))  # sums of squared differences from the mean
+        self.counts = np.zeros(empty, np.int64)
+        self.exact = np.zeros(empty, np.bool_)
+        self._index: list[dict[int, int]] = [{} for _ in range(num_seats)]
+        self._seen: set[tuple[Matchup, str]] = set()
+        for seat, ids in enumerate(populations):
+            for policy in ids:
+                self.add(seat, policy)
+
+    @property
+    def num_seats(self) -> int:
+        return len(self.populations)
+
+    def add(self, seat: int, policy: int) -> None:
+        """Have a policy more in a seat's population. Raises PlanError for one that is there already."""
+        if policy in self._index[seat]:
+            raise PlanError(f"policy {policy} is in the population of seat {seat} already")
+        self._index[seat][policy] = len(self.populations[seat])
+        self.populations[seat].append(policy)
+        more = [(0, int(axis == seat)) for axis in range(self.num_seats)]
+        self.means = np.pad(self.means, [(0, 0), *more], constant_values=np.nan)
+        self._squares = np.pad(self._squares, [(0, 0), *more])
+        self.counts = np.pad(self.counts, more)
+        self.exact = np.pad(self.exact, more)
+
+    def cell(self, matchup: Matchup) -> tuple[int, ...]:
+        """Return a matchup's indices. Raises PlanError for a policy that is in no such population."""
+        try:
+            return tuple(index[policy] for index, policy in zip(self._index, matchup, strict=True))
+        except (KeyError, ValueError):
+            raise PlanError(f"matchup {matchup} is none of the populations {self.populations}") from None
+
+    def matchup(self, cell: Sequence[int]) -> Matchup:
+        """Return the policies of a cell."""
+        return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
+
+    def missing(self, min_episodes: int = 1) -> list[Matchup]:
+        """Return the cells that are not exact and have fewer episodes, in order."""
+        return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
+
+    def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
+        """Count the episodes of a batch, unless that batch has been counted in this cell before; tell whether it was.
+
+        returns: (episodes, num_seats). Raises PlanError for another shape or for what is not finite.
+        """
+        values = np.asarray(returns, np.float64)
+        if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():
+            raise PlanError(f"returns of shape {values.shape} are not finite numbers, (episodes, {self.num_seats})")
+        cell, key = self.cell(matchup), (tuple(matchup), batch_id)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        if self.exact[cell] or not len(values):
+            return True
+        # Two sets of samples become one: Chan, Golub & LeVeque, 1979. Nothing is subtracted that could cancel.
+        mean, count, more = values.mean(0), int(self.counts[cell]), len(values)
+        where: Any = (slice(None), *cell)
+        known = self.means[where] if count else mean
+        step = mean - known
+        self.means[where] = known + step * (more / (count + more))
+        self._squares[where] += ((values - mean) ** 2).sum(0) + step**2 * (count * more / (count + more))
+        self.counts[cell] = count + more
+        return True
+
+    def fill(self, means: Array) -> None:
+        """Set all cells to values that were computed. means: (num_seats, n_0, n_1, …)."""
+        if means.shape != self.means.shape:
+            raise PlanError(f"means of shape {means.shape} do not fit a table of {self.means.shape}")
+        self.means = np.array(means, np.float64)
+        self._squares[:] = 0
+        self.exact[:] = True
+
+    def variances(self) -> Array:
+        """Return the variances of returns, (num_seats, n_0, n_1, …): 0 in exact cells, NaN below two episodes."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sampled = np.where(self.counts > 1, self._squares / (self.counts - 1), np.nan)
+        return np.where(self.exact, 0.0, sampled)
+
+    def half_widths(self, confidence: float = 0.95) -> Array:
+        """Return how far means may be off: half the widths of their intervals, the widest of all seats, (n_0, n_1, …).
+
+        Normal intervals; infinite below two episodes, 0 in exact cells.
+        """
+        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)
+        return np.where(np.isnan(widths), np.inf, widths)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to a file (.npz, without pickles) that is whole at any time."""
+        told = {"format": FORMAT, "populations": self.populations, "seen": sorted(self._seen)}
+        with written_whole(path) as part, open(part, "wb") as file:
+            np.savez(
+                file,
+                told=np.array(json.dumps(told)),
+                means=self.means,
+                squares=self._squares,
+                counts=self.counts,
+                exact=self.exact,
+            )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PayoffTable:
+        """Return what ``save`` wrote. Raises CheckpointError for anything else."""
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                told = json.loads(str(kept["told"]))
+                if told["format"] != FORMAT:
+                    raise ValueError(f"its format is {told['format']!r}")
+                table = cls(len(told["populations"]), told["populations"])
+                columns = {"means": "means", "squares": "_squares", "counts": "counts", "exact": "exact"}
+                for name, attribute in columns.items():
+                    if kept[name].shape != getattr(table, attribute).shape:
+                        raise ValueError(f"{name} has shape {kept[name].shape}")
+                    setattr(table, attribute, kept[name])
+                table._seen = {(tuple(matchup), batch_id) for matchup, batch_id in told["seen"]}
+        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} holds no {FORMAT} ({error!r})") from error
+        return table

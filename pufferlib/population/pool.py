@@ -1,0 +1,214 @@
+"""PolicyPool: frozen policies by numbers that never change their meaning, and the learners that they are taken from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+
+from pufferlib.errors import CallError, CheckpointError, PlanError
+from pufferlib.files import written_whole
+from pufferlib.layout import Layout
+from pufferlib.models import Actor, Origin, read_policy
+from pufferlib.models.files import save_weights
+
+__all__ = ["Entry", "PolicyPool"]
+
+INDEX = "pool.json"
+FORMAT = "pufferlib policy pool"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a pool knows of a policy without its weights.
+
+    id: counts up from 0; of learners down from -1. seat: whose policy it is; None if it can play any. digest: of its
+    origin and weights, SHA-256 in hexadecimal; "" of a learner, whose weights change.
+    """
+
+    id: int
+    seat: str | None
+    digest: str
+
+
+class PolicyPool:
+    """Policies by id. What has an id keeps it, and keeps its weights: nothing is ever replaced or removed.
+
+    Policies of equal origin and weights share them, in memory and on disk. A learner has one live version, and an id
+    below 0; ``freeze`` appends what it is at the moment.
+    folder: where all that is frozen is written as it is added; None keeps it in memory only. ``open`` reads it again.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = None if folder is None else Path(folder)
+        self._trust = False
+        self._entries: list[Entry] = []
+        self._learners: list[Entry] = []
+        self._actors: list[Actor] = []  # of the learners
+        self._origins: list[Origin] = []  # likewise
+        self._versions: list[int] = []  # likewise
+        self._kept: dict[str, tuple[Origin, dict[str, Tensor]]] = {}  # by digest; read when asked for
+        if self._folder is not None:
+            if (self._folder / INDEX).exists():
+                raise CallError(f"{self._folder} holds a pool already; PolicyPool.open(folder) goes on with it")
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write_index()
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> PolicyPool:
+        """Return the pool of a folder, to which more may be added; learners are not in it.
+
+        trust: as ``read_policy`` has it. Raises CheckpointError for what is no pool. Weights are read, and compared
+        with their digests, when they are asked for.
+        """
+        pool = cls()
+        pool._folder, pool._trust = Path(folder), trust
+        try:
+            kept = json.loads((pool._folder / INDEX).read_text())
+            if (kept["format"], kept["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"format {kept['format']!r}, version {kept['version']!r}")
+            pool._entries = [_entry(number, row) for number, row in enumerate(kept["policies"])]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{folder} holds no {FORMAT} ({error!r})") from error
+        return pool
+
+    def add(
+        self, policy: nn.Module | Mapping[str, Tensor], origin: Origin | None = None, seat: str | None = None
+    ) -> int:
+        """Append a copy of a policy, or of its weights, and return its id. origin: how it was made."""
+        origin = Origin() if origin is None else origin
+        weights = policy.state_dict() if isinstance(policy, nn.Module) else policy
+        kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
+        digest = digest_of(origin, kept)
+        if digest not in self._kept:
+            self._kept[digest] = (origin, kept)
+            if self._folder is not None and not self._path(digest).exists():
+                save_weights(self._path(digest), kept, origin)
+        self._entries.append(Entry(len(self._entries), seat, digest))
+        if self._folder is not None:
+            self._write_index()
+        return self._entries[-1].id
+
+    def add_learner(self, actor: Actor, origin: Origin | None = None, seat: str | None = None) -> int:
+        """Return the id of a policy that goes on learning: the actor is used as it is at any time."""
+        self._learners.append(Entry(-1 - len(self._learners), seat, ""))
+        self._actors.append(actor)
+        self._origins.append(Origin() if origin is None else origin)
+        self._versions.append(0)
+        return self._learners[-1].id
+
+    def freeze(self, learner: int) -> int:
+        """Append what a learner is now, and return the id of that."""
+        entry = self._learner(learner)
+        return self.add(self._actors[-1 - learner].policy, self._origins[-1 - learner], entry.seat)
+
+    def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None) -> int:
+        """Say that a learner has other weights, which it is given here unless it has them, and return its version."""
+        self._learner(learner)
+        if weights is not None:
+            self._actors[-1 - learner].policy.load_state_dict(dict(weights))
+        self._versions[-1 - learner] += 1
+        return self._versions[-1 - learner]
+
+    def version(self, learner: int) -> int:
+        """Return how often a learner has been published."""
+        self._learner(learner)
+        return self._versions[-1 - learner]
+
+    def __len__(self) -> int:
+        """How many policies are frozen."""
+        return len(self._entries)
+
+    def __getitem__(self, policy: int) -> Entry:
+        """Return what is known of a policy. Raises PlanError for an id that nobody has."""
+        entries, index = (self._entries, policy) if policy >= 0 else (self._learners, -1 - policy)
+        if index >= len(entries):
+            raise PlanError(f"no policy has id {policy}: {len(self._entries)} are frozen, {len(self._learners)} learn")
+        return entries[index]
+
+    def of(self, seat: str | None) -> tuple[int, ...]:
+        """Return the frozen policies that can play a seat, in the order in which they were added."""
+        return tuple(entry.id for entry in self._entries if entry.seat in (seat, None))
+
+    def weights(self, policy: int) -> Mapping[str, Tensor]:
+        """Return the weights of a policy; they are the pool's: not to be changed."""
+        if policy < 0:
+            self._learner(policy)
+            return self._actors[-1 - policy].policy.state_dict()
+        return self._read(self[policy].digest)[1]
+
+    def origin(self, policy: int) -> Origin:
+        """Return how a policy was made."""
+        if policy < 0:
+            self._learner(policy)
+            return self._origins[-1 - policy]
+        return self._read(self[policy].digest)[0]
+
+    def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
+        """Return a policy for these observations and actions: a new actor of its own weights, or the learner's own.
+
+        Raises CheckpointError where the weights are for others.
+        """
+        if policy < 0:
+            self._learner(policy)
+            return self._actors[-1 - policy]
+        origin, weights = self._read(self[policy].digest)
+        actor = origin.actor(layout, action_space)
+        try:
+            actor.policy.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CheckpointError(f"policy {policy} is for other observations or actions: {error}") from error
+        actor.policy.eval().requires_grad_(False)
+        return actor
+
+    def _learner(self, policy: int) -> Entry:
+        if policy >= 0:
+            raise PlanError(f"policy {policy} is frozen; a learner's id is below 0")
+        return self[policy]
+
+    def _read(self, digest: str) -> tuple[Origin, dict[str, Tensor]]:
+        if digest not in self._kept:
+            saved = read_policy(self._path(digest), trust=self._trust)
+            weights = {name: value.clone() for name, value in saved.weights.items()}
+            if digest_of(saved.origin, weights) != digest:
+                raise CheckpointError(f"{saved.path} is not what was written there: its content has another digest")
+            self._kept[digest] = (saved.origin, weights)
+        return self._kept[digest]
+
+    def _path(self, digest: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{digest}.pt"
+
+    def _write_index(self) -> None:
+        assert self._folder is not None
+        rows = [[entry.seat, entry.digest] for entry in self._entries]
+        with written_whole(self._folder / INDEX) as part:
+            part.write_text(json.dumps({"format": FORMAT, "version": VERSION, "policies": rows}))
+
+
+def digest_of(origin: Origin, weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of what a policy is: how it was made, and its weights."""
+    told = hashlib.sha256(json.dumps(vars(origin), sort_keys=True).encode())
+    for name in sorted(weights):
+        value = weights[name].detach().cpu().contiguous()
+        told.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        told.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return told.hexdigest()
+
+
+def _entry(number: int, row: Any) -> Entry:
+    """Return an entry of the index; its digest becomes part of a path, so that it must be one."""
+    seat, digest = row
+    if not (seat is None or isinstance(seat, str)) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ValueError(f"{row!r} is no policy's seat and digest")
+    return Entry(number, seat, digest)

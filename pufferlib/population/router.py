@@ -1,0 +1,333 @@
+"""Router: one batch, many policies. Each row goes to the policy that plays its agent, and the actions come back."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, Decisions, FrameStack, State, action_mask_reader
+from pufferlib.models.per_agent import beside
+from pufferlib.population.matchmaker import Matchmaker
+from pufferlib.population.matchup import Matchup
+from pufferlib.population.pool import PolicyPool
+from pufferlib.population.seat import Seat, seats_of
+from pufferlib.population.stacked import Stack
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["Router"]
+
+Array = np.ndarray[Any, Any]
+
+STACKS = 4  # kept: matchups come and go, and with them the sets of policies that are in a batch together
+WASTE = (
+    2.0  # rows of a stack, with those that fill it up, for each that is wanted: beyond, a policy at a time is faster
+)
+
+
+class Group(NamedTuple):
+    """The rows of one policy. rows: indices, ascending."""
+
+    policy: int
+    rows: Array
+
+
+class Router:
+    """Plays all agents of a VecEnv, each by the policy of its seat in the matchup that its environment has.
+
+    ::
+
+        router = Router(pool, vec, Fixed([(0, 1), (2, 1)]))
+        vec.async_reset()
+        while True:
+            batch = vec.recv()
+            vec.send(router.act(batch))
+
+    ``act`` has to see every batch. Where an environment's episode begins it asks the matchmaker, and nowhere else; so a
+    mixture is drawn from once an episode. Of turn-based environments with action masks only the rows that may act are
+    computed: those whose masks allow something.
+
+    seats: of the environments, by default one an agent. stack: whether policies that are alike but for their weights
+    are computed at once. greedy: the likeliest actions instead of drawn ones. seed: of what is drawn.
+    Raises PlanError for environments whose rows begin in the step in which others end (``autoreset_mode="same_step"``),
+    or are environments by themselves.
+    """
+
+    def __init__(
+        self,
+        pool: PolicyPool,
+        vec: VecEnv,
+        matchmaker: Matchmaker,
+        *,
+        seats: Sequence[Seat] | None = None,
+        stack: bool = True,
+        greedy: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        if vec.autoreset_mode == "same_step":
+            raise PlanError(
+                'autoreset_mode="same_step" has an episode begin in the row in which another one ends; use "next_step"'
+            )
+        self.seats = seats_of(vec) if seats is None else tuple(seats)
+        taken = sorted(place for seat in self.seats for place in seat.places)
+        if taken != list(range(vec.agents_per_env)):
+            raise PlanError(f"the seats have the places {taken}; each of 0 to {vec.agents_per_env - 1} needs one seat")
+        self.pool, self.matchmaker = pool, matchmaker
+        self._layout, self._action_space = vec.observation_layout, vec.single_action_space
+        self.decisions = Decisions(vec.single_action_space)
+        self._read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space)
+        self._stack, self._greedy = stack, greedy
+        self._generator = torch.Generator().manual_seed(np.random.SeedSequence(seed).generate_state(1)[0].item())
+        num_envs, places = vec.num_envs, vec.agents_per_env
+        self._seat_of = np.zeros(places, np.int64)
+        for number, seat in enumerate(self.seats):
+            self._seat_of[list(seat.places)] = number
+        self._matchups: list[Matchup | None] = [None] * num_envs
+        self._policies = np.zeros((num_envs, places), np.int64)
+        self._returns = np.zeros((num_envs, places))
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._alive = np.zeros((num_envs, places), np.bool_)
+        self._cut = np.zeros(num_envs, np.bool_)  # by a failure
+        self._new = torch.ones(num_envs * places, dtype=torch.bool)  # agents that no policy has seen yet
+        self._actors: dict[int, Actor] = {}
+        self._kinds: dict[int, str | None] = {}
+        self._unstackable: set[str | None] = {None}
+        self._stacks: OrderedDict[tuple[int, ...], Stack] = OrderedDict()
+        self._states: dict[Any, State] = {}  # of all agents, by shapes and dtypes
+        self._frames: dict[int, FrameStack] = {}  # by number of frames
+        self._num_agents = num_envs * places
+
+    def matchup(self, env_id: int) -> Matchup | None:
+        """Return who plays an environment's episode; None before its first."""
+        return self._matchups[env_id]
+
+    def policies(self, agent_ids: Array) -> Array:
+        """Return the ids of the policies that play these agents, (rows,) int64."""
+        return self._policies.reshape(-1)[agent_ids]
+
+    @torch.inference_mode()
+    def act(self, batch: Any) -> Any:
+        """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it."""
+        env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
+        self._follow(batch, env_ids, masks)
+        observations = _tensor(batch.observations)
+        ids = _tensor(agent_ids)
+        self._new[ids] |= ~_tensor(masks)
+        mask = None if self._read_mask is None else self._read_mask(observations)
+        groups = self._groups(agent_ids, None if mask is None else mask.any(1).numpy())
+        frames = {number: stack(observations, ids, _tensor(masks)) for number, stack in self._frames.items()}
+        frames[1] = observations
+        outputs = self._outputs(groups, frames, ids, mask)
+        joined = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        distribution = self.decisions.distribution(joined, mask)
+        decided = distribution.mode() if self._greedy else distribution.sample(self._generator)
+        return self.decisions.actions(*decided)
+
+    # -------------------------------------------------------------------------------------------------- episodes
+
+    def _follow(self, batch: Any, env_ids: Array, masks: Array) -> None:
+        """Add up returns, and where episodes begin, report the last ones and assign the next."""
+        shape = (len(env_ids), self._policies.shape[1])
+        masks = masks.reshape(shape)
+        ended = (_array(batch.terminations) | _array(batch.truncations)).reshape(shape)
+        begins = ~(masks | ended).any(1)
+        if begins.any():
+            self._begin(env_ids[begins].tolist())
+        self._returns[env_ids] += np.where(masks, _array(batch.rewards).reshape(shape), 0.0)
+        self._lengths[env_ids] += masks.any(1)
+        self._alive[env_ids] = masks & ~ended
+        if (ended & ~masks).any():  # someone vanished, or the environment failed
+            for info in batch.infos:
+                if "restarted" in info:
+                    self._cut[info["env_id"]] = True
+
+    def _begin(self, env_ids: list[int]) -> None:
+        for env_id in env_ids:
+            matchup = self._matchups[env_id]
+            if matchup is not None:
+                self.matchmaker.report(env_id, matchup, self._outcome(env_id))
+        for env_id, matchup in zip(env_ids, self.matchmaker.assign(env_ids), strict=True):
+            if matchup != self._matchups[env_id]:
+                self._check(matchup)
+                self._admit(matchup)
+                self._matchups[env_id] = tuple(matchup)
+                self._policies[env_id] = np.asarray(matchup)[self._seat_of]
+        self._returns[env_ids] = 0
+        self._lengths[env_ids] = 0
+        self._alive[env_ids] = False
+        self._cut[env_ids] = False
+
+    def _outcome(self, env_id: int) -> Array | None:
+        """Return what each seat got in the episode that is over, (num_seats,); None where it was cut off."""
+        if self._cut[env_id] or not self._lengths[env_id] or self._alive[env_id].any():
+            return None
+        return np.bincount(self._seat_of, self._returns[env_id], len(self.seats))
+
+    def _check(self, matchup: Matchup) -> None:
+        if len(matchup) != len(self.seats):
+            raise PlanError(f"matchup {matchup} has {len(matchup)} policies, but there are {len(self.seats)} seats")
+        for policy, seat in zip(matchup, self.seats, strict=True):
+            if self.pool[policy].seat not in (None, seat.name):
+                raise PlanError(f"policy {policy} plays {self.pool[policy].seat!r}, and cannot take {seat.name!r}")
+
+    # -------------------------------------------------------------------------------------------------- policies
+
+    def _groups(self, agent_ids: Array, acting: Array | None) -> list[Group]:
+        """Return the rows of each policy; rows that do not act belong to none. In the order of policies' first rows."""
+        rows = np.arange(len(agent_ids)) if acting is None else np.flatnonzero(acting)
+        if not len(rows):
+            return []
+        policies = self.policies(agent_ids[rows])
+        changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
+        names = policies[np.concatenate([[0], changes])]
+        if len(np.unique(names)) < len(names):  # not one block of rows each: sort
+            order = np.argsort(policies, kind="stable")
+            rows, policies = rows[order], policies[order]
+            changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
+            names = policies[np.concatenate([[0], changes])]
+        return [Group(name, part) for name, part in zip(names.tolist(), np.split(rows, changes), strict=True)]
+
+    def _admit(self, policies: Sequence[int]) -> None:
+        """Have actors of these policies, and stacks of frames, from an episode's first row on."""
+        for policy in policies:
+            if policy in self._actors:
+                continue
+            actor = self._actors[policy] = self.pool.actor(policy, self._layout, self._action_space)
+            origin = self.pool.origin(policy)
+            alike = self._stack and policy >= 0 and not actor.recurrent
+            told = [origin.policy, origin.policy_kwargs, origin.frame_stack]
+            self._kinds[policy] = json.dumps(told, sort_keys=True) if alike else None
+            if actor.frame_stack > 1 and actor.frame_stack not in self._frames:
+                self._frames[actor.frame_stack] = FrameStack(self._layout, actor.frame_stack, self._num_agents)
+
+    def _outputs(
+        self, groups: list[Group], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
+    ) -> list[Tensor]:
+        """Return policies' outputs for all rows, each (rows, …); zeros, and ones of a std, in rows of nobody."""
+        made: list[Tensor] = []
+
+        def put(rows: Any, parts: Any) -> None:
+            if not made:
+                made.extend(part.new_zeros((len(ids), part.shape[1])) for part in parts)
+            for target, part in zip(made, parts, strict=True):
+                target[rows] = part
+
+        for kind, members in self._by_kind(groups).items():
+            if kind is not None and not self._put_stacked(kind, members, frames, mask, put):
+                kind = None
+            if kind is None:
+                for group in members:
+                    self._put_one(group, frames, ids, mask, put)
+        if not made:  # nobody acts
+            aims = torch.zeros((len(ids), self.decisions.num_aims))
+            made = [torch.zeros((len(ids), self.decisions.num_options))] if self.decisions.nvec else []
+            made += [aims, aims] if self.decisions.num_aims else []
+        return made
+
+    def _by_kind(self, groups: list[Group]) -> dict[str | None, list[Group]]:
+        """Return which policies may be computed at once; under None those that may not."""
+        kinds: dict[str | None, list[Group]] = {}
+        for group in groups:
+            kind = self._kinds[group.policy]
+            kinds.setdefault(None if kind in self._unstackable else kind, []).append(group)
+        for kind, members in list(kinds.items()):
+            wanted = sum(len(group.rows) for group in members)
+            padded = len(members) * max(len(group.rows) for group in members)
+            if kind is not None and (len(members) == 1 or padded > WASTE * wanted):
+                kinds.setdefault(None, []).extend(kinds.pop(kind))
+        return kinds
+
+    def _put_one(self, group: Group, frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None, put: Any) -> None:
+        actor = self._actors[group.policy]
+        rows = _slice(group.rows)
+        allowed = None if mask is None else mask[rows]
+        seen = frames[actor.frame_stack][rows]
+        agents = ids[rows]
+        state = self._state_of(actor, agents)
+        outputs, _, after = actor.outputs(seen, state, allowed)
+        if state is not None and after is not None:
+            for known, new in zip(self._states[_signature(state)], after, strict=True):
+                known[agents] = new
+        self._new[agents] = False
+        put(rows, outputs if isinstance(outputs, tuple) else (outputs,))
+
+    def _state_of(self, actor: Actor, agents: Tensor) -> State | None:
+        """Return the memories with which a policy sees these agents' rows, at the beginning its first ones."""
+        initial = actor.initial_state(len(agents))
+        if initial is None:
+            return None
+        key = _signature(initial)
+        if key not in self._states:
+            self._states[key] = tuple(part.new_zeros((self._num_agents, *part.shape[1:])) for part in initial)
+        new = self._new[agents]
+        return tuple(
+            torch.where(beside(new, first), first, known[agents])
+            for known, first in zip(self._states[key], initial, strict=True)
+        )
+
+    def _put_stacked(
+        self, kind: str, members: list[Group], frames: dict[int, Tensor], mask: Tensor | None, put: Any
+    ) -> bool:
+        """Compute policies at once, or return False where that cannot be done."""
+        names = tuple(group.policy for group in members)
+        lengths = np.array([len(group.rows) for group in members])
+        most = int(lengths.max())
+        rows = np.concatenate([group.rows for group in members])
+        even = bool((lengths == most).all())
+        if even:  # nothing to fill up; and where the rows are one block, nothing to gather either
+            places = _slice(rows)
+        else:
+            places = np.concatenate([np.resize(group.rows, most) for group in members])
+        seen = frames[self._actors[names[0]].frame_stack][places]
+        seen = seen.reshape(len(members), most, *seen.shape[1:])
+        allowed = None if mask is None else mask[places].reshape(len(members), most, -1)
+        try:
+            outputs = self._stack_of(names)(seen, allowed)
+        except (RuntimeError, NotImplementedError):  # what torch.vmap cannot do shows itself so
+            self._unstackable.add(kind)
+            return False
+        flat = [part.flatten(0, 1) for part in outputs]
+        if even:
+            put(places, flat)
+        else:
+            kept = (np.arange(most) < lengths[:, None]).reshape(-1)
+            put(rows, [part[kept] for part in flat])
+        return True
+
+    def _stack_of(self, names: tuple[int, ...]) -> Stack:
+        if names not in self._stacks:
+            self._stacks[names] = Stack([self._actors[name].policy for name in names])
+            if len(self._stacks) > STACKS:
+                self._stacks.popitem(last=False)
+        self._stacks.move_to_end(names)
+        return self._stacks[names]
+
+
+def _signature(state: State) -> Any:
+    return tuple((tuple(part.shape[1:]), part.dtype) for part in state)
+
+
+def _slice(rows: Array) -> Any:
+    """Return ascending indices as a slice where they are neighbours: that gives a view, and nothing is gathered."""
+    first, last = int(rows[0]), int(rows[-1])
+    # Rows of several groups one after another may be neighbours only in sum.
+    if last - first + 1 == len(rows) and bool((rows[1:] > rows[:-1]).all()):
+        return slice(first, last + 1)
+    return torch.from_numpy(rows)
+
+
+def _array(values: Any) -> Array:
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def _tensor(values: Any) -> Tensor:
+    """Return a tensor on the CPU; a batch's ids may be read-only, of which torch would warn, and are copied."""
+    if isinstance(values, np.ndarray):
+        values = torch.from_numpy(values if values.flags.writeable else values.copy())
+    return cast(Tensor, values.cpu())

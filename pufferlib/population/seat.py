@@ -1,0 +1,39 @@
+"""Seats: the roles in an environment, for each of which a policy is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pufferlib.errors import PlanError
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["Seat", "seats_of"]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A role in an environment: one player, or a team. places: of the rows that its policy plays."""
+
+    name: str
+    places: tuple[int, ...]
+
+
+def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Seat, ...]:
+    """Return the seats of a VecEnv's environments: one an agent, or one for all agents that have the same role.
+
+    role: from an agent's name to that of its seat. Seats come in the order of their first places. Raises PlanError
+    where agents have no places of their own, and where each row is an environment by itself.
+    """
+    if vec.copies_per_env > 1:
+        raise PlanError(
+            f"{vec.copies_per_env} rows an environment are copies of one that is vectorized already; each "
+            "would need a matchup of its own: make the environments one by one"
+        )
+    if not vec.agent_names and vec.agents_per_env > 1 and role is not None:
+        raise PlanError("places change hands here, so that an agent's role is not known; pass Seats of places yourself")
+    names = vec.agent_names or tuple(f"place_{place}" for place in range(vec.agents_per_env))
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name if role is None else role(name), []).append(place)
+    return tuple(Seat(name, tuple(taken)) for name, taken in places.items())

@@ -1,0 +1,38 @@
+"""Policies of one architecture at once: their weights stacked, so that a layer is one batched matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
+
+__all__ = ["Stack"]
+
+
+class Stack:
+    """Policies without a memory, alike but for their weights, whose copies it holds."""
+
+    def __init__(self, policies: Sequence[nn.Module]) -> None:
+        self._weights = stack_module_state(list(policies))
+        self._frame = deepcopy(policies[0]).to("meta")
+        # Where one network has all its rows at once, a layer is a matrix product; here it is a batch of them.
+        self._call = torch.vmap(self._one, in_dims=(0, 0, 0), randomness="error")
+
+    def _one(self, weights: Any, observations: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        outputs, _, _ = functional_call(self._frame, weights, (observations, None, mask if mask.numel() else None))
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+    def __call__(self, observations: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Return each policy's outputs for its rows, (policies, rows, …).
+
+        observations: (policies, rows, *shape). mask: bool (policies, rows, num_options), or None.
+        Raises RuntimeError where torch cannot run the network so.
+        """
+        if mask is None:
+            mask = observations.new_empty((*observations.shape[:1], 0), dtype=torch.bool)
+        outputs: tuple[Tensor, ...] = self._call(self._weights, observations, mask)
+        return outputs
