@@ -1,0 +1,274 @@
+"""Meta-solvers: from what policies pay against each other to how often each seat should play which.
+
+A solver takes payoffs, float64 (num_seats, n_0, n_1, …), and returns each seat's probabilities, a list of (n_seat,).
+All are deterministic. ``uniform``, ``last``, ``fictitious_play``, ``projected_replicator`` and ``alpha_rank`` take any
+number of seats and any payoffs; ``lp_nash`` and ``rectified_nash`` two seats whose payoffs sum to a constant. Only
+``lp_nash`` and what rests on it need SciPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import MissingExtra, PlanError
+
+__all__ = [
+    "Solver",
+    "alpha_rank",
+    "alpha_rank_joint",
+    "expected",
+    "fictitious_play",
+    "last",
+    "lp_nash",
+    "nash_conv",
+    "projected_replicator",
+    "rectified",
+    "rectified_nash",
+    "uniform",
+]
+
+Array = np.ndarray[Any, Any]
+Solver = Callable[[Array], list[Array]]
+
+SAME = 1e-10  # payoffs that differ by less are equal to alpha-rank
+
+
+def uniform(payoffs: Array) -> list[Array]:
+    """Return the uniform distribution, whatever the payoffs: with best responses to it, fictitious self-play."""
+    return [np.full(size, 1 / size) for size in np.shape(payoffs)[1:]]
+
+
+def last(payoffs: Array) -> list[Array]:
+    """Return the newest policy alone, whatever the payoffs: with best responses to it, self-play."""
+    return [np.eye(size)[-1] for size in np.shape(payoffs)[1:]]
+
+
+def lp_nash(payoffs: Array) -> list[Array]:
+    """Return a Nash equilibrium of two seats in a constant-sum game, by linear programs (HiGHS). A vertex: sparse.
+
+    Raises PlanError for other games, MissingExtra without SciPy.
+    """
+    matrix = _constant_sum(payoffs)
+    return [_maximin(matrix), _maximin(-matrix.T)]
+
+
+def _maximin(matrix: Array) -> Array:
+    """Return what guarantees most to who chooses the row: maximise v, with x · matrix ≥ v for each column."""
+    try:
+        from scipy.optimize import linprog
+    except ImportError as error:
+        raise MissingExtra('linear programs need SciPy: pip install "pufferlib[games]"') from error
+    rows, columns = matrix.shape
+    solved = linprog(
+        np.append(np.zeros(rows), -1.0),
+        A_ub=np.hstack([-matrix.T, np.ones((columns, 1))]),
+        b_ub=np.zeros(columns),
+        A_eq=np.append(np.ones(rows), 0.0)[None],
+        b_eq=[1.0],
+        bounds=[(0, None)] * rows + [(None, None)],
+        method="highs",
+    )
+    assert solved.success, solved.message  # such a program has a solution
+    return _normal(solved.x[:-1])
+
+
+def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
+    """Return how often each policy was a best response to what the others had played so far, all seats at once.
+
+    Source: Brown, "Iterative solution of games by fictitious play", 1951. Ties go to the first.
+    """
+    payoffs = _checked(payoffs)
+    counts = [np.eye(size)[0] for size in payoffs.shape[1:]]
+    if payoffs.shape[0] == 2:  # what each response adds to the other's values is a row or a column
+        values = [payoffs[0][:, 0].copy(), payoffs[1][0].copy()]
+        for _ in range(num_iterations - 1):
+            row, column = int(values[0].argmax()), int(values[1].argmax())
+            counts[0][row] += 1
+            counts[1][column] += 1
+            values[0] += payoffs[0][:, column]
+            values[1] += payoffs[1][row]
+        return [each / each.sum() for each in counts]
+    for _ in range(num_iterations - 1):
+        played = [each / each.sum() for each in counts]
+        best = [int(_values(payoffs, played, seat).argmax()) for seat in range(len(played))]
+        for each, chosen in zip(counts, best, strict=True):
+            each[chosen] += 1
+    return [each / each.sum() for each in counts]
+
+
+def projected_replicator(
+    payoffs: Array,
+    num_iterations: int = 3000,
+    dt: float = 0.1,
+    gamma: float = 1e-10,
+    start: Sequence[Array] | None = None,
+) -> list[Array]:
+    """Return the average over time of replicator dynamics in which no probability falls below ``gamma``.
+
+    dt: of a step; payoffs are taken as they are. start: each seat's probabilities at first, by default uniform.
+    Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
+    """
+    payoffs = _checked(payoffs)
+    played = uniform(payoffs) if start is None else [np.asarray(each, np.float64) for each in start]
+    sums = [np.zeros_like(each) for each in played]
+    for _ in range(num_iterations):
+        values = [_values(payoffs, played, seat) for seat in range(len(played))]
+        played = [
+            _project(share + dt * share * (value - value @ share), gamma)
+            for share, value in zip(played, values, strict=True)
+        ]
+        for total, share in zip(sums, played, strict=True):
+            total += share
+    return [total / num_iterations for total in sums]
+
+
+def _project(point: Array, least: float) -> Array:
+    """Return the nearest probabilities of at least ``least``. Source: Duchi et al., 2008, for the simplex."""
+    size = len(point)
+    if point.min() >= least:
+        # The dynamics keep the sum; all that is left to do is what rounding has done to it.
+        return np.asarray(point / point.sum())
+    room = 1 - size * least
+    shifted = point - least
+    ordered = -np.sort(-shifted)
+    excess = (ordered.cumsum() - room) / np.arange(1, size + 1)
+    return np.asarray(np.maximum(shifted - excess[np.flatnonzero(ordered > excess)[-1]], 0) + least)
+
+
+def alpha_rank(payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4) -> list[Array]:
+    """Return the marginals of ``alpha_rank_joint``."""
+    joint = alpha_rank_joint(payoffs, alpha, epsilon)
+    axes = range(joint.ndim)
+    return [joint.sum(tuple(other for other in axes if other != axis)) for axis in axes]
+
+
+def alpha_rank_joint(
+    payoffs: Array, alpha: float | None = None, epsilon: float = 1e-4, population_size: int = 50
+) -> Array:
+    """Return the stationary distribution of a population's evolution over all combinations, (n_0, n_1, …).
+
+    In each step one seat's policy meets a mutant, which takes over with a probability that grows with what it would get
+    more. alpha: how sharply; None for infinitely, when mutants that get more take over but for ``epsilon``, those that
+    get less with ``epsilon``, and equals with 1/2. population_size: of finite alpha.
+    A dense system of as many equations as there are combinations: 0.1 s for 40 × 40.
+    Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
+    """
+    payoffs = _checked(payoffs)
+    sizes = payoffs.shape[1:]
+    total = prod(sizes)
+    mutants = sum(size - 1 for size in sizes)
+    if not mutants:
+        return np.ones(sizes)
+    flows = np.zeros((total, total))
+    index = np.arange(total).reshape(sizes)
+    for seat, size in enumerate(sizes):
+        # The combinations that differ in this seat alone stand in a line.
+        lines = np.moveaxis(index, seat, -1).reshape(-1, size)
+        paid = np.moveaxis(payoffs[seat], seat, -1).reshape(-1, size)
+        gains = paid[:, None, :] - paid[:, :, None]  # (lines, from, to)
+        rates = _takeover(gains, alpha, epsilon, population_size) / mutants
+        flows[lines[:, :, None], lines[:, None, :]] += rates
+    flows[np.arange(total), np.arange(total)] = 0
+    flows[np.arange(total), np.arange(total)] = 1 - flows.sum(1)
+    equations = flows.T - np.eye(total)
+    equations[-1] = 1  # one of them follows from the others; the sum does not
+    wanted = np.zeros(total)
+    wanted[-1] = 1
+    return _normal(np.linalg.solve(equations, wanted)).reshape(sizes)
+
+
+def _takeover(gains: Array, alpha: float | None, epsilon: float, population_size: int) -> Array:
+    """Return the probability with which a mutant of these gains takes over."""
+    if alpha is None:
+        return np.where(np.abs(gains) < SAME, 0.5, np.where(gains > 0, 1 - epsilon, epsilon))
+    exponents = alpha * np.where(np.abs(gains) < SAME, 1.0, gains)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fixed = np.expm1(-exponents) / np.expm1(-population_size * exponents)
+    # Both overflow far below 0, where the mutant has no chance.
+    return np.where(np.abs(gains) < SAME, 1 / population_size, np.where(np.isfinite(fixed), fixed, 0.0))
+
+
+def rectified_nash(payoffs: Array) -> list[Array]:
+    """Return the Nash equilibrium; ``rectified`` says whom its policies train against."""
+    return lp_nash(payoffs)
+
+
+def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
+    """Return, for each policy that a seat plays at all, how often to train its successor against the other's policies.
+
+    Those that it beats, or draws with, weigh as they do in the mixture, the others nothing: strengths are amplified,
+    and the population stays diverse. A policy that beats nobody there has none. Two seats, constant-sum.
+    Source: Balduzzi et al., "Open-ended learning in symmetric zero-sum games", 2019.
+    """
+    matrix = _constant_sum(payoffs)
+    own = (matrix if seat == 0 else -matrix.T) - (1 if seat == 0 else -1) * _value(matrix, mixtures)
+    found = {}
+    for policy in np.flatnonzero(mixtures[seat] > SAME).tolist():
+        weights = np.where(own[policy] >= -SAME, mixtures[1 - seat], 0.0)
+        if weights.sum() > 0:
+            found[policy] = weights / weights.sum()
+    return found
+
+
+def _value(matrix: Array, mixtures: Sequence[Array]) -> float:
+    return float(mixtures[0] @ matrix @ mixtures[1])
+
+
+# ---------------------------------------------------------------------------------------------------------- measures
+
+
+def expected(payoffs: Array, mixtures: Sequence[Array]) -> Array:
+    """Return what each seat gets, (num_seats,), where all draw from these mixtures."""
+    seats = range(len(mixtures))
+    return np.array([_values(payoffs, mixtures, seat) @ mixtures[seat] for seat in seats])
+
+
+def nash_conv(payoffs: Array, mixtures: Sequence[Array]) -> float:
+    """Return the sum of what seats could gain, each alone, by the best of the policies that are there."""
+    payoffs = _checked(payoffs)
+    best = sum(_values(payoffs, mixtures, seat).max() for seat in range(len(mixtures)))
+    return float(best - expected(payoffs, mixtures).sum())
+
+
+def _values(payoffs: Array, mixtures: Sequence[Array], seat: int) -> Array:
+    """Return what each policy of a seat gets against the others' mixtures, (n_seat,)."""
+    if len(mixtures) == 2:  # the usual case, of which dynamics make thousands
+        return np.asarray(payoffs[0] @ mixtures[1] if seat == 0 else mixtures[0] @ payoffs[1])
+    values = np.moveaxis(payoffs[seat], seat, 0)
+    for mixture in reversed([each for other, each in enumerate(mixtures) if other != seat]):
+        values = values @ mixture
+    return np.asarray(values)
+
+
+def _checked(payoffs: Array) -> Array:
+    payoffs = np.asarray(payoffs, np.float64)
+    if payoffs.ndim < 2 or len(payoffs) != payoffs.ndim - 1 or 0 in payoffs.shape:
+        raise PlanError(f"payoffs of shape {payoffs.shape} are not (num_seats, n_0, n_1, …), with a policy at least")
+    if not np.isfinite(payoffs).all():
+        raise PlanError("some payoffs are not known yet, or not finite; PayoffTable.missing() names empty cells")
+    return payoffs
+
+
+def _constant_sum(payoffs: Array) -> Array:
+    """Return what the first of two seats gets. Raises PlanError unless the other gets the rest of a constant."""
+    payoffs = _checked(payoffs)
+    if len(payoffs) != 2:
+        raise PlanError(f"this solver is for two seats, not {len(payoffs)}; take alpha_rank or projected_replicator")
+    sums = payoffs.sum(0)
+    if np.ptp(sums) > 1e-6 * max(1.0, np.abs(payoffs).max()):
+        raise PlanError(
+            f"the seats' payoffs sum to {sums.min():.4g} in one cell, to {sums.max():.4g} in another, but this solver "
+            "is for constant sums; take alpha_rank or projected_replicator, or where they are samples of such a game, "
+            "pass np.stack([payoffs[0], -payoffs[0]])"
+        )
+    return np.asarray(payoffs[0])
+
+
+def _normal(values: Array) -> Array:
+    """Return probabilities, of numbers that rounding may have brought below 0."""
+    values = np.maximum(values, 0)
+    return np.asarray(values / values.sum())
