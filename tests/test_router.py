@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pettingzoo.classic import tictactoe_v3
 
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
@@ -306,6 +307,25 @@ def test_a_cap_holds_and_changes_no_share() -> None:
             assert len(set(playing.values())) <= 3
     found = np.array([counts[policy] for policy in range(4)]) / sum(counts.values())
     assert np.abs(found - shares).max() < 0.06, found
+
+
+def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None:
+    """An AEC environment through emulation: who does not act has a mask that allows nothing, and is not computed."""
+    with pufferlib.make(tictactoe_v3.env, num_envs=4, seed=1) as vec:
+        pool = PolicyPool()
+        pool.add(Actor("mlp", vec.observation_layout, vec.single_action_space).policy, Origin("mlp"))
+        maker = Watching([(0, 0)])
+        router = Router(pool, vec, maker, seed=1)
+        seen: list[int] = []
+        actor = router.pool.actor(0, vec.observation_layout, vec.single_action_space)
+        actor.policy.register_forward_pre_hook(lambda module, args: seen.append(len(args[0])))
+        pool.actor = lambda *args: actor  # type: ignore[method-assign]
+        vec.async_reset()
+        for _ in range(60):
+            vec.send(router.act(vec.recv()))
+        assert len(maker.told) > 12
+        assert all(sorted(told) in ([-1, 1], [0, 0]) for _, told in maker.told)  # an illegal move would pay (-1, 0)
+        assert max(seen) == 4  # of eight rows
 
 
 @pytest.mark.parametrize(

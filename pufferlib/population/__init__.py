@@ -8,33 +8,47 @@
     Router         a batch to the policies of its rows, and their actions back
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
+    Solver         from payoffs to a mixture (solvers.py)
+    Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
+    psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
 
-docs/population.md shows them at work. All of it needs torch; solvers of linear programs need SciPy.
+docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
 
 from pufferlib.population.evaluate import Evaluator
+from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
 from pufferlib.population.matchup import Matchup, Mixture, product
+from pufferlib.population.oracle import ExactOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
+from pufferlib.population.solvers import Solver
 
 __all__ = [
     "Capped",
     "Entry",
     "Evaluator",
+    "ExactOracle",
     "Fixed",
+    "Iteration",
     "Matchmaker",
     "Matchup",
     "Mixture",
+    "Oracle",
     "PayoffTable",
     "PolicyPool",
     "Prioritized",
     "Router",
     "Sampled",
     "Seat",
+    "Solver",
+    "fictitious_self_play",
     "product",
+    "psro",
     "random_pairs",
+    "rectified_targets",
     "seats_of",
+    "self_play",
 ]

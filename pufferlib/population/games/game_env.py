@@ -1,0 +1,110 @@
+"""A game tree as a PettingZoo environment: one row a player, of which those who may act have options in their masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from pufferlib.errors import ActionError, PlanError
+from pufferlib.population.games.sequence_form import SequenceForm
+from pufferlib.population.games.trees import Game, load_game, tensor_of
+
+__all__ = ["GameEnv"]
+
+
+class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
+    """Any game of ``load_game``, turn by turn. All players have a row in each step, but one of them acts.
+
+    game: a name, or a Game. observation: "tensor", OpenSpiel's information state as numbers, or where a game has none,
+    its observation; "index", the number of the information state (``SequenceForm.index``; 0 for who does not act),
+    which ``Tabular`` reads; by default the first where the game has it. Observations are dicts of "state" and
+    "action_mask"; who does not act may do nothing by it, and has its action ignored. Rewards come at the end.
+    Raises ActionError for an action that the player's mask forbids.
+    """
+
+    metadata = {"name": "game_env"}
+
+    def __init__(self, game: str | Game = "leduc_poker", observation: str | None = None) -> None:
+        self.game: Any = load_game(game) if isinstance(game, str) else game
+        tensor = tensor_of(self.game)
+        observation = observation or ("index" if tensor is None else "tensor")
+        if observation not in ("tensor", "index") or (observation == "tensor" and tensor is None):
+            raise PlanError(f'observation={observation!r} is not "index", or the game has no tensors')
+        self._tensor = tensor if observation == "tensor" else None
+        self.possible_agents = [f"player_{number}" for number in range(self.game.num_players())]
+        num_actions = self.game.num_distinct_actions()
+        # Both of one dtype, so that a row is an array of it.
+        if self._tensor is not None:
+            parts: dict[str, Any] = {
+                "action_mask": spaces.Box(0, 1, (num_actions,), np.float32),
+                "state": spaces.Box(-np.inf, np.inf, self._tensor[0], np.float32),
+            }
+        else:
+            self.form = SequenceForm(self.game)
+            parts = {
+                "action_mask": spaces.MultiDiscrete([2] * num_actions),
+                "state": spaces.Discrete(self.form.num_states),
+            }
+        self._num_actions, self._space = num_actions, spaces.Dict(parts)
+        self._actions = spaces.Discrete(num_actions)
+        self._rng = np.random.default_rng()
+
+    def observation_space(self, agent: str) -> Any:
+        return self._space
+
+    def action_space(self, agent: str) -> Any:
+        return self._actions
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self._state = self.game.new_initial_state()
+        self._play_chance()
+        return self._observe(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        player = self._state.current_player()
+        action = int(actions[self.possible_agents[player]])
+        if action not in self._state.legal_actions():
+            raise ActionError(f"player {player} may play {list(self._state.legal_actions())} now, not {action}")
+        self._state = self._state.child(action)
+        self._play_chance()
+        over = self._state.is_terminal()
+        returns = self._state.returns() if over else [0.0] * len(self.possible_agents)
+        seen, agents = self._observe(), self.possible_agents
+        if over:
+            self.agents = []
+        return (
+            seen,
+            {agent: float(value) for agent, value in zip(agents, returns, strict=True)},
+            dict.fromkeys(agents, over),
+            dict.fromkeys(agents, False),
+            {agent: {} for agent in agents},
+        )
+
+    def _play_chance(self) -> None:
+        while self._state.is_chance_node():
+            outcomes, chances = zip(*self._state.chance_outcomes(), strict=True)
+            edges = np.cumsum(chances)
+            drawn = int(edges.searchsorted(self._rng.random() * edges[-1], "right"))
+            self._state = self._state.child(outcomes[min(drawn, len(outcomes) - 1)])
+
+    def _observe(self) -> dict[str, Any]:
+        now = None if self._state.is_terminal() else self._state.current_player()
+        return {agent: self._seen_by(player, player == now) for player, agent in enumerate(self.possible_agents)}
+
+    def _seen_by(self, player: int, acts: bool) -> dict[str, Any]:
+        mask = np.zeros(self._num_actions, np.int64 if self._tensor is None else np.float32)
+        if acts:
+            mask[self._state.legal_actions()] = 1
+        if self._tensor is not None:
+            shape, method = self._tensor
+            # At the end of some games there is none.
+            told = np.zeros(shape) if self._state.is_terminal() else getattr(self._state, method)(player)
+            return {"action_mask": mask, "state": np.array(told, np.float32).reshape(shape)}
+        known = self.form.index[player, self._state.information_state_string(player)] if acts else 0
+        return {"action_mask": mask, "state": known}

@@ -1,0 +1,179 @@
+"""The sequence form of a game tree: exact payoffs, best responses and NashConv, in NumPy.
+
+A sequence of a player's is what it has played on the way to somewhere; a plan, the probability of each of its sequences
+(a realization plan); a table, the probability of each action in each information state (a behaviour strategy). Payoffs
+are linear in each player's plan, so a mixture of policies is the average of their plans.
+Source: von Stengel, "Efficient computation of behavior strategies", Games and Economic Behavior 14, 1996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.population.games.trees import Game
+
+__all__ = ["SequenceForm"]
+
+Array = np.ndarray[Any, Any]
+ROOT = 0  # the sequence of nothing played
+NOT_LEGAL = -1
+
+
+@dataclass
+class _Level:
+    """A player's information states that have as many of its own before them."""
+
+    states: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)  # the sequence that leads to each
+    sequences: list[list[int]] = field(default_factory=list)  # (states, num_actions), NOT_LEGAL where there is none
+
+
+class SequenceForm:
+    """A game of any number of players who forget nothing, enumerated once.
+
+    num_states: information states of all players together. num_actions: distinct actions. index: from (player,
+    information state) to its row in tables. num_sequences: one a player. legal: bool (num_states, num_actions).
+    Raises PlanError for a game in which a player forgets.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self.num_players, self.num_actions = game.num_players(), game.num_distinct_actions()
+        self.index: dict[tuple[int, str], int] = {}
+        self.num_sequences = [1] * self.num_players
+        self._rows: list[list[int]] = []  # of each information state: its sequences by action
+        self._parents: list[int] = []
+        self._levels: list[list[_Level]] = [[] for _ in range(self.num_players)]
+        self._depth = [[0] for _ in range(self.num_players)]  # of each sequence
+        leaves: list[tuple[int, ...]] = []
+        paid: list[list[float]] = []
+        self._walk(game.new_initial_state(), (ROOT,) * self.num_players, 1.0, leaves, paid)
+        self.num_states = len(self._rows)
+        self.legal = np.array(self._rows).reshape(-1, self.num_actions) != NOT_LEGAL
+        self._leaves = np.ascontiguousarray(np.array(leaves, np.int64).T)  # (num_players, leaves): sequences
+        self._paid = np.ascontiguousarray(np.array(paid).T)  # (num_players, leaves): chance times return
+        self._zero_sum = self.num_players == 2 and bool(np.allclose(self._paid.sum(0), 0, atol=1e-12))
+        self._arrays = [
+            [(np.array(level.states), np.array(level.parents), np.array(level.sequences)) for level in levels]
+            for levels in self._levels
+        ]
+
+    def _walk(self, state: Any, sequences: tuple[int, ...], chance: float, leaves: Any, paid: Any) -> None:
+        if state.is_terminal():
+            leaves.append(sequences)
+            paid.append([chance * value for value in state.returns()])
+            return
+        if state.is_chance_node():
+            for outcome, probability in state.chance_outcomes():
+                self._walk(state.child(outcome), sequences, chance * probability, leaves, paid)
+            return
+        player, legal = state.current_player(), state.legal_actions()
+        row = self._row(player, state.information_state_string(player), sequences[player], legal)
+        for action in legal:
+            after = (*sequences[:player], row[action], *sequences[player + 1 :])
+            self._walk(state.child(action), after, chance, leaves, paid)
+
+    def _row(self, player: int, known: str, parent: int, legal: Sequence[int]) -> list[int]:
+        number = self.index.get((player, known))
+        if number is not None:
+            if self._parents[number] != parent:
+                raise PlanError(f"player {player} forgets what it played: {known!r} is reached in two ways")
+            return self._rows[number]
+        self.index[player, known] = number = len(self._rows)
+        row = [NOT_LEGAL] * self.num_actions
+        depth = self._depth[player][parent]
+        for action in legal:
+            row[action] = self.num_sequences[player]
+            self.num_sequences[player] += 1
+            self._depth[player].append(depth + 1)
+        if depth == len(self._levels[player]):
+            self._levels[player].append(_Level())
+        level = self._levels[player][depth]
+        level.states.append(number)
+        level.parents.append(parent)
+        level.sequences.append(row)
+        self._rows.append(row)
+        self._parents.append(parent)
+        return row
+
+    # ------------------------------------------------------------------------------------------------- strategies
+
+    def uniform(self) -> Array:
+        """Return the table of chance: all legal actions alike, (num_states, num_actions)."""
+        return np.asarray(self.legal / self.legal.sum(1, keepdims=True))
+
+    def plan(self, player: int, table: Array) -> Array:
+        """Return a player's plan, (num_sequences[player],), of a table; rows of other players' states are not read."""
+        plan = np.zeros(self.num_sequences[player])
+        plan[ROOT] = 1
+        for states, parents, sequences in self._arrays[player]:
+            legal = sequences != NOT_LEGAL
+            plan[sequences[legal]] = (plan[parents][:, None] * table[states])[legal]
+        return plan
+
+    def table(self, player: int, plan: Array) -> Array:
+        """Return a table of which this is the plan: uniform where the plan never comes, and in others' states."""
+        table = self.uniform()
+        for states, parents, sequences in self._arrays[player]:
+            reached = plan[parents] > 0
+            played = np.where(sequences != NOT_LEGAL, plan[sequences], 0)[reached]
+            table[states[reached]] = played / played.sum(1, keepdims=True)
+        return table
+
+    # --------------------------------------------------------------------------------------------------- payoffs
+
+    def values(self, plans: Sequence[Array]) -> Array:
+        """Return what each player gets, (num_players,), where they play these plans."""
+        reach = np.ones(self._leaves.shape[1])
+        for plan, sequences in zip(plans, self._leaves, strict=True):
+            reach = reach * plan[sequences]
+        return np.asarray(self._paid @ reach)
+
+    def payoffs(self, plans: Sequence[Array]) -> Array:
+        """Return all combinations' payoffs, (num_players, n_0, n_1, …). plans: (n_player, num_sequences) a player."""
+        reach = [np.asarray(each)[:, sequences] for each, sequences in zip(plans, self._leaves, strict=True)]
+        if self.num_players == 2:
+            first, second = reach
+            if self._zero_sum:
+                matrix = (first * self._paid[0]) @ second.T
+                return np.stack([matrix, -matrix])
+            return np.stack([(first * paid) @ second.T for paid in self._paid])
+        letters = "abcdefgh"[: self.num_players]
+        told = f"zy,{','.join(f'{letter}y' for letter in letters)}->z{letters}"
+        return np.asarray(np.einsum(told, self._paid, *reach, optimize=True))
+
+    def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
+        """Return what a player can get at most against others' plans, and a plan that does: pure; ties to the first.
+
+        plans: one a player; its own is not read.
+        """
+        reach = self._paid[player]
+        for other, plan in enumerate(plans):
+            if other != player:
+                reach = reach * plan[self._leaves[other]]
+        num = self.num_sequences[player]
+        values = np.bincount(self._leaves[player], reach, num)  # of each sequence, up to the next state of the player
+        chosen: list[Array] = []
+        for _, parents, sequences in reversed(self._arrays[player]):
+            options = np.where(sequences != NOT_LEGAL, values[sequences], -np.inf)
+            best = options.argmax(1)
+            lines = np.arange(len(best))
+            values += np.bincount(parents, options[lines, best], num)
+            chosen.append(sequences[lines, best])
+        plan = np.zeros(num)
+        plan[ROOT] = 1
+        for (_, parents, _), best in zip(self._arrays[player], reversed(chosen), strict=True):
+            plan[best] = plan[parents]
+        return float(values[ROOT]), plan
+
+    def nash_conv(self, plans: Sequence[Array]) -> float:
+        """Return what players could gain in sum, each alone, by best responses: 0 in Nash equilibria, and only there.
+
+        OpenSpiel's ``nash_conv``; its ``exploitability`` is this by the number of players.
+        """
+        best = sum(self.best_response(player, plans)[0] for player in range(self.num_players))
+        return best - float(self.values(plans).sum())

@@ -1,0 +1,211 @@
+"""Game trees: Kuhn and Leduc poker in Python, and any game of OpenSpiel where that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pufferlib.errors import MissingExtra, RegistryError
+
+__all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "load_game", "tensor_of"]
+
+CHANCE, OVER = -1, -4  # whose turn it is, where it is nobody's; OpenSpiel's numbers
+
+
+class State(Protocol):
+    """A node of a game tree; the methods are those of OpenSpiel's states, which are such nodes as they are."""
+
+    def is_terminal(self) -> bool: ...
+    def is_chance_node(self) -> bool: ...
+    def current_player(self) -> int: ...
+    def chance_outcomes(self) -> Sequence[tuple[int, float]]: ...
+    def legal_actions(self) -> Sequence[int]: ...
+    def child(self, action: int) -> State: ...
+    def information_state_string(self, player: int) -> str: ...
+    def returns(self) -> Sequence[float]: ...
+
+
+class Game(Protocol):
+    """What has a game tree; the methods are OpenSpiel's."""
+
+    def new_initial_state(self) -> Any: ...
+    def num_players(self) -> int: ...
+    def num_distinct_actions(self) -> int: ...
+
+
+def load_game(name: str) -> Game:
+    """Return a game: "kuhn_poker" or "leduc_poker", of two players, or what OpenSpiel calls so.
+
+    Games of simultaneous moves are turned into games of hidden ones. Raises MissingExtra where OpenSpiel is wanted and
+    not installed, RegistryError for a name that it does not know.
+    """
+    for own in (KuhnPoker, LeducPoker):
+        if name == own.name:
+            return own()
+    try:
+        import pyspiel
+    except ImportError as error:
+        raise MissingExtra(f'{name} is a game of OpenSpiel\'s: pip install "pufferlib[games]"') from error
+    try:
+        game = pyspiel.load_game(name)
+    except pyspiel.SpielError as error:
+        raise RegistryError(f"OpenSpiel has no game {name!r}: {error}") from error
+    simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+    loaded: Game = pyspiel.convert_to_turn_based(game) if simultaneous else game
+    return loaded
+
+
+def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
+    """Return the shape of what a game of OpenSpiel's shows as numbers, and the name of the method of its states.
+
+    Information states where it has them, else observations; None of other games, and of those that have neither.
+    """
+    told = game.get_type() if hasattr(game, "get_type") else None
+    for kind in ("information_state", "observation"):
+        if told is not None and getattr(told, f"provides_{kind}_tensor"):
+            return tuple(getattr(game, f"{kind}_tensor_shape")()), f"{kind}_tensor"
+    return None
+
+
+class _Poker:
+    """A node of both games. cards: dealt so far; played: the actions of each round."""
+
+    def __init__(self, cards: tuple[int, ...] = (), played: tuple[tuple[int, ...], ...] = ((),)) -> None:
+        self.cards, self.played = cards, played
+
+    def is_chance_node(self) -> bool:
+        return self.current_player() == CHANCE
+
+    def is_terminal(self) -> bool:
+        return self.current_player() == OVER
+
+    def current_player(self) -> int:
+        raise NotImplementedError
+
+    def _deal(self, num_cards: int) -> list[tuple[int, float]]:
+        left = [card for card in range(num_cards) if card not in self.cards]
+        return [(card, 1 / len(left)) for card in left]
+
+    def _after(self, action: int) -> Any:
+        *before, now = self.played
+        return type(self)(self.cards, (*before, (*now, action)))
+
+    def information_state_string(self, player: int) -> str:
+        """Return what a player knows: the own card, the public one, and all that was played."""
+        shown = (self.cards[player : player + 1], self.cards[2:])
+        return f"{shown}{self.played}"
+
+
+class KuhnState(_Poker):
+    """Three cards, one each; ante 1, and one bet of 1. Actions: 0 pass (or fold), 1 bet (or call)."""
+
+    def current_player(self) -> int:
+        if len(self.cards) < 2:
+            return CHANCE
+        (played,) = self.played
+        return OVER if len(played) == 3 or played in ((0, 0), (1, 0), (1, 1)) else len(played) % 2
+
+    def chance_outcomes(self) -> list[tuple[int, float]]:
+        return self._deal(3)
+
+    def legal_actions(self) -> list[int]:
+        return [0, 1]
+
+    def child(self, action: int) -> KuhnState:
+        if self.is_chance_node():
+            return KuhnState((*self.cards, action), self.played)
+        after: KuhnState = self._after(action)
+        return after
+
+    def returns(self) -> list[float]:
+        (played,) = self.played
+        first = 1.0 if self.cards[0] > self.cards[1] else -1.0
+        if played[-2:] == (1, 1):
+            first *= 2
+        elif played[-2:] == (1, 0):  # who did not bet has lost
+            first = 1.0 if len(played) == 2 else -1.0
+        return [first, -first]
+
+
+class KuhnPoker:
+    """Source: Kuhn, "A simplified two-person poker", 1950."""
+
+    name = "kuhn_poker"
+
+    def new_initial_state(self) -> KuhnState:
+        return KuhnState()
+
+    def num_players(self) -> int:
+        return 2
+
+    def num_distinct_actions(self) -> int:
+        return 2
+
+
+FOLD, CALL, RAISE = range(3)
+RAISES = (2, 4)  # chips, by round
+MOST_RAISES = 2  # in a round
+
+
+class LeducState(_Poker):
+    """Six cards, two of each rank: one each, and a public one between the rounds. A pair wins, else the higher rank.
+
+    Actions: 0 fold (after a raise), 1 call (or check), 2 raise. Ante 1.
+    """
+
+    def current_player(self) -> int:
+        if len(self.cards) < 2:
+            return CHANCE
+        now = self.played[-1]
+        if now and now[-1] == FOLD:
+            return OVER
+        if len(now) >= 2 and now[-1] == CALL:  # all that was raised has been called
+            return OVER if len(self.played) == 2 else CHANCE
+        return len(now) % 2
+
+    def chance_outcomes(self) -> list[tuple[int, float]]:
+        return self._deal(6)
+
+    def legal_actions(self) -> list[int]:
+        now = self.played[-1]
+        actions = [FOLD, CALL] if now and now[-1] == RAISE else [CALL]
+        return actions if now.count(RAISE) == MOST_RAISES else [*actions, RAISE]
+
+    def child(self, action: int) -> LeducState:
+        if self.is_chance_node():
+            played = (*self.played, ()) if len(self.cards) == 2 else self.played
+            return LeducState((*self.cards, action), played)
+        after: LeducState = self._after(action)
+        return after
+
+    def returns(self) -> list[float]:
+        paid = [1, 1]
+        for played, raised in zip(self.played, RAISES, strict=False):
+            for number, action in enumerate(played):
+                if action != FOLD:
+                    paid[number % 2] = max(paid) + (raised if action == RAISE else 0)
+        if self.played[-1][-1] == FOLD:
+            winner = len(self.played[-1]) % 2  # who would be next
+        else:
+            ranks = [card // 2 for card in self.cards]
+            worth = [(rank == ranks[2], rank) for rank in ranks[:2]]
+            if worth[0] == worth[1]:
+                return [0.0, 0.0]
+            winner = int(worth[1] > worth[0])
+        won = float(paid[1 - winner])
+        return [won, -won] if winner == 0 else [-won, won]
+
+
+class LeducPoker:
+    """Source: Southey et al., "Bayes' bluff: opponent modelling in poker", 2005; stakes as OpenSpiel has them."""
+
+    name = "leduc_poker"
+
+    def new_initial_state(self) -> LeducState:
+        return LeducState()
+
+    def num_players(self) -> int:
+        return 2
+
+    def num_distinct_actions(self) -> int:
+        return 3

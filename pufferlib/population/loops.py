@@ -1,0 +1,98 @@
+"""Loops that make populations grow: self-play, fictitious self-play, and policy-space response oracles (PSRO)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.population.matchup import Mixture, product
+from pufferlib.population.oracle import Oracle
+from pufferlib.population.payoff import PayoffTable
+from pufferlib.population.solvers import Solver, last, rectified, uniform
+
+__all__ = ["Iteration", "Targets", "fictitious_self_play", "psro", "rectified_targets", "self_play"]
+
+Array = np.ndarray[Any, Any]
+Evaluate = Callable[[PayoffTable], Any]
+Measure = Callable[[Mixture], float]
+Targets = Callable[[Array, Mixture, int], Sequence[Mixture]]  # of payoffs, mixture and seat: whom to respond to
+
+
+class Iteration(NamedTuple):
+    """The state of a loop before its next responses are made.
+
+    number: of iterations done, 0 at first. mixture: over the populations as they are. nash_conv: of it, as ``measure``
+    says; None without one. seconds: since the loop began.
+    """
+
+    number: int
+    mixture: Mixture
+    nash_conv: float | None
+    seconds: float
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many policies each seat has."""
+        return tuple(map(len, self.mixture.populations))
+
+
+def psro(
+    oracle: Oracle,
+    table: PayoffTable,
+    solver: Solver,
+    *,
+    evaluate: Evaluate | None = None,
+    measure: Measure | None = None,
+    targets: Targets | None = None,
+) -> Iterator[Iteration]:
+    """Yield one iteration after another, without end: solve for a mixture, respond to it in each seat, evaluate.
+
+    table: of the populations; an empty one begins with the oracle's initial policies, any other goes on. solver: whose
+    mixture is responded to. evaluate: fills the table's missing cells, an ``Evaluator`` or ``ExactOracle.evaluate``;
+    None where the solver reads no payoffs. measure: such as ``ExactOracle.nash_conv``. targets: whom new policies of a
+    seat respond to, one policy each; None: to the mixture.
+    Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
+    """
+    start, number = perf_counter(), 0
+    seats = range(table.num_seats)
+    for seat in seats:
+        if not table.populations[seat]:
+            table.add(seat, oracle.initial(seat))
+    while True:
+        if evaluate is not None:
+            evaluate(table)
+        mixture = product(table.populations, solver(table.means))
+        nash_conv = None if measure is None else measure(mixture)
+        yield Iteration(number, mixture, nash_conv, perf_counter() - start)
+        aims = [[mixture] if targets is None else targets(table.means, mixture, seat) for seat in seats]
+        made = [[oracle.respond(seat, aim) for aim in aims[seat]] for seat in seats]
+        for seat in seats:
+            for policy in made[seat]:
+                table.add(seat, policy)
+        number += 1
+
+
+def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
+    """Yield iterations in which each seat responds to the others' newest policies."""
+    return psro(oracle, table, last, measure=measure)
+
+
+def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
+    """Yield iterations in which each seat responds to the average of all policies that the others have.
+
+    Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
+    """
+    return psro(oracle, table, uniform, measure=measure)
+
+
+def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixture]:
+    """Return whom PSRO with rectified Nash responds to: for each policy in use, those of the others that it beats."""
+    found = rectified(payoffs, mixture.marginals, seat)
+    other = 1 - seat
+    return [
+        product(mixture.populations, [weights if each == other else mixture.marginals[each] for each in range(2)])
+        for weights in found.values()
+    ]
