@@ -22,6 +22,7 @@ README = (ROOT / "README.md").read_text()
 # A block of python, and the block of text after it that shows what it prints.
 PROGRAM = re.compile(r"```python\n(.*?)```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", re.DOTALL)
 PROGRAMS = PROGRAM.findall(README)
+POPULATION_PROGRAMS = PROGRAM.findall((ROOT / "docs/population.md").read_text())
 KERNEL_PROGRAMS = PROGRAM.findall((ROOT / "docs/kernels.md").read_text())
 
 
@@ -48,6 +49,13 @@ def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path)
 def test_programs_about_kernels_print_what_the_page_says(number: int, tmp_path: Path) -> None:
     program, shown = KERNEL_PROGRAMS[number]
     assert printed(program, tmp_path) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(POPULATION_PROGRAMS)))
+def test_programs_about_populations_print_what_the_page_says(number: int, tmp_path: Path) -> None:
+    program, shown = POPULATION_PROGRAMS[number]
+    assert shown and printed(program, tmp_path) == shown
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pettingzoo.classic import tictactoe_v3
 
 import pufferlib
+import pufferlib.population.router
 from pufferlib.errors import CallError, CheckpointError, PlanError
 from pufferlib.models import Actor, Origin
 from pufferlib.population import (
@@ -140,9 +141,13 @@ def test_a_router_computes_what_a_loop_over_rows_does(
     num_envs, batch_size = sizes
     policy = st.integers(0, len(kinds) - 1)
     matchups = data.draw(st.lists(st.tuples(*[policy] * PLACES), min_size=1, max_size=8))
-    with pufferlib.make(Turns, num_envs=num_envs, batch_size=batch_size, env_kwargs={"turns": turns}, seed=1) as vec:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pufferlib.make(Turns, num_envs=num_envs, batch_size=batch_size, env_kwargs={"turns": turns}, seed=1) as vec,
+    ):
         pool = pool_of(vec, kinds)
         naive = Naive(pool, vec)
+        patch.setattr(pufferlib.population.router, "FEWEST", data.draw(st.sampled_from([2, 99])))
         mixture = Sampled(product([range(len(kinds))] * PLACES, [np.full(len(kinds), 1 / len(kinds))] * PLACES), 2)
         router = Router(pool, vec, Fixed(matchups) if data.draw(st.booleans()) else mixture, seed=3)
         told: list[Any] = []
@@ -163,6 +168,24 @@ def test_a_router_computes_what_a_loop_over_rows_does(
                     torch.testing.assert_close(logits[index], wanted, rtol=1e-4, atol=1e-4)
                     assert mask is None or mask[0, actions[index]]
             vec.send(actions)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
+    with pufferlib.make(Turns, num_envs=24, env_kwargs={"turns": turns}, seed=1) as vec:
+        pool = pool_of(vec, ["mlp"] * 9 + ["lstm"])
+        table = Fixed([(env % 9, (env + 1) % 9, 9) for env in range(24)])
+        routers = [Router(pool, vec, table, stack=stack, greedy=True) for stack in (True, False)]
+        vec.async_reset()
+        for _ in range(6):
+            batch = vec.recv()
+            one, other = (router.act(batch) for router in routers)
+            mask = None if not turns else vec.observation_layout.unflatten(batch.observations)["action_mask"].any(1)
+            np.testing.assert_array_equal(one if mask is None else one[mask], other if mask is None else other[mask])
+            vec.send(one)
+        used, unused = (router._stacks for router in routers)
+        assert used and not unused and all(len(names) >= 8 for names in used)
+        assert routers[0]._unstackable == {None}
 
 
 @pytest.mark.parametrize("backend", ["serial", "pool"])

@@ -25,6 +25,7 @@ __all__ = ["Router"]
 
 Array = np.ndarray[Any, Any]
 
+FEWEST = 8  # policies that are worth a stack: 4 took a third longer than one after another (benchmarks/population.py)
 STACKS = 4  # kept: matchups come and go, and with them the sets of policies that are in a batch together
 WASTE = (
     2.0  # rows of a stack, with those that fill it up, for each that is wanted: beyond, a policy at a time is faster
@@ -239,7 +240,7 @@ class Router:
         for kind, members in list(kinds.items()):
             wanted = sum(len(group.rows) for group in members)
             padded = len(members) * max(len(group.rows) for group in members)
-            if kind is not None and (len(members) == 1 or padded > WASTE * wanted):
+            if kind is not None and (len(members) < FEWEST or padded > WASTE * wanted):
                 kinds.setdefault(None, []).extend(kinds.pop(kind))
         return kinds
 
