@@ -23,12 +23,14 @@ from pufferlib.population import (
     Capped,
     Fixed,
     Matchup,
+    Member,
     Mixture,
     PolicyPool,
     Prioritized,
     Router,
     Sampled,
     Seat,
+    population_based_training,
     product,
     random_pairs,
     seats_of,
@@ -173,8 +175,9 @@ def test_a_router_computes_what_a_loop_over_rows_does(
 @pytest.mark.parametrize("turns", [False, True])
 def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
     with pufferlib.make(Turns, num_envs=24, env_kwargs={"turns": turns}, seed=1) as vec:
-        pool = pool_of(vec, ["mlp"] * 9 + ["lstm"])
-        table = Fixed([(env % 9, (env + 1) % 9, 9) for env in range(24)])
+        pool = pool_of(vec, ["mlp"] * 8 + ["lstm"])
+        # Without turns each policy has as many rows; with them nothing is even, and one has a memory.
+        table = Fixed([(env, (env + 3) % 8, 8 if turns else env) for env in range(8)])
         routers = [Router(pool, vec, table, stack=stack, greedy=True) for stack in (True, False)]
         vec.async_reset()
         for _ in range(6):
@@ -317,7 +320,7 @@ def test_pairs_are_of_different_policies() -> None:
 def test_a_cap_holds_and_changes_no_share() -> None:
     """Under policies whose episodes last 1 to 9 times as long, the shares of episodes stay those of the mixture."""
     shares = np.array([0.1, 0.2, 0.3, 0.4])
-    maker = Capped(Sampled(product([range(4), range(2)], [shares, [0.5, 0.5]]), seed=1), most=3, episodes=5)
+    maker = Capped(Sampled(product([range(4), range(2)], [shares, [0.5, 0.5]]), seed=1), most=3, episodes=1)
     ends: dict[int, int] = {}
     playing: dict[int, Matchup] = {}
     counts: Counter[int] = Counter()
@@ -329,7 +332,7 @@ def test_a_cap_holds_and_changes_no_share() -> None:
             counts[playing[env][0]] += 1
             assert len(set(playing.values())) <= 3
     found = np.array([counts[policy] for policy in range(4)]) / sum(counts.values())
-    assert np.abs(found - shares).max() < 0.06, found
+    assert np.abs(found - shares).max() < 0.03, found
 
 
 def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None:
@@ -349,6 +352,36 @@ def test_turn_based_environments_of_pettingzoo_are_played_by_the_rules() -> None
         assert len(maker.told) > 12
         assert all(sorted(told) in ([-1, 1], [0, 0]) for _, told in maker.told)  # an illegal move would pay (-1, 0)
         assert max(seen) == 4  # of eight rows
+
+
+def test_population_based_training_copies_the_best_and_varies_them() -> None:
+    """Each training adds the rate to a weight, which is the score: those of the worst come from the best."""
+    pool = PolicyPool()
+    with pufferlib.make(Turns, num_envs=1) as vec:
+        actors = [ORIGINS["mlp"].actor(vec.observation_layout, vec.single_action_space) for _ in range(5)]
+    learners = [pool.add_learner(actor, ORIGINS["mlp"]) for actor in actors]
+    told: list[Member] = []
+
+    def train(member: Member) -> float:
+        told.append(member)
+        weight = actors[learners.index(member.learner)].policy.critic[-1].bias
+        with torch.no_grad():
+            weight += member.settings["rate"]
+        return float("nan") if member.learner == learners[0] and len(told) == 1 else weight.item()
+
+    settings = {learner: {"rate": float(rate)} for learner, rate in zip(learners, (9, 1, 2, 3, 4), strict=True)}
+    generations = population_based_training(pool, settings, train, seed=1)
+    first = next(generations)
+    assert [member.learner for member in first] == [learners[4], *reversed(learners[1:4]), learners[0]]
+    second = next(generations)
+    heir = told[-1]  # the one without a score, whatever its rate was
+    assert (heir.learner, heir.parent) == (learners[0], learners[4])
+    assert heir.settings["rate"] in (4 * 0.8, 4 * 1.2)
+    scores = {member.learner: member.score for member in second}
+    assert scores[learners[4]] == 8.0 and scores[learners[0]] == pytest.approx(4 + heir.settings["rate"])
+    assert pool.version(learners[0]) == 3 and pool.version(learners[4]) == 2
+    with pytest.raises(PlanError, match="share"):
+        next(population_based_training(pool, settings, train, share=0.6))
 
 
 @pytest.mark.parametrize(

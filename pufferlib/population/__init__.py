@@ -11,6 +11,7 @@
     Solver         from payoffs to a mixture (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
+    population_based_training   learners that do badly go on as copies of those that do well
 
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
@@ -21,6 +22,7 @@ from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritiz
 from pufferlib.population.matchup import Matchup, Mixture, product
 from pufferlib.population.oracle import ExactOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
+from pufferlib.population.pbt import Member, population_based_training
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
@@ -35,6 +37,7 @@ __all__ = [
     "Iteration",
     "Matchmaker",
     "Matchup",
+    "Member",
     "Mixture",
     "Oracle",
     "PayoffTable",
@@ -45,6 +48,7 @@ __all__ = [
     "Seat",
     "Solver",
     "fictitious_self_play",
+    "population_based_training",
     "product",
     "psro",
     "random_pairs",

@@ -1,0 +1,71 @@
+"""Population-based training: learners that do badly go on with the weights of better ones, and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.population.pool import PolicyPool
+
+__all__ = ["Member", "population_based_training"]
+
+Settings = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A learner of a population.
+
+    learner: its id in the pool. settings: what its training is told, such as a learning rate. score: after its last
+    training, NaN before. parent: the learner whose weights it has just taken over; None if it went on with its own.
+    """
+
+    learner: int
+    settings: Settings
+    score: float = float("nan")
+    parent: int | None = None
+
+
+def population_based_training(
+    pool: PolicyPool,
+    settings: Mapping[int, Settings],
+    train: Callable[[Member], float],
+    *,
+    share: float = 0.2,
+    factors: Sequence[float] = (0.8, 1.2),
+    seed: int | None = None,
+) -> Iterator[list[Member]]:
+    """Yield the members after each generation, best first, without end.
+
+    settings: of each learner, at first. train: trains a member's learner for a while, and returns its score; where the
+    member has a parent, what else it keeps of the learner, such as an optimiser's state, is of other weights.
+    After each generation the worst ``share`` of all (exploit) take over the weights and settings of members drawn from
+    the best share, and (explore) multiply each setting by one of ``factors``.
+    Source: Jaderberg et al., "Population based training of neural networks", 2017.
+    """
+    count = max(1, round(share * len(settings)))
+    if not 0 < share <= 0.5 or len(settings) < 2:
+        raise PlanError(f"share={share} of {len(settings)} learners: two at least, and at most half of them")
+    rng = np.random.default_rng(seed)
+    members = [Member(learner, dict(told)) for learner, told in settings.items()]
+    while True:
+        members = [replace(member, score=float(train(member))) for member in members]
+        for member in members:
+            pool.publish(member.learner)
+        # Who has no number to show is last, whatever the others have.
+        members.sort(key=lambda member: -np.inf if np.isnan(member.score) else member.score, reverse=True)
+        yield list(members)
+        best, rest = members[:count], members[count : len(members) - count]
+        heirs = [_heir(pool, member, best[rng.integers(count)], factors, rng) for member in members[-count:]]
+        members = [*(replace(member, parent=None) for member in (*best, *rest)), *heirs]
+
+
+def _heir(
+    pool: PolicyPool, member: Member, parent: Member, factors: Sequence[float], rng: np.random.Generator
+) -> Member:
+    pool.publish(member.learner, pool.weights(parent.learner))
+    settings = {name: value * float(rng.choice(factors)) for name, value in parent.settings.items()}
+    return Member(member.learner, settings, parent=parent.learner)
