@@ -254,6 +254,22 @@ def test_returns_are_told_by_seat_and_those_of_cut_episodes_are_not() -> None:
         assert len(told) - len(complete) <= 1  # what the second reset cut off
 
 
+@pytest.mark.parametrize("env", ["tag/grid", "ocean/mixed"])
+def test_episodes_are_the_same_on_every_backend(env: str) -> None:
+    """Arrays, tensors and workers; agents that are caught on the way, and actions of two kinds."""
+    found = []
+    for arguments in ({}, {"as_torch": True}, {"backend": "multiprocessing", "num_workers": 2}):
+        with pufferlib.make(env, num_envs=4, seed=1, **arguments) as vec:
+            pool = pool_of(vec, ["mlp", "other"])
+            maker = Watching([tuple(seat % 2 for seat in range(vec.agents_per_env))])
+            router = Router(pool, vec, maker, seed=1)
+            vec.async_reset()
+            for _ in range(80):
+                vec.send(router.act(vec.recv()))
+        found.append(maker.told)
+    assert len(found[0]) > 4 and found[0] == found[1] == found[2]
+
+
 def test_learners_play_as_they_are_and_are_frozen_as_they_were() -> None:
     with pufferlib.make(Turns, num_envs=2, seed=1) as vec:
         pool = PolicyPool()
