@@ -419,3 +419,14 @@ def test_mistakes_are_refused_with_their_values(make: Any, message: str) -> None
         vec.async_reset()
         with pytest.raises(PlanError, match=message):
             make(pool, vec)
+
+
+def test_a_router_that_missed_a_beginning_says_so() -> None:
+    with pufferlib.make(Turns, num_envs=2, env_kwargs={"longest": 1}, seed=1) as vec:
+        router = Router(pool_of(vec, ["mlp"]), vec, Fixed([(0, 0, 0)]))
+        vec.reset()
+        vec.step(np.zeros(2 * PLACES, np.int64))
+        with pytest.raises(CallError, match=r"\[0, 1\]"):
+            router.act(vec.batch)
+        vec.step(np.zeros(2 * PLACES, np.int64))  # the next episodes
+        assert len(router.act(vec.batch)) == 2 * PLACES

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pufferlib.errors import PlanError
+from pufferlib.errors import CallError, PlanError
 from pufferlib.models import Actor, Decisions, FrameStack, State, action_mask_reader
 from pufferlib.models.per_agent import beside
 from pufferlib.population.matchmaker import Matchmaker
@@ -90,6 +90,7 @@ class Router:
         for number, seat in enumerate(self.seats):
             self._seat_of[list(seat.places)] = number
         self._matchups: list[Matchup | None] = [None] * num_envs
+        self._assigned = np.zeros(num_envs, np.bool_)
         self._policies = np.zeros((num_envs, places), np.int64)
         self._returns = np.zeros((num_envs, places))
         self._lengths = np.zeros(num_envs, np.int64)
@@ -114,7 +115,10 @@ class Router:
 
     @torch.inference_mode()
     def act(self, batch: Any) -> Any:
-        """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it."""
+        """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.
+
+        Raises CallError for episodes whose beginning it has not seen, PlanError for matchups that do not fit.
+        """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
         self._follow(batch, env_ids, masks)
         observations = _tensor(batch.observations)
@@ -140,6 +144,12 @@ class Router:
         begins = ~(masks | ended).any(1)
         if begins.any():
             self._begin(env_ids[begins].tolist())
+        if not self._assigned[env_ids].all():
+            known = env_ids[~self._assigned[env_ids]].tolist()
+            raise CallError(
+                f"environments {known} are in the middle of episodes whose first rows act() has not seen; "
+                "call async_reset, and have it see every batch"
+            )
         self._returns[env_ids] += np.where(masks, _array(batch.rewards).reshape(shape), 0.0)
         self._lengths[env_ids] += masks.any(1)
         self._alive[env_ids] = masks & ~ended
@@ -163,6 +173,7 @@ class Router:
         self._lengths[env_ids] = 0
         self._alive[env_ids] = False
         self._cut[env_ids] = False
+        self._assigned[env_ids] = True
 
     def _outcome(self, env_id: int) -> Array | None:
         """Return what each seat got in the episode that is over, (num_seats,); None where it was cut off."""
@@ -180,7 +191,7 @@ class Router:
     # -------------------------------------------------------------------------------------------------- policies
 
     def _groups(self, agent_ids: Array, acting: Array | None) -> list[Group]:
-        """Return the rows of each policy; rows that do not act belong to none. In the order of policies' first rows."""
+        """Return the rows of each policy; rows that do not act belong to none."""
         rows = np.arange(len(agent_ids)) if acting is None else np.flatnonzero(acting)
         if not len(rows):
             return []
