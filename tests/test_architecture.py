@@ -66,6 +66,7 @@ OPTIONAL = {
     "tensorboard": set(),
     "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},
+    "stable_baselines3": {"pufferlib.adapters.sb3"},
     "tyro": {"pufferlib.cli"},
     "rich": {"pufferlib.cli"},
 }

@@ -1,0 +1,216 @@
+"""Stable-Baselines3's vector environments over pufferlib's workers.
+
+    from pufferlib.adapters.sb3 import SubprocVecEnv                  # rather than from stable_baselines3
+    PPO("MlpPolicy", SubprocVecEnv([make_env] * 64)).learn(100_000)
+    PPO("MlpPolicy", pufferlib.adapters.sb3.make("ocean/squared", num_envs=64, backend="multiprocessing"))
+
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows
+from pufferlib.errors import PlanError, WorkerError
+from pufferlib.registry import creator
+from pufferlib.vectorization import VecEnv
+
+with needs("stable-baselines3", "sb3"):
+    from stable_baselines3.common.vec_env import VecEnv as Base
+
+__all__ = ["DummyVecEnv", "Face", "SubprocVecEnv", "make"]
+
+Array = np.ndarray[Any, Any]
+Indices = int | Iterable[int] | None
+
+LIBRARY, MODE = "Stable-Baselines3", "same_step"
+LAYERS = "_layers_of_env"  # an attribute of environments: the classes of all that is wrapped around, by name
+OURS = ("env_id", "agent_id", "env")  # in infos, of which Stable-Baselines3's have no need
+OF_THE_END = ("episode", "final_obs", "final_info")  # in an info that tells of two episodes
+LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class Face(Base):
+    """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
+
+    Observations are arrays (num_envs, …), valid as long as ``vec`` says; those of Dict and Tuple spaces a dict with one
+    array a leaf, named by its path, such as "a.b.0". Each step's infos have ``TimeLimit.truncated``, at an episode's
+    end ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as of Monitor). What a reset says is in
+    ``reset_infos``. An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
+
+    Raises PlanError or SpaceError where vec is of another kind.
+    """
+
+    def __init__(self, vec: VecEnv) -> None:
+        require_rows(LIBRARY, MODE, vec)
+        if vec.agents_per_batch != vec.num_envs:
+            raise PlanError(
+                f"batches of {vec.agents_per_batch}, but Stable-Baselines3 steps all {vec.num_envs} environments at "
+                "once; leave batch_size out"
+            )
+        self.vec = vec
+        self._layout = layout = vec.observation_layout
+        space = vec.single_observation_space
+        if not layout.is_leaf:
+            space = spaces.Dict({leaf.name: _space_of(layout.space, leaf) for leaf in layout.leaves})
+        super().__init__(vec.num_envs, space, vec.single_action_space)
+        self.metadata = vec.metadata
+
+    def reset(self) -> Any:
+        """Start new episodes and return their observations; seeds and options are those set since the last reset."""
+        seeds = None if self._seeds[0] is None else self._seeds
+        options = [each or None for each in self._options] if any(self._options) else None
+        observations, infos = self.vec.reset(seeds, options)
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for info in infos:
+            self.reset_infos[info["env_id"]] = _without(info, OURS)
+        self._reset_seeds()
+        self._reset_options()
+        return self._observations(observations)
+
+    def step_async(self, actions: Array) -> None:
+        """Start one step. actions: (num_envs, …), as ``action_space`` has them."""
+        self.vec.send(actions)
+
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+        """Return (observations, rewards, dones, infos) of the step. Raises WorkerError."""
+        batch = self.vec.recv()
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
+        for told in batch.infos:
+            env_id = told["env_id"]
+            if "final_info" in told:
+                info = {**_without(told["final_info"], OURS), "episode": told["episode"]}
+                info["terminal_observation"] = self._observations(told["final_obs"])
+                info["TimeLimit.truncated"] = bool(batch.truncations[env_id] and not batch.terminations[env_id])
+                self.reset_infos[env_id] = _without(told, OURS + OF_THE_END)
+            else:
+                info = {**_without(told, OURS), "TimeLimit.truncated": False}
+            infos[env_id] = info
+        dones = np.logical_or(batch.terminations, batch.truncations)
+        return self._observations(batch.observations), batch.rewards.copy(), dones, infos
+
+    def close(self) -> None:
+        """Close all environments; safe to call again."""
+        self.vec.close()
+
+    def get_images(self) -> Sequence[Any]:
+        """Return what ``render()`` of each environment returns."""
+        return self.env_method("render")
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """Return an attribute of environments, copies where they run elsewhere. Raises what that raises."""
+        try:
+            return self.vec.get_attr(attr_name, env_ids=self._ids(indices))
+        except WorkerError as error:
+            raise_cause(error)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of environments to one value."""
+        ids = self._ids(indices)
+        self.vec.set_attr(attr_name, [value] * len(ids), env_ids=ids)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Return the results of a method of environments. Raises what that raises."""
+        try:
+            return self.vec.call(method_name, *method_args, env_ids=self._ids(indices), **method_kwargs)
+        except WorkerError as error:
+            raise_cause(error)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        """Return whether environments are wrapped in this class; False where this face did not make them."""
+        ids, name = self._ids(indices), _name(wrapper_class)
+        try:
+            return [name in layers for layers in self.get_attr(LAYERS, ids)]
+        except AttributeError:
+            return [False] * len(ids)
+
+    def _ids(self, indices: Indices) -> list[int]:
+        return list(self._get_indices(indices))
+
+    def _observations(self, rows: Any) -> Any:
+        if self._layout.is_leaf:
+            return rows
+        nested = self._layout.unflatten(rows)
+        return {
+            leaf.name: functools.reduce(lambda part, key: part[key], leaf.path, nested) for leaf in self._layout.leaves
+        }
+
+
+class DummyVecEnv(Face):
+    """Stable-Baselines3's DummyVecEnv: all environments in this process, stepped in turn. They are ``envs``."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        self.envs: list[Any] = []
+        vec = make_for(LIBRARY, MODE, [_noting(env_fn, self.envs) for env_fn in env_fns], {"copy": True})
+        if len({id(getattr(env, "unwrapped", env)) for env in self.envs}) < len(self.envs):
+            vec.close()
+            raise ValueError("an env_fn returned an environment that another has returned; make a new one in each call")
+        super().__init__(vec)
+
+
+class SubprocVecEnv(Face):
+    """Stable-Baselines3's SubprocVecEnv: worker processes, which share the environments.
+
+    start_method: "fork", "spawn" or "forkserver"; by default fork where it is safe.
+    num_workers: processes, by default one for each CPU at hand, where Stable-Baselines3 has one for each environment.
+    """
+
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], start_method: str | None = None, num_workers: int | None = None
+    ) -> None:
+        kwargs = {"backend": "multiprocessing", "context": start_method, "num_workers": num_workers, "copy": True}
+        super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn) for env_fn in env_fns], kwargs))
+
+
+def make(env: Any, **kwargs: Any) -> Face:
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
+    if kwargs.get("backend") != "cuda":
+        env = [_noting(creator(each)) for each in env] if isinstance(env, (list, tuple)) else _noting(creator(env))
+    return Face(make_for(LIBRARY, MODE, env, {"copy": True, **kwargs}))
+
+
+def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callable[..., Any]:
+    """Have environments know the classes that they are wrapped in, and join ``made``."""
+
+    @functools.wraps(env_fn)
+    def make_env(*args: Any, **kwargs: Any) -> Any:
+        env = env_fn(*args, **kwargs)
+        layer, names = env, set[str]()
+        while layer is not None:
+            names.update(map(_name, type(layer).__mro__))
+            layer = layer.__dict__.get("env")
+        setattr(env, LAYERS, names)
+        if made is not None:
+            made.append(env)
+        return env
+
+    return make_env
+
+
+def _at(nested: Any, path: tuple[Any, ...]) -> Any:
+    return functools.reduce(lambda part, key: part[key], path, nested)
+
+
+def _without(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: part for key, part in info.items() if key not in keys}
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
+    for key in leaf.path:
+        space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
+    if isinstance(space, LEAVES) and space.shape == leaf.shape:
+        return space
+    low, high = (-np.inf, np.inf) if leaf.dtype.kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+    return spaces.Box(low, high, leaf.shape, leaf.dtype.type)

@@ -1,0 +1,70 @@
+"""What the faces for other libraries share: the library by name, and a VecEnv that suits it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import gymnasium
+
+from pufferlib.backends import make
+from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["make_for", "needs", "raise_cause", "require_rows"]
+
+
+@contextlib.contextmanager
+def needs(library: str, extra: str) -> Iterator[None]:
+    """Import a library in this block. Raises MissingExtra, with the command to type, where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f'this adapter needs {library} ({error}): pip install "pufferlib[{extra}]"', name=error.name
+        ) from error
+
+
+def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEnv:
+    """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library counts on.
+
+    Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
+    """
+    given = kwargs.pop("autoreset_mode", mode)
+    if given != mode:
+        raise PlanError(f"autoreset_mode={given!r}, but {library} counts on {mode!r}; leave it out")
+    vec = make(env, autoreset_mode=mode, **kwargs)
+    try:
+        require_rows(library, mode, vec)
+    except PufferError:
+        vec.close()
+        raise
+    return vec
+
+
+def require_rows(library: str, mode: str, vec: VecEnv) -> None:
+    """Raise unless a VecEnv has one agent an environment, actions of one array, and this autoreset mode."""
+    if vec.agents_per_env != 1:
+        raise SpaceError(
+            f"{vec.agents_per_env} agents an environment, but {library} knows one; pass an environment of one agent"
+        )
+    if isinstance(vec.single_action_space, gymnasium.spaces.Tuple):
+        raise SpaceError(
+            f"actions {vec.single_action_space} are discrete and continuous, for which {library} has no distribution; "
+            "wrap the environment so that they are one or the other"
+        )
+    if vec.autoreset_mode != mode:
+        raise PlanError(
+            f"autoreset_mode={vec.autoreset_mode!r}, but {library} counts on {mode!r}; "
+            f"use make(…, autoreset_mode={mode!r})"
+        )
+
+
+def raise_cause(error: WorkerError) -> NoReturn:
+    """Raise the exception that an environment raised, from the WorkerError about it, or that error if there is none."""
+    cause = error.__cause__
+    if cause is None or isinstance(cause, PufferError):
+        raise error
+    error.__cause__ = None
+    raise cause from error
