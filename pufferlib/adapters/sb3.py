@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows
-from pufferlib.errors import PlanError, WorkerError
+from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows, require_synchronous
+from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
 from pufferlib.vectorization import VecEnv
 
@@ -49,11 +49,7 @@ class Face(Base):
 
     def __init__(self, vec: VecEnv) -> None:
         require_rows(LIBRARY, MODE, vec)
-        if vec.agents_per_batch != vec.num_envs:
-            raise PlanError(
-                f"batches of {vec.agents_per_batch}, but Stable-Baselines3 steps all {vec.num_envs} environments at "
-                "once; leave batch_size out"
-            )
+        require_synchronous(LIBRARY, vec)
         self.vec = vec
         self._layout = layout = vec.observation_layout
         space = vec.single_observation_space

@@ -12,7 +12,7 @@ from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["make_for", "needs", "raise_cause", "require_rows"]
+__all__ = ["make_for", "needs", "raise_cause", "require_rows", "require_synchronous"]
 
 
 @contextlib.contextmanager
@@ -58,6 +58,15 @@ def require_rows(library: str, mode: str, vec: VecEnv) -> None:
         raise PlanError(
             f"autoreset_mode={vec.autoreset_mode!r}, but {library} counts on {mode!r}; "
             f"use make(…, autoreset_mode={mode!r})"
+        )
+
+
+def require_synchronous(library: str, vec: VecEnv) -> None:
+    """Raise PlanError unless batches hold all environments."""
+    if vec.agents_per_batch != vec.num_envs:
+        raise PlanError(
+            f"batches of {vec.agents_per_batch}, but {library} steps all {vec.num_envs} environments at once; "
+            "leave batch_size out"
         )
 
 

@@ -1,0 +1,272 @@
+"""Tianshou's vector environments over pufferlib's workers.
+
+    from pufferlib.adapters.tianshou import SubprocVectorEnv            # rather than from tianshou.env
+    Collector(algorithm, SubprocVectorEnv([make_env] * 64, num_workers=8), VectorReplayBuffer(20_000, 64))
+    AsyncCollector(algorithm, pufferlib.adapters.tianshou.make("ocean/squared", num_envs=64, wait_num=16), buffer)
+
+Each environment is one in a pool's batches of one, so that any of them may be stepped or reset at any time, and
+``wait_num`` takes those that finish first. docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows
+from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
+from pufferlib.vectorization import VecEnv
+
+with needs("tianshou", "tianshou"):
+    from tianshou.env import BaseVectorEnv
+
+__all__ = ["DummyVectorEnv", "Face", "SubprocVectorEnv", "make"]
+
+Array = np.ndarray[Any, Any]
+Step = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, infos
+
+LIBRARY, MODE = "Tianshou", "disabled"
+OURS = ("agent_id", "env")  # in infos, of which Tianshou has no need
+
+
+class Face(BaseVectorEnv):
+    """A VecEnv as Tianshou's. vec: of ``batch_size=1``, one agent an environment, ``autoreset_mode="disabled"``.
+
+    wait_num: how many environments a step waits for, by default those that are stepped. timeout: seconds after which
+    a step returns with those that have finished, one at least. The others go on, and come with a later step.
+    Observations of Dict and Tuple spaces are arrays of objects, one an environment. Each info has its ``env_id``, at an
+    episode's end ``episode`` ({"r", "l", "t"}). Episodes that are over are reset by who steps, as collectors do.
+
+    Raises PlanError or SpaceError where vec is of another kind.
+    """
+
+    def __init__(self, vec: VecEnv, wait_num: int | None = None, timeout: float | None = None) -> None:
+        require_rows(LIBRARY, MODE, vec)
+        num = vec.num_envs
+        if vec.agents_per_batch != 1:
+            raise PlanError(f"batches of {vec.agents_per_batch}, but Tianshou steps any environments; use batch_size=1")
+        if wait_num is not None and not 1 <= wait_num <= num:
+            raise PlanError(f"wait_num={wait_num} is not 1 to num_envs={num}")
+        if timeout is not None and timeout <= 0:
+            raise PlanError(f"timeout={timeout} lets no environment finish; use seconds above 0, or None")
+        self.vec = vec
+        self.env_num = num
+        self.wait_num = wait_num or num
+        self.timeout = timeout
+        self.is_async = self.wait_num != num or timeout is not None
+        self.waiting_id: list[int] = []
+        self.ready_id = list(range(num))
+        self._arrived: deque[int] = deque()  # of those that wait, whose rows are here
+        self._seeds: list[int | None] = [None] * num  # of the next resets
+        self._layout = vec.observation_layout
+        space = vec.single_observation_space
+        self._rows = np.zeros((num, *(space.shape or ())), space.dtype)
+        self._rewards = np.zeros(num)
+        self._terminations, self._truncations = np.zeros(num, np.bool_), np.zeros(num, np.bool_)
+        self._infos: list[dict[str, Any]] = [{} for _ in range(num)]
+
+    def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Array, Array]:
+        """Return (observations, infos) of new episodes.
+
+        env_id: a number, several, or None for all; None takes back what is under way. seed: environment i gets
+        seed + i; a list: one each. options: for all.
+        """
+        ids = self._ids(env_id)
+        seeds: Any = self._given_seeds(ids, kwargs.pop("seed", None))
+        options = kwargs.pop("options", None)
+        if kwargs:
+            raise PlanError(f"reset takes seed and options, not {', '.join(kwargs)}")
+        if env_id is None:
+            self.vec.async_reset(seeds, options)
+            self.waiting_id, self.ready_id = [], list(ids)
+            self._arrived.clear()
+        else:
+            self._require_ready(ids)
+            self.vec.async_reset(seeds, options, ids)
+        self._await(set(ids))
+        return self._observations(ids), self._told(ids)
+
+    def step(self, action: Any, id: Any = None) -> Step:
+        """Return (observations, rewards, terminations, truncations, infos) of a step.
+
+        action: one for each of these environments, in their order; with ``wait_num`` or ``timeout`` None, to wait for
+        those under way. id: a number, several, or None for all. Raises CallError for those that are under way.
+        """
+        if not self.is_async:
+            ids = self._ids(id)
+            self.vec.send(np.asarray(action), ids)
+            self._await(set(ids))
+        else:
+            if action is not None:
+                ids = self._ids(id)
+                self._require_ready(ids)
+                self.vec.send(np.asarray(action), ids)
+                self.waiting_id += ids
+                self.ready_id = [env_id for env_id in self.ready_id if env_id not in ids]
+            ids = self._first_to_finish()
+        return (
+            self._observations(ids),
+            self._rewards[ids],
+            self._terminations[ids],
+            self._truncations[ids],
+            self._told(ids),
+        )
+
+    def seed(self, seed: Any = None) -> list[list[int] | None]:
+        """Seed the next reset of each environment: seed, seed + 1, …, or a list of one each. Return them."""
+        self._seeds = self._listed(seed)
+        return [None if each is None else [each] for each in self._seeds]
+
+    def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
+        """Return an attribute of environments, copies where they run elsewhere. Raises what that raises."""
+        ids, vec = self._ids(id), self.vec
+        if key in ("observation_space", "action_space"):  # as they are here, and each its own to draw from
+            space = self._layout.space if key == "observation_space" else vec.single_action_space
+            return [copy.deepcopy(space) for _ in ids]
+        try:
+            return vec.get_attr(key, env_ids=ids)
+        except WorkerError as error:
+            raise_cause(error)
+
+    def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
+        """Set an attribute of environments to one value."""
+        ids = self._ids(id)
+        self.vec.set_attr(key, [value] * len(ids), env_ids=ids)
+
+    def render(self, **kwargs: Any) -> list[Any]:
+        """Return what ``render`` of each environment returns."""
+        return self.vec.call("render", **kwargs)
+
+    def close(self) -> None:
+        """Close all environments; safe to call again."""
+        self.vec.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` has been called."""
+        return self.vec.closed
+
+    def _ids(self, ids: Any) -> list[int]:
+        if self.vec.closed:
+            raise ClosedError(f"this {type(self).__name__} is closed; make a new one")
+        return list(range(self.env_num)) if ids is None else np.atleast_1d(np.asarray(ids, np.int64)).tolist()
+
+    def _require_ready(self, ids: list[int]) -> None:
+        busy = [env_id for env_id in ids if env_id in self.waiting_id]
+        if busy:
+            raise CallError(f"environments {busy} are stepping; step(None) waits for them")
+
+    def _listed(self, seed: Any) -> list[int | None]:
+        if seed is None or np.ndim(seed) == 0:
+            return [None if seed is None else int(seed) + env_id for env_id in range(self.env_num)]
+        if len(seed) != self.env_num:
+            raise PlanError(f"{len(seed)} seeds for {self.env_num} environments; give one each, or a single number")
+        return list(seed)
+
+    def _given_seeds(self, ids: list[int], seed: Any) -> list[int | None]:
+        if seed is not None:
+            if np.ndim(seed) and len(seed) == len(ids):
+                return list(seed)
+            self._seeds = self._listed(seed)
+        seeds = [self._seeds[env_id] for env_id in ids]
+        for env_id in ids:
+            self._seeds[env_id] = None
+        return seeds
+
+    def _first_to_finish(self) -> list[int]:
+        """Return the environments whose step ends the wait, which are ready then."""
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        ids: list[int] = []
+        while len(ids) < min(self.wait_num, len(self.waiting_id)):
+            if self._arrived:
+                ids.append(self._arrived.popleft())
+                continue
+            try:
+                left_s = None if deadline is None or not ids else max(0.0, deadline - time.monotonic())
+                ids.append(self._receive(left_s))
+            except RecvTimeout:
+                break
+        self.waiting_id = [env_id for env_id in self.waiting_id if env_id not in ids]
+        self.ready_id += ids
+        return ids
+
+    def _await(self, awaited: set[int]) -> None:
+        """Receive the rows of these; those of others that come first are kept."""
+        while awaited:
+            env_id = self._receive(None)
+            if env_id in awaited:
+                awaited.discard(env_id)
+            else:
+                self._arrived.append(env_id)
+
+    def _receive(self, timeout: float | None) -> int:
+        """Take the row of whoever has finished, and return its number."""
+        batch = self.vec.recv(timeout)
+        env_id = int(batch.env_ids[0])
+        self._rows[env_id] = batch.observations[0]
+        self._rewards[env_id] = batch.rewards[0]
+        self._terminations[env_id], self._truncations[env_id] = batch.terminations[0], batch.truncations[0]
+        info: dict[str, Any] = {}
+        for told in batch.infos:
+            info.update((key, part) for key, part in told.items() if key not in OURS)
+        info["env_id"] = env_id
+        self._infos[env_id] = info
+        return env_id
+
+    def _observations(self, ids: list[int]) -> Array:
+        rows = self._rows[ids]
+        if self._layout.is_leaf:
+            return rows
+        observations = np.empty(len(ids), object)
+        for index, row in enumerate(rows):
+            observations[index] = self._layout.decode(row)
+        return observations
+
+    def _told(self, ids: list[int]) -> Array:
+        infos = np.empty(len(ids), object)
+        for index, env_id in enumerate(ids):
+            infos[index] = self._infos[env_id]
+        return infos
+
+
+class DummyVectorEnv(Face):
+    """Tianshou's DummyVectorEnv: all environments in this process, stepped in turn."""
+
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], wait_num: int | None = None, timeout: float | None = None
+    ) -> None:
+        super().__init__(make_for(LIBRARY, MODE, list(env_fns), {"batch_size": 1}), wait_num, timeout)
+
+
+class SubprocVectorEnv(Face):
+    """Tianshou's SubprocVectorEnv: a pool of worker processes, which share the environments.
+
+    share_memory: rows always go through shared memory; either value is taken. context: "fork" or "spawn", by default
+    fork where it is safe. num_workers: processes, by default one for each CPU at hand, where Tianshou has one for each
+    environment.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        wait_num: int | None = None,
+        timeout: float | None = None,
+        share_memory: bool = False,
+        context: str | None = None,
+        num_workers: int | None = None,
+    ) -> None:
+        kwargs = {"backend": "pool", "batch_size": 1, "context": context, "num_workers": num_workers}
+        super().__init__(make_for(LIBRARY, MODE, list(env_fns), kwargs), wait_num, timeout)
+
+
+def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> Face:
+    """Return ``pufferlib.make(env, …)`` with this face, by default on ``backend="pool"``; raises as that does.
+
+    wait_num, timeout: those of Face. Takes the other arguments of ``make``, but for batch_size, which is 1.
+    """
+    return Face(make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout)
