@@ -1,0 +1,113 @@
+"""The face for TorchRL keeps its specs, resets whom TorchRL resets, and its PPO loss learns over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from mock_envs import FaultyEnv, HashEnv
+
+import pufferlib
+
+pytest.importorskip("torchrl")
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.envs import check_env_specs
+
+from pufferlib.adapters.torchrl import Face, make
+
+pytestmark = [pytest.mark.extras, pytest.mark.beside]
+
+
+class Nested(gymnasium.Env[Any, Any]):
+    """Draws all that it shows; three kinds of leaves, episodes of four steps."""
+
+    def __init__(self) -> None:
+        part = Dict(bits=MultiBinary(3), kind=Discrete(7))
+        self.observation_space = Dict(part=part, seen=Box(-1, 1, (2,), np.float32))
+        self.action_space = Discrete(3, start=2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.tick = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        return self.observation_space.sample(), float(action), False, self.tick == 4, {}
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_keeps_its_specs(one_hot: bool) -> None:
+    env = make(Nested, one_hot=one_hot, num_envs=3)
+    check_env_specs(env)
+    rollout = env.rollout(10, break_when_any_done=False)
+    assert rollout["part", "bits"].shape == (3, 10, 3) and rollout["seen"].dtype == torch.float32
+    chosen = rollout["action"].long().argmax(-1) if one_hot else rollout["action"]
+    torch.testing.assert_close(rollout["next", "reward"][..., 0], chosen.float() + 2)
+    env.close()
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_rows_are_those_of_the_vec_env(backend: str) -> None:
+    actions = torch.randint(1000, (50, 4), generator=torch.Generator().manual_seed(1))
+    steps = iter(actions)
+    env = make(HashEnv, num_envs=4, num_workers=2, seed=3, backend=backend)
+    policy = TensorDictModule(lambda _: next(steps), in_keys=["observation"], out_keys=["action"])
+    rollout = env.rollout(50, policy, break_when_any_done=False)
+    env.close()
+    with pufferlib.make(HashEnv, num_envs=4, seed=3, autoreset_mode="disabled") as vec:
+        observations, _ = vec.reset()
+        for t in range(50):
+            np.testing.assert_array_equal(rollout["observation"][:, t], observations)
+            observations, rewards, terminations, truncations, _ = vec.step(actions[t].numpy())
+            for key, expected in (("reward", rewards), ("terminated", terminations), ("truncated", truncations)):
+                np.testing.assert_array_equal(rollout["next", key][:, t, 0], expected)
+            np.testing.assert_array_equal(rollout["next", "observation"][:, t], observations)
+            over = np.flatnonzero(terminations | truncations)
+            if len(over):
+                observations, _ = vec.reset(env_ids=over)
+    assert rollout["next", "truncated"].any() and rollout["next", "terminated"].any()
+
+
+def test_a_crash_is_not_bootstrapped_from() -> None:
+    env = make(FaultyEnv, num_envs=2, on_error="restart")
+    data = env.step(env.reset().set("action", torch.tensor([991, 0])))
+    assert data["next", "terminated"][0] and not data["next", "truncated"][0]
+    env.close()
+    with pufferlib.make(HashEnv) as vec, pytest.raises(pufferlib.PlanError, match="disabled"):
+        Face(vec)
+
+
+@pytest.mark.slow
+def test_their_ppo_loss_learns_bandit() -> None:
+    from torchrl.collectors import Collector
+    from torchrl.modules import ProbabilisticActor, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+    from torchrl.objectives.value import GAE
+
+    torch.manual_seed(1)
+    env = make("ocean/bandit", num_envs=8, seed=1)
+    net = TensorDictModule(torch.nn.Linear(1, 4), in_keys=["observation"], out_keys=["logits"])
+    actor = ProbabilisticActor(
+        net, in_keys=["logits"], distribution_class=torch.distributions.Categorical, return_log_prob=True
+    )
+    critic = ValueOperator(torch.nn.Linear(1, 1), in_keys=["observation"])
+    advantages, loss = GAE(gamma=0.9, lmbda=0.9, value_network=critic), ClipPPOLoss(actor, critic, entropy_coeff=0.0)
+    optimizer = torch.optim.Adam(loss.parameters(), 0.1)
+    collector = Collector(env, actor, frames_per_batch=64, total_frames=64 * 20)
+    for data in collector:
+        score = data["next", "reward"].mean()
+        advantages(data)
+        losses = loss(data)
+        optimizer.zero_grad()
+        sum(losses[key] for key in ("loss_objective", "loss_critic")).backward()
+        optimizer.step()
+    collector.shutdown()
+    env.close()
+    assert score >= 0.9
