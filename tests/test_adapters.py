@@ -9,7 +9,7 @@ import pytest
 
 import pufferlib
 
-LIBRARIES = {"sb3": "stable_baselines3"}
+LIBRARIES = {"sb3": "stable_baselines3", "tianshou": "tianshou", "torchrl": "torchrl", "skrl": "skrl"}
 
 
 @pytest.mark.parametrize("adapter", LIBRARIES)

@@ -1,0 +1,125 @@
+"""skrl's environments over pufferlib's workers.
+
+    env = pufferlib.adapters.skrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
+    SequentialTrainer(env=env, agents=agent).train()
+
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.adapters.seam import make_for, needs, require_rows, require_synchronous
+from pufferlib.vectorization import VecEnv
+
+with needs("skrl", "skrl"):
+    import torch
+    from skrl.envs.wrappers.torch import Wrapper
+    from skrl.utils.spaces.torch import (
+        flatten_tensorized_space,
+        tensorize_space,
+        unflatten_tensorized_space,
+        untensorize_space,
+    )
+
+__all__ = ["Face", "make"]
+
+LIBRARY, MODE = "skrl", "same_step"
+
+
+class Face(Wrapper):
+    """A VecEnv as skrl's Wrapper. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
+
+    Observations are (num_envs, values), as skrl flattens them, rewards float32 and flags (num_envs, 1), all on skrl's
+    device and yours to keep. Infos: {"episode": {"return", "length"}}, tensors with the means of the episodes that
+    have ended in this step, which skrl's trainers log; {} where none has. ``reset`` starts episodes the first time,
+    and after ``seed``; then it returns what is there, since environments start again by themselves.
+    An episode that a crash has ended is terminated rather than truncated: nothing is bootstrapped.
+
+    Raises PlanError or SpaceError where vec is of another kind.
+    """
+
+    def __init__(self, vec: VecEnv) -> None:
+        require_rows(LIBRARY, MODE, vec)
+        require_synchronous(LIBRARY, vec)
+        super().__init__(vec)
+        self.vec = vec
+        self._seed: int | None = None
+        self._observations: Any = None
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment, as it is."""
+        space: gymnasium.Space[Any] = self.vec.observation_layout.space
+        return space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment; a Dict or Tuple as the one array that it is sent as."""
+        return self.vec.single_action_space
+
+    @property
+    def num_agents(self) -> int:
+        """1."""
+        return 1
+
+    def seed(self, seed: int) -> None:
+        """Have the next ``reset`` start new episodes from this seed."""
+        self._seed, self._observations = seed, None
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        """Return (observations, infos)."""
+        if self._observations is None:
+            self._observations = self._tensors(self.vec.reset(self._seed)[0])
+            self._seed = None
+        return self._observations, {}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Return (observations, rewards, terminations, truncations, infos). actions: (num_envs, values)."""
+        space = self.action_space
+        sent = untensorize_space(space, unflatten_tensorized_space(space, actions), squeeze_batch_dimension=False)
+        self.vec.send(sent.reshape(self.vec.num_envs, *(space.shape or ())))
+        batch = self.vec.recv()
+        crashed = batch.truncations & ~batch.masks
+        self._observations = self._tensors(batch.observations)
+        ended = [info["episode"] for info in batch.infos if "episode" in info]
+        infos = {"return": _mean(ended, "r"), "length": _mean(ended, "l")}
+        return (
+            self._observations,
+            self._column(batch.rewards),
+            self._column(batch.terminations | crashed),
+            self._column(batch.truncations & ~crashed),
+            {"episode": infos} if ended else {},
+        )
+
+    def state(self) -> None:
+        """Return None: a critic sees what the policy sees."""
+        return None
+
+    def render(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return what ``render`` of each environment returns."""
+        return self.vec.call("render", *args, **kwargs)
+
+    def close(self) -> None:
+        """Close all environments; safe to call again."""
+        self.vec.close()
+
+    def _tensors(self, rows: Any) -> Any:
+        nested = self.vec.observation_layout.unflatten(rows.copy())
+        return flatten_tensorized_space(tensorize_space(self.observation_space, nested, device=self.device))
+
+    def _column(self, values: Any) -> Any:
+        return torch.tensor(values, device=self.device).unsqueeze(-1)
+
+
+def make(env: Any, **kwargs: Any) -> Face:
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
+    return Face(make_for(LIBRARY, MODE, env, kwargs))
+
+
+def _mean(episodes: list[dict[str, Any]], key: str) -> Any:
+    return torch.tensor(np.mean([episode[key] for episode in episodes])) if episodes else None

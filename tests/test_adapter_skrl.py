@@ -1,0 +1,119 @@
+"""The face for skrl gives what skrl's wrapper of Gymnasium's vector environments gives, and its PPO learns over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from mock_envs import FaultyEnv, HashEnv
+
+import pufferlib
+
+pytest.importorskip("skrl")
+import torch
+from gymnasium.vector import AutoresetMode
+from skrl.envs.wrappers.torch import wrap_env
+
+from pufferlib.adapters.skrl import Face, make
+
+pytestmark = [pytest.mark.extras, pytest.mark.beside]
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_plays_as_their_wrapper(backend: str) -> None:
+    env_fns = [lambda index=index: HashEnv(index) for index in range(4)]
+    theirs = wrap_env(gymnasium.vector.SyncVectorEnv(env_fns, autoreset_mode=AutoresetMode.SAME_STEP))
+    ours = make(HashEnv, num_envs=4, backend=backend, num_workers=2)
+    assert ours.num_envs == 4 and ours.observation_space == theirs.observation_space
+    expected, _ = theirs.reset()
+    seeds = theirs._env.np_random_seed
+    ours.seed(seeds)  # type: ignore[arg-type]  # one each
+    torch.testing.assert_close(ours.reset()[0], expected)
+    num_dones = 0
+    for t in range(60):
+        actions = torch.randint(1000, (4, 1), generator=torch.Generator().manual_seed(t))
+        (*parts, infos), (*their_parts, _) = ours.step(actions), theirs.step(actions)
+        for part, other in zip(parts, their_parts, strict=True):
+            torch.testing.assert_close(part, other)
+        dones = int((parts[2] | parts[3]).sum())
+        assert ("episode" in infos) == (dones > 0)
+        num_dones += dones
+    assert num_dones > 20
+    assert ours.reset()[0] is parts[0]
+    ours.close()
+    theirs.close()
+
+
+def test_a_crash_is_not_bootstrapped_from() -> None:
+    env = make(FaultyEnv, num_envs=2, on_error="restart")
+    env.reset()
+    _, _, terminated, truncated, _ = env.step(torch.tensor([[991], [0]]))
+    assert terminated[0] and not truncated[0]
+    env.close()
+    with pufferlib.make(HashEnv) as vec, pytest.raises(pufferlib.PlanError, match="same_step"):
+        Face(vec)
+
+
+@pytest.mark.slow
+def test_their_ppo_learns_bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tqdm
+    from skrl.agents.torch.ppo import PPO
+    from skrl.memories.torch import RandomMemory
+    from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
+    from skrl.trainers.torch import SequentialTrainer
+
+    class Policy(CategoricalMixin, Model):
+        def __init__(self, env: Any) -> None:
+            Model.__init__(
+                self, observation_space=env.observation_space, action_space=env.action_space, device=env.device
+            )
+            CategoricalMixin.__init__(self)
+            self.net = torch.nn.Linear(1, 4)
+
+        def compute(self, inputs: Any, role: str = "") -> Any:
+            return self.net(inputs["observations"]), {}
+
+    class Value(DeterministicMixin, Model):
+        def __init__(self, env: Any) -> None:
+            Model.__init__(
+                self, observation_space=env.observation_space, action_space=env.action_space, device=env.device
+            )
+            DeterministicMixin.__init__(self)
+            self.net = torch.nn.Linear(1, 1)
+
+        def compute(self, inputs: Any, role: str = "") -> Any:
+            return self.net(inputs["observations"]), {}
+
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # a thread of tqdm's, which stays
+    torch.manual_seed(1)
+    env = make("ocean/bandit", num_envs=8, seed=1)
+    cfg = {
+        "rollouts": 16,
+        "learning_epochs": 2,
+        "learning_rate": 0.1,
+        "experiment": {"directory": str(tmp_path), "write_interval": 0, "checkpoint_interval": 0},
+    }
+    agent = PPO(
+        models={"policy": Policy(env), "value": Value(env)},
+        memory=RandomMemory(memory_size=16, num_envs=8, device=env.device),
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        device=env.device,
+        cfg=cfg,
+    )
+    trainer = SequentialTrainer(
+        env=env, agents=agent, cfg={"timesteps": 320, "disable_progressbar": True, "close_environment_at_exit": False}
+    )
+    trainer.train()
+    rewards = []
+    observations, _ = env.reset()
+    for _ in range(10):
+        with torch.no_grad():
+            actions, _ = agent.act(observations, None, timestep=0, timesteps=0)
+        observations, reward, *_ = env.step(actions)
+        rewards.append(reward.numpy())
+    env.close()
+    assert np.mean(rewards) >= 0.9
