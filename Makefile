@@ -15,6 +15,9 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 # Random calls and samples; `make fuzz` looks longer.
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
+# The libraries that pufferlib.adapters has faces for.
+ADAPTERS ?= sb3 tianshou torchrl skrl
+
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
@@ -24,7 +27,7 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos clean dev train
+.PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos test-adapters clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,8 +66,14 @@ leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million ste
 chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
 	@$(VENV)/bin/python -m tests.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
 
+test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
+	@for name in $(ADAPTERS); do \
+		.ci/venv .venv-adapters/$$name $$name,test && \
+		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
+	done
+
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

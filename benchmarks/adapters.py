@@ -1,0 +1,112 @@
+"""Learners of other libraries over their own vectorizers and over ours: the same code, steps/s side by side.
+
+    make test-adapters && python -m benchmarks.adapters              some 15 minutes on a quiet machine
+    python -m benchmarks.adapters --only sb3 --python sb3=PYTHON     one library, in a Python that has it
+
+Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
+second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ratios import Spread, ratios
+from pufferlib.bench import machine, overload
+
+__all__ = ["KINDS", "run", "table"]
+
+ROOT = Path(__file__).parent.parent
+LIBRARIES = ("sb3", "tianshou", "torchrl", "skrl")
+KINDS = ("ours", "theirs", "ours-processes", "theirs-processes")
+TIMEOUT_S = 900
+
+
+def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, num_steps: int) -> dict[str, Any]:
+    """Return what one run tells. Raises RuntimeError with its last words."""
+    command = [python, "-W", "ignore", "-m", "benchmarks.adapter_learners", library, kind]
+    done = subprocess.run(
+        [*command, *map(str, (num_envs, num_workers, num_steps))],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        timeout=TIMEOUT_S,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{library}, {kind} ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1])  # type: ignore[no-any-return]
+
+
+def table(found: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Return a Markdown table. found: steps/s of each repeat, by library and kind."""
+    lines = ["| library | environments | ours, steps/s | theirs, steps/s | times as fast |", "|" + " --- |" * 5]
+    for library, rates in found.items():
+        for suffix, where in (("", "in this process"), ("-processes", "in processes")):
+            ours, theirs = rates[f"ours{suffix}"], rates[f"theirs{suffix}"]
+            cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f")]
+            lines.append(f"| {library} | {where} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _shown(values: Sequence[float], form: str) -> str:
+    spread = Spread.of(values)
+    return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--envs", type=int, default=16)
+    parser.add_argument("--workers", type=int, default=2, help="processes of ours; theirs are one an environment")
+    parser.add_argument("--steps", type=int, default=20_000, help="of all environments, in each run")
+    parser.add_argument(
+        "--python", nargs="+", default=[], metavar="LIBRARY=PYTHON", help="default: those of make test-adapters"
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", metavar="FOLDER")
+    options = parser.parse_args()
+    print(machine())
+    if overload():
+        print(overload())
+    named = dict(each.split("=", 1) for each in options.python)
+    found: dict[str, dict[str, list[float]]] = {}
+    versions: dict[str, Any] = {}
+    load = os.getloadavg()[0]
+    for library in options.only:
+        python = Path(named.get(library, ROOT / ".venv-adapters" / library / "bin" / "python"))
+        rates = found[library] = {kind: [] for kind in KINDS}
+        for repeat in range(options.repeats):
+            for shift in range(len(KINDS)):
+                kind = KINDS[(repeat + shift) % len(KINDS)]
+                told = run(python, library, kind, options.envs, options.workers, options.steps)
+                rates[kind].append(told["steps_per_s"])
+                versions[library] = told["versions"]
+                print(f"{library}, repeat {repeat}, {kind}: {told['steps_per_s']:,.0f} steps/s", flush=True)
+    facts = {
+        "machine": machine(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "benchmarks.adapters", *sys.argv[1:]]),
+        "env": "CartPole-v1",
+        "num_envs": options.envs,
+        "load": [load, os.getloadavg()[0]],
+        "versions": versions,
+        "steps_per_s": found,
+    }
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "adapters.json").write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"\n{table(found)}")
+
+
+if __name__ == "__main__":
+    main()
