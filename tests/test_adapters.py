@@ -9,7 +9,13 @@ import pytest
 
 import pufferlib
 
-LIBRARIES = {"sb3": "stable_baselines3", "tianshou": "tianshou", "torchrl": "torchrl", "skrl": "skrl"}
+LIBRARIES = {
+    "sb3": "stable_baselines3",
+    "tianshou": "tianshou",
+    "torchrl": "torchrl",
+    "skrl": "skrl",
+    "dm_env": "dm_env",
+}
 
 
 @pytest.mark.parametrize("adapter", LIBRARIES)

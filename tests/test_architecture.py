@@ -68,6 +68,7 @@ OPTIONAL = {
     "tensorboard": set(),
     "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},
+    "dm_env": {"pufferlib.adapters.dm_env"},
     "skrl": {"pufferlib.adapters.skrl"},
     "stable_baselines3": {"pufferlib.adapters.sb3"},
     "tensordict": {"pufferlib.adapters.torchrl"},

@@ -1,0 +1,116 @@
+"""dm_env's interface over a worker: one environment of TimeSteps.
+
+    with pufferlib.adapters.dm_env.make("ocean/bandit") as env:
+        step = env.reset()
+        while not step.last():
+            step = env.step(policy(step.observation))
+
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.adapters.seam import make_for, needs, require_rows
+from pufferlib.errors import PlanError, SpaceError
+from pufferlib.vectorization import VecEnv
+
+with needs("dm_env", "dm_env"):
+    import dm_env
+    from dm_env import specs
+
+__all__ = ["Face", "make"]
+
+LIBRARY, MODE = "dm_env", "next_step"
+
+
+class Face(dm_env.Environment):
+    """A VecEnv of one environment as dm_env's Environment. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
+
+    A step after the last one ignores its action and starts the next episode. A termination has discount 0, a
+    truncation 1. Observations are nested as they are, copied; rewards float. What infos say is in ``vec.batch.infos``.
+    An episode that a crash has ended has discount 0: nothing is bootstrapped.
+
+    Raises PlanError or SpaceError where vec is of another kind, or a space has no spec.
+    """
+
+    def __init__(self, vec: VecEnv) -> None:
+        require_rows(LIBRARY, MODE, vec)
+        if vec.num_envs != 1:
+            raise PlanError(f"num_envs={vec.num_envs}, but dm_env knows one environment; use num_envs=1")
+        self.vec = vec
+        self._fresh = True
+        self._observation_spec = _spec(vec.observation_layout.space, "observation")
+        self._action_spec = _spec(vec.single_action_space, "action")
+
+    def reset(self) -> Any:
+        """Start an episode and return its first TimeStep."""
+        rows, _ = self.vec.reset()
+        self._fresh = False
+        return dm_env.restart(self._observation(rows))
+
+    def step(self, action: Any) -> Any:
+        """Return the next TimeStep; the first of an episode where none has begun, or the last one was its last."""
+        if self._fresh:
+            return self.reset()
+        self.vec.send(np.asarray(action)[None])
+        batch = self.vec.recv()
+        observation, reward = self._observation(batch.observations), float(batch.rewards[0])
+        if batch.terminations[0] or (batch.truncations[0] and not batch.masks[0]):
+            return dm_env.termination(reward, observation)
+        if batch.truncations[0]:
+            return dm_env.truncation(reward, observation)
+        return dm_env.transition(reward, observation) if batch.masks[0] else dm_env.restart(observation)
+
+    def observation_spec(self) -> Any:
+        """Return the spec of observations, nested as they are."""
+        return self._observation_spec
+
+    def action_spec(self) -> Any:
+        """Return the spec of an action; of a Dict or Tuple, of the one array that it is sent as."""
+        return self._action_spec
+
+    def close(self) -> None:
+        """Close the environment; safe to call again."""
+        self.vec.close()
+
+    def _observation(self, rows: Any) -> Any:
+        return _first(self.vec.observation_layout.unflatten(rows))
+
+
+def make(env: Any, **kwargs: Any) -> Face:
+    """Return ``pufferlib.make(env, num_envs=1, …)`` with this face. Takes and raises what ``make`` does."""
+    return Face(make_for(LIBRARY, MODE, env, kwargs))
+
+
+def _first(nested: Any) -> Any:
+    """Return the first row of each array in a nested structure, copied."""
+    if isinstance(nested, dict):
+        return {key: _first(part) for key, part in nested.items()}
+    return tuple(map(_first, nested)) if isinstance(nested, tuple) else nested[0].copy()
+
+
+def _spec(space: Any, name: str) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _spec(part, key) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_spec(part, f"{name}.{index}") for index, part in enumerate(space))
+    if isinstance(space, spaces.Box):
+        return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name)
+    if isinstance(space, spaces.Discrete):
+        last = space.start + space.n - 1
+        plain = space.start == 0
+        return (
+            specs.DiscreteArray(int(space.n), space.dtype, name)
+            if plain
+            else specs.BoundedArray((), space.dtype, space.start, last, name)
+        )
+    if isinstance(space, spaces.MultiDiscrete):
+        return specs.BoundedArray(space.shape, space.dtype, space.start, space.start + space.nvec - 1, name)
+    if isinstance(space, spaces.MultiBinary):
+        return specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
+    raise SpaceError(f"dm_env has no spec for {space}; wrap the environment so that it has arrays of a fixed size")
