@@ -20,10 +20,12 @@ __device__ __forceinline__ void choose(const Env& env, int e, int row, const Gro
     for (int a = group.rank; a < env.num_agents; a += group.size) {
         const size_t place = row + a;
         float units[2 * NETWORK_WIDTH];
-        const float* logits = env.policy_logits + place * env.policy_num_options;
+        const float* logits;
         if (env.policy == NETWORK) {
             logits = forward(seen + (size_t)a * env.observation_size, env.observation_size, weights, env.policy_layers,
                              env.policy_num_layers, units, NETWORK_WIDTH);
+        } else {
+            logits = env.policy_logits + place * env.policy_num_options;
         }
         const unsigned char* allowed = env.policy_masks;
         if (allowed != nullptr) allowed += place * env.policy_num_options;
