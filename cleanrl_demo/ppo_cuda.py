@@ -35,10 +35,11 @@ from torch import Tensor
 import pufferlib
 from cleanrl_demo.peers import alike, joined, total
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
-from cleanrl_demo.results import Result
+from cleanrl_demo.results import RETURN_OF, Result
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Origin
+from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 
 OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # what a table [teams.NAME] may say
 
@@ -239,6 +240,7 @@ class Learner:
         ]
         self.generator = torch.Generator(config.device).manual_seed(config.seed)
         self.num_steps = 0
+        self.charts: dict[str, float] = {}  # of the episodes that ended last
 
     def state(self) -> dict[str, Any]:
         """Return all of it as plain values and tensors."""
@@ -429,7 +431,10 @@ def learn(
 
             def play_and_update(rollout: Rollout = rollout) -> tuple[Tensor, ...]:
                 rollout.play()
-                return total(rollout.real.sum()), total(update(learner, rollout, config))
+                losses = total(update(learner, rollout, config))
+                sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
+                episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
+                return total(rollout.real.sum()), losses, *map(total, episodes)
 
             iterate = Iteration(play_and_update, learner.generator, config)
             before: Reading | None = None
@@ -446,14 +451,25 @@ def learn(
 
 def tell(session: Session, learner: Learner, reading: Reading) -> None:
     """Count the steps of an iteration, and report what came of it."""
-    num_steps, losses = reading.values()
+    num_steps, losses, *sums = reading.values()
     learner.num_steps += int(num_steps)
-    scalars = {}
+    episodes = EpisodeSums(*sums, session.vec.agent_names).stats()
+    if episodes.num_episodes:
+        learner.charts = charts_of(episodes)
+    scalars = dict(learner.charts)
     for team, terms, rate in zip(learner.teams, losses.tolist(), reading.rates, strict=True):
         end = f"_{team.name}" if team.name else ""
         scalars.update({f"losses/{name}{end}": term for name, term in zip(session.config.losses, terms, strict=True)})
         scalars[f"charts/learning_rate{end}"] = rate
     session.report.update(learner.num_steps, scalars)
+
+
+def charts_of(episodes: EpisodeStats) -> dict[str, float]:
+    """Return what a report shows of the episodes that ended in an iteration, by its TensorBoard names."""
+    score = {} if episodes.mean_score is None else {"charts/score": episodes.mean_score}
+    returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
+    means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}
+    return {**means, **score, **returns}
 
 
 class Iteration:

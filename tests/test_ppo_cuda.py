@@ -17,6 +17,7 @@ from torch import Tensor
 import pufferlib
 from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
+from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, teams_of, train, update
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin, load_policy
@@ -132,6 +133,18 @@ def test_teams_learn_apart_by_their_own_settings() -> None:
         torch.testing.assert_close(whole[:, 2:], alone[1][:, 2:])
         shuffled = torch.randperm(24)
         torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
+
+
+def test_episodes_are_told_of(tmp_path: Path) -> None:
+    settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
+    folder = train(settings).run_folder
+    assert folder is not None
+    length, *returns = (
+        read(folder, f"charts/{name}").values
+        for name in ("episodic_length", "episodic_return", "return_of/tagger", "return_of/runner")
+    )
+    assert len(length) > 5 and (length > 1).all() and (length <= 9).all()
+    np.testing.assert_allclose(returns[0], 2 * returns[1] + returns[2], rtol=1e-4)
 
 
 def test_schedules() -> None:
