@@ -98,8 +98,6 @@ def test_trajectories_are_those_of_serial(
 
 IN_PLACE: list[tuple[Callable[..., None], Any]] = [
     (test_vectorization.test_a_batch_is_valid_until_the_second_recv_after_it, ()),
-    (test_contract.test_seeds_reach_first_resets_only_and_can_be_listed, ()),
-    (test_contract.test_a_synchronous_batch_is_a_view_and_copy_makes_it_last, ()),
     (test_contract.test_disabled_envs_wait_for_their_user, ()),
     (test_contract.test_reset_in_flight_executes_and_drops_what_was_sent, ()),
     (test_contract.test_a_few_can_be_reset_while_others_go_on, ()),
