@@ -377,13 +377,13 @@ class RolloutActor:
             kept = ray_module().get(weights[0])
             self.actor.policy.load_state_dict({name: torch.from_numpy(part.copy()) for name, part in kept.items()})
             self.version = version
-        infos: list[dict[str, Any]] = []
+        infos: list[list[dict[str, Any]]] = []
         self.rollout.start()
         for rows in self.rollout.batches[1:]:
             batch = self.vec.recv()
             self.rollout.receive(batch, self.vec.host_batch, rows)
             self.vec.send(self._actions(batch, rows))
-            infos += map(self._told, batch.infos)
+            infos.append([self._told(info) for info in batch.infos])
         lines, now_s = lines_of(self.rollout), time.perf_counter()
         seconds, self.since_s = now_s - self.since_s, now_s
         return Told(version, node_name(), int(lines.real.sum()), seconds, infos), lines

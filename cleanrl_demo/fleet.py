@@ -37,7 +37,7 @@ class Told(NamedTuple):
     node: str
     num_steps: int
     seconds: float  # since the actor's rollout before
-    infos: list[dict[str, Any]]  # the numbers in them, with the fleet's own env_id and agent_id
+    infos: list[list[dict[str, Any]]]  # of each batch, the numbers in them, with the fleet's own env_id and agent_id
 
 
 @dataclass
@@ -115,7 +115,8 @@ class Fleet:
                 continue
             member.deaths, member.node = 0, told.node
             member.steps_per_s = told.num_steps / told.seconds
-            self.report.infos(told.infos)
+            for infos in told.infos:
+                self.report.infos(infos)
             self.waiting.append(member)
             if self.config.max_lag:
                 self._ask_waiting()

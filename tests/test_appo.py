@@ -27,6 +27,7 @@ import pufferlib
 from cleanrl_demo import appo_ray, ppo
 from cleanrl_demo.appo_ray import Config, Lines, RolloutActor, joined, train, vtrace
 from cleanrl_demo.fleet import Fleet, Told
+from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import environments
 from cleanrl_demo.settings import family_settings
@@ -167,7 +168,8 @@ def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, ba
     for _ in range(4):
         told, lines = actor.play(7, 5, weights)
         assert (told.version, told.node, told.num_steps, len(fetched)) == (5, "here", lines.real.sum(), 1)
-        assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in told.infos)
+        infos = [info for batch in told.infos for info in batch]
+        assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in infos)
         num_real += told.num_steps
         for agent in range(2 * num_envs):
             seen, real = lines.observations[:, agent], lines.real[:, agent]
@@ -480,6 +482,8 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
     (folder,) = set(tmp_path.iterdir()) - {whole.run_folder}
     _, resumed = appo_ray.resume(folder)
     assert (resumed.num_steps, resumed.episodes) == (whole.num_steps, whole.episodes)
+    # A rollout has several episodes of an environment, each with its score.
+    assert np.array_equal(read(folder, "charts/score"), read(whole.run_folder, "charts/score"))
     for one, two in zip(resumed.policy.parameters(), whole.policy.parameters(), strict=True):
         assert torch.equal(one, two)
 
