@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parent
 LANES = 256  # environments that the host plays side by side: what they are is to fit the nearest cache
 INCLUDE = re.compile(r'#include "([\w.]+)"')
 # No fused multiply-adds: the host, the device and NumPy are to round alike.
-# Nobody asks which errors floats have met with, so a compiler may compute what a branch would have left out; and indices
-# do not wrap, as Python's own flags for extensions have it, or loops over them would be played one by one.
+# Nobody asks which errors floats have met with, so a compiler may compute what a branch would have left out. Indices do
+# not wrap, as Python's own flags for extensions have it, or no loop would become instructions for many.
 HOST_FLAGS = (
     *("-std=c++17", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"),
     *("-fno-wrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread"),

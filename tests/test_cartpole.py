@@ -149,7 +149,18 @@ def reports() -> bool:
 def test_the_compiler_makes_instructions_for_many() -> None:
     """Of the three loops over neighbours, for 256 and 512 bits."""
     # Python's own flags come before ours where setup.py compiles.
-    command = [*COMPILER, "-fwrapv", *sources.HOST_FLAGS, "-fopt-info-vec-optimized", "-S", "-o", "/dev/null", "-x", "c++", "-"]
+    command = [
+        *COMPILER,
+        "-fwrapv",
+        *sources.HOST_FLAGS,
+        "-fopt-info-vec-optimized",
+        "-S",
+        "-o",
+        "/dev/null",
+        "-x",
+        "c++",
+        "-",
+    ]
     command += ["-I", str(sources.FOLDER)]
     done = subprocess.run(command, input=sources.for_host(KERNEL), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
