@@ -16,7 +16,7 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
 # The libraries that pufferlib.adapters has faces for.
-ADAPTERS ?= sb3 tianshou torchrl skrl dm_env
+ADAPTERS ?= sb3 tianshou torchrl skrl dm_env gymnax
 
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests

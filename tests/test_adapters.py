@@ -15,6 +15,7 @@ LIBRARIES = {
     "torchrl": "torchrl",
     "skrl": "skrl",
     "dm_env": "dm_env",
+    "gymnax": "gymnax",
 }
 
 

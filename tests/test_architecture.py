@@ -69,6 +69,8 @@ OPTIONAL = {
     "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},
     "dm_env": {"pufferlib.adapters.dm_env"},
+    "gymnax": {"pufferlib.adapters.gymnax"},
+    "jax": {"pufferlib.adapters.gymnax"},
     "skrl": {"pufferlib.adapters.skrl"},
     "stable_baselines3": {"pufferlib.adapters.sb3"},
     "tensordict": {"pufferlib.adapters.torchrl"},
