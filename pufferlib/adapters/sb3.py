@@ -39,7 +39,7 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 class Face(Base):
     """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
 
-    Observations are arrays (num_envs, …), valid as long as ``vec`` says; those of Dict and Tuple spaces a dict with one
+    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one
     array a leaf, named by its path, such as "a.b.0". Each step's infos have ``TimeLimit.truncated``, at an episode's
     end ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as of Monitor). What a reset says is in
     ``reset_infos``. An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
@@ -133,8 +133,8 @@ class Face(Base):
 
     def _observations(self, rows: Any) -> Any:
         if self._layout.is_leaf:
-            return rows
-        nested = self._layout.unflatten(rows)
+            return rows.copy()
+        nested = self._layout.unflatten(rows.copy())
         return {
             leaf.name: functools.reduce(lambda part, key: part[key], leaf.path, nested) for leaf in self._layout.leaves
         }
@@ -145,7 +145,7 @@ class DummyVecEnv(Face):
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         self.envs: list[Any] = []
-        vec = make_for(LIBRARY, MODE, [_noting(env_fn, self.envs) for env_fn in env_fns], {"copy": True})
+        vec = make_for(LIBRARY, MODE, [_noting(env_fn, self.envs) for env_fn in env_fns], {})
         if len({id(getattr(env, "unwrapped", env)) for env in self.envs}) < len(self.envs):
             vec.close()
             raise ValueError("an env_fn returned an environment that another has returned; make a new one in each call")
@@ -162,7 +162,7 @@ class SubprocVecEnv(Face):
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], start_method: str | None = None, num_workers: int | None = None
     ) -> None:
-        kwargs = {"backend": "multiprocessing", "context": start_method, "num_workers": num_workers, "copy": True}
+        kwargs = {"backend": "multiprocessing", "context": start_method, "num_workers": num_workers}
         super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn) for env_fn in env_fns], kwargs))
 
 
@@ -170,7 +170,7 @@ def make(env: Any, **kwargs: Any) -> Face:
     """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
     if kwargs.get("backend") != "cuda":
         env = [_noting(creator(each)) for each in env] if isinstance(env, (list, tuple)) else _noting(creator(env))
-    return Face(make_for(LIBRARY, MODE, env, {"copy": True, **kwargs}))
+    return Face(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callable[..., Any]:
