@@ -68,7 +68,7 @@ chaos: dev  ## Play millions of steps while workers are killed and environments 
 
 test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
 	@for name in $(ADAPTERS); do \
-		.ci/venv .venv-adapters/$$name $$name,test && \
+		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),test && \
 		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
 	done
 

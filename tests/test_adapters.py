@@ -25,5 +25,6 @@ def test_missing_library_is_named_with_the_command(adapter: str, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, LIBRARIES[adapter], None)
     monkeypatch.delitem(sys.modules, f"pufferlib.adapters.{adapter}", raising=False)
-    with pytest.raises(pufferlib.MissingExtra, match=rf'pip install "pufferlib\[{adapter}\]"'):
+    extra = adapter.replace("_", "-")
+    with pytest.raises(pufferlib.MissingExtra, match=rf'pip install "pufferlib\[{extra}\]"'):
         importlib.import_module(f"pufferlib.adapters.{adapter}")

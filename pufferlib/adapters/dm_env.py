@@ -19,7 +19,7 @@ from pufferlib.adapters.seam import make_for, needs, require_rows
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.vectorization import VecEnv
 
-with needs("dm_env", "dm_env"):
+with needs("dm_env", "dm-env"):
     import dm_env
     from dm_env import specs
 
