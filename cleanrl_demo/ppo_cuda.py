@@ -504,8 +504,12 @@ class Reading:
     def __init__(self, told: Sequence[Tensor], rates: Sequence[float]) -> None:
         self.rates = rates
         self._event: torch.cuda.Event | None = None
-        self._copies = [each.detach().to("cpu", non_blocking=True) for each in told]
-        if told[0].is_cuda:
+        on_device = told[0].is_cuda
+        # Pinned memory, to which a device copies while the host goes on.
+        self._copies = [torch.empty_like(each, device="cpu", pin_memory=on_device) for each in told]
+        for copy, each in zip(self._copies, told, strict=True):
+            copy.copy_(each.detach(), non_blocking=True)
+        if on_device:
             self._event = torch.cuda.Event()
             self._event.record()
 
