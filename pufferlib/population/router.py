@@ -27,9 +27,7 @@ Array = np.ndarray[Any, Any]
 
 FEWEST = 8  # policies that are worth a stack: 4 were no faster than one after another, 16 were
 STACKS = 4  # kept: matchups come and go, and with them the sets of policies that are in a batch together
-WASTE = (
-    2.0  # rows of a stack, with those that fill it up, for each that is wanted: beyond, a policy at a time is faster
-)
+WASTE = 2.0  # rows of a stack for each that is wanted: beyond, a policy at a time is faster
 
 
 class Group(NamedTuple):
