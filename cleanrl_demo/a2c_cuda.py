@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
-from cleanrl_demo.peers import joined
+from cleanrl_demo.peers import joined, require_alone
 from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, descend, normalized, shares_of
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import main, resumed, run
@@ -45,7 +45,8 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Go on with the run in a folder, as ``ppo_cuda.resume`` says, and return its settings, too."""
+    require_alone(folder)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 

@@ -111,6 +111,11 @@ class Config(RunConfig):
                 f"num_actors={self.num_actors} with rollouts_per_update={self.rollouts_per_update} play faster than is "
                 f"learnt, and max_lag={self.max_lag} drops most of it; use more of either"
             )
+        if self.max_lag == 0 and self.num_rollouts % self.num_actors:
+            raise PlanError(
+                f"max_lag=0 has all actors play the same weights, so rollouts_per_update={self.num_rollouts} has to be "
+                f"a multiple of num_actors={self.num_actors}"
+            )
         if self.video_envs:
             raise PlanError("video_envs: actors' environments are not filmed; puffer eval RUN --video films the policy")
 

@@ -80,7 +80,7 @@ class Subject:
         def act(vec: pufferlib.VecEnv, **how: Any) -> Act:
             with saying_where(path.parent):
                 actor = kept.actor(vec.observation_layout, vec.single_action_space)
-            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, **how)
+            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, **how)
 
         wrapping = {**kept.origin.wrap_kwargs, **wrapping}
         return cls(str(path), act, kept.origin.env if env is None else env, kwargs, wrapping)
@@ -110,7 +110,9 @@ class Subject:
                 torch.manual_seed(seed)  # a network that has not been trained has weights of torch's generator
                 actor = Actor(policy, vec.observation_layout, vec.single_action_space, **policy_kwargs)
             actor.policy.eval()
-            return BatchPlayer(actor, vec.num_envs * vec.agents_per_env, greedy=greedy, seed=seed)
+            return BatchPlayer(
+                actor, vec.num_envs * vec.agents_per_env, agents_per_env=vec.agents_per_env, greedy=greedy, seed=seed
+            )
 
         return cls(policy, act, env, env_kwargs, wrap_kwargs)
 

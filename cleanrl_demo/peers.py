@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,10 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from cleanrl_demo.runs import read_run
 from pufferlib.errors import PlanError
 
-__all__ = ["alike", "joined", "total"]
+__all__ = ["alike", "joined", "require_alone", "total"]
 
 
 @contextlib.contextmanager
@@ -52,6 +54,15 @@ def joined(config: Any) -> Iterator[Any]:
         yield replace(config, **own)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def require_alone(folder: Path) -> None:
+    """Raise PlanError unless the run in a folder was one process's, and this is one."""
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 or read_run(folder).get("processes", 1) > 1:
+        raise PlanError(
+            f"{folder} cannot be resumed by several processes, or where several have begun it: its checkpoint has one "
+            f"process's share; begin anew: torchrun … --config {folder}/config.json has its settings"
+        )
 
 
 def total(tensor: Tensor) -> Tensor:

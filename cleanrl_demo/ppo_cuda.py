@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 import pufferlib
-from cleanrl_demo.peers import alike, joined, total
+from cleanrl_demo.peers import alike, joined, require_alone, total
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
 from cleanrl_demo.results import RETURN_OF, Result
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
@@ -91,6 +91,7 @@ class DeviceConfig(RunConfig):
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
         self.require("cuda", lambda value: value == "cuda", "backend")
+        self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels tell no infos of lives", lambda value: not value, "episodic_life")
         self.require("nothing: `puffer eval --video` films afterwards", lambda value: not value, "video_envs")
@@ -98,6 +99,9 @@ class DeviceConfig(RunConfig):
             if wrong := set(table) - set(OF_A_TEAM):
                 raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
             rate_at(table.get("schedule", "constant"), 0.0, 0, 1)
+            for name in ("learning_rate", "entropy_coefficient"):
+                if not isinstance(table.get(name, 0.0), (int, float)):
+                    raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,11 @@ def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
-    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too.
+
+    Raises PlanError for a run of several processes, of which the folder has the first one's share.
+    """
+    require_alone(folder)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust)
 
 
@@ -163,6 +171,12 @@ class Team:
         """Write rows of its agents, (envs * places, …), into a step's column, (envs, agents, …)."""
         column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
 
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Have the optimizer go on where ``state_dict`` was asked of it."""
+        self.optimizer.load_state_dict(state)
+        if self.weights.is_cuda:
+            self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
+
     def set_rate(self, num_steps: int, total_steps: int) -> float:
         """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
         rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
@@ -199,7 +213,7 @@ def teams_of(agent_names: Sequence[str], config: DeviceConfig) -> dict[str, list
             name: [
                 place
                 for place, agent in enumerate(agent_names)
-                if any(fnmatch.fnmatchcase(agent, pattern) for pattern in table.get("agents", (f"{name}_*", name)))
+                if any(fnmatch.fnmatchcase(agent, pattern) for pattern in patterns_of(name, table))
             ]
             for name, table in config.teams.items()
         }
@@ -215,6 +229,12 @@ def teams_of(agent_names: Sequence[str], config: DeviceConfig) -> dict[str, list
         shown = ", ".join(agent_names[:6]) + (", …" if len(agent_names) > 6 else "")
         raise PlanError(f"teams {', '.join(config.teams)}: each of the agents ({shown}) has to be in one team")
     return found
+
+
+def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names, or patterns, of a team's agents."""
+    patterns: str | Sequence[str] = table.get("agents", (f"{name}_*", name))
+    return [patterns] if isinstance(patterns, str) else patterns
 
 
 class Learner:
@@ -233,7 +253,7 @@ class Learner:
                 f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
             )
         policy: Any = self.actor.policy.to(config.device)
-        parts = dict(policy.policies) if len(teams) > 1 else dict.fromkeys(teams, policy)
+        parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [
             Team(name, Actor(lambda *_, part=parts[name]: part, layout, space), places, config)
             for name, places in teams.items()
@@ -255,7 +275,7 @@ class Learner:
         """Go on where ``state`` was returned."""
         self.actor.policy.load_state_dict(state["weights"])
         for team, kept in zip(self.teams, state["optimizers"], strict=True):
-            team.optimizer.load_state_dict(kept)
+            team.restore(kept)
         self.generator.set_state(state["generator"])
         self.num_steps = state["num_steps"]
 
@@ -357,7 +377,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
         for _ in range(config.num_epochs):
             shuffled = torch.randperm(len(counts), generator=learner.generator, device=counts.device)
             columns = (observations, choices, old_log_probs, gains, returns, counts)
-            chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
+            # As many for all processes, whatever their shares: each takes part in every sum.
+            chunks = [column[shuffled].tensor_split(config.num_minibatches) for column in columns]
             terms = torch.stack([ppo_step(team, config, *chunk) for chunk in zip(*chunks, strict=True)])
         told.append(terms.mean(0))
     return torch.stack(told)
@@ -528,9 +549,11 @@ def on_own_stream(device: str) -> Iterator[None]:
         return
     outer, inner = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     inner.wait_stream(outer)
-    with torch.cuda.stream(inner):
-        yield
-    outer.wait_stream(inner)
+    try:
+        with torch.cuda.stream(inner):
+            yield
+    finally:
+        outer.wait_stream(inner)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import platform
 import re
 import shlex
@@ -42,7 +43,8 @@ def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
         except NotADirectoryError as error:
             raise pufferlib.PlanError(f"runs={config.runs} lies in a file; name a folder for those of runs") from error
         _write(folder / CONFIG, vars(config))
-        _write(folder / RUN, {"env": env_name, "algorithm": algorithm, **provenance()})
+        processes = int(os.environ.get("WORLD_SIZE", 1))  # that torchrun has started
+        _write(folder / RUN, {"env": env_name, "algorithm": algorithm, "processes": processes, **provenance()})
         return folder
     raise AssertionError("unreachable")
 

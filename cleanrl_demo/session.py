@@ -273,7 +273,8 @@ def run(
             learner.actor.policy.eval()
             seed = config.seed + 1_000_000
             num_agents = vec.num_envs * vec.agents_per_env
-            player = BatchPlayer(learner.actor, num_agents, greedy=config.eval_greedy, seed=seed)
+            how = {"agents_per_env": vec.agents_per_env, "greedy": config.eval_greedy, "seed": seed}
+            player = BatchPlayer(learner.actor, num_agents, **how)
             episodes = evaluate(vec, player, config.eval_episodes, seed)
         except KeyboardInterrupt:
             session.break_off()

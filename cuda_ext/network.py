@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,11 @@ def _taken_apart(policy: Any) -> tuple[list[Any], list[int]]:
             follows[-1] = FOLLOWS[kind]
         elif not (isinstance(each, torch.nn.Flatten) and place == 0):
             raise KernelError(f"the policy has a {kind} at place {place}; a rollout plays {TAKEN}, or use send_logits")
+    for one, following in itertools.pairwise(linears):
+        if one.out_features != following.in_features:
+            raise KernelError(
+                f"the policy has a layer of {one.out_features} outputs before one of {following.in_features} inputs"
+            )
     widths = [each.out_features for each in linears]
     if not 1 <= len(widths) <= MOST_HIDDEN + 1 or max(widths) > MOST_WIDTH:
         raise KernelError(f"the policy has {len(widths)} layers of {widths} outputs; a rollout plays {TAKEN}")

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+
+# What [dev] leaves out, as it is large or asks for another Gymnasium: `make test-adapters` has it.
+collect_ignore = [f"test_adapter_{name}.py" for name in ("tianshou", "gymnax") if find_spec(name) is None]
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

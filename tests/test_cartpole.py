@@ -19,6 +19,8 @@ from cuda_ext import functions, sources
 from cuda_ext.classic_cartpole import KERNEL
 from cuda_ext.references.classic_cartpole import HEIGHT, WIDTH, ClassicCartpole
 
+pytestmark = pytest.mark.beside
+
 COLUMNS = ("observations", "rewards", "terminations", "truncations", "masks")
 STATE = ("x", "x_dot", "theta", "theta_dot")
 

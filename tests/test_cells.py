@@ -17,6 +17,8 @@ from cuda_ext.functions import Shape
 from cuda_ext.tag_continuous import KERNEL
 from pufferlib.testing import check_kernel
 
+pytestmark = pytest.mark.beside
+
 FOLDER = Path(sources.__file__).parent
 LENGTH = 8.0
 NUM_AGENTS = 200

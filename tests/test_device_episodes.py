@@ -10,6 +10,8 @@ import pytest
 import pufferlib
 from pufferlib.errors import ClosedError
 
+pytestmark = pytest.mark.beside
+
 NUM_ENVS = 6
 KERNELS: dict[str, dict[str, Any]] = {
     "ocean/squared": {"num_targets": 3},

@@ -13,6 +13,8 @@ import pytest
 
 from cuda_ext.references.exponentials import LEAST_POWER, MOST_POWER, exponential, hyperbolic_tangent, logarithm
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 COMPILER = shutil.which("g++") or shutil.which("c++")
 FUNCTIONS = (exponential, logarithm, hyperbolic_tangent)

@@ -191,10 +191,6 @@ def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callab
     return make_env
 
 
-def _at(nested: Any, path: tuple[Any, ...]) -> Any:
-    return functools.reduce(lambda part, key: part[key], path, nested)
-
-
 def _without(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: part for key, part in info.items() if key not in keys}
 

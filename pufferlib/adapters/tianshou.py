@@ -172,7 +172,8 @@ class Face(BaseVectorEnv):
         if seed is not None:
             if np.ndim(seed) and len(seed) == len(ids):
                 return list(seed)
-            self._seeds = self._listed(seed)
+            given = self._listed(seed)
+            return [given[env_id] for env_id in ids]
         seeds = [self._seeds[env_id] for env_id in ids]
         for env_id in ids:
             self._seeds[env_id] = None

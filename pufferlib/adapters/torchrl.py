@@ -45,7 +45,8 @@ class Face(EnvBase):
         self.vec = vec
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
-        self._first = int(getattr(vec.single_action_space, "start", 0))  # of choices, which TorchRL counts from 0
+        first = getattr(vec.single_action_space, "start", 0)  # of choices, which TorchRL counts from 0
+        self._first = np.asarray(first) if np.any(first) else None
         self._choices = _choices(vec.single_action_space) if one_hot else []
         self._paths = [tuple(map(str, leaf.path)) or "observation" for leaf in layout.leaves]
         shape = (vec.num_envs,)
@@ -78,7 +79,7 @@ class Face(EnvBase):
             parts = [part.argmax(-1) for part in actions.long().split(self._choices, -1)]
             actions = parts[0] if isinstance(self.vec.single_action_space, spaces.Discrete) else torch.stack(parts, -1)
         actions = actions.numpy()
-        self.vec.send(actions + self._first if self._first else actions)
+        self.vec.send(actions if self._first is None else actions + self._first)
         batch = self.vec.recv()
         crashed = batch.truncations & ~batch.masks
         flags = {

@@ -58,6 +58,14 @@ class Actor:
         """Whether the policy goes by the places of agents in their environment."""
         return self._num_places is not None
 
+    def require_places(self, agents_per_env: int) -> None:
+        """Raise SpaceError where the policy goes by places, and was made for another number of them."""
+        if self._num_places is not None and self._num_places != agents_per_env:
+            raise SpaceError(
+                f"the policy goes by the places of {self._num_places} agents, and these environments have "
+                f"{agents_per_env}; play it where there are as many"
+            )
+
     def initial_state(self, num_rows: int) -> State | None:
         """Return the state at the beginning of an episode; None of a policy without a memory."""
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
@@ -172,7 +180,17 @@ class BatchPlayer:
     drawn; None for any.
     """
 
-    def __init__(self, actor: Actor, num_agents: int, *, greedy: bool = False, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        num_agents: int,
+        *,
+        agents_per_env: int | None = None,
+        greedy: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        """agents_per_env: by default all agents. Raises SpaceError where a policy goes by the places of others."""
+        actor.require_places(num_agents if agents_per_env is None else agents_per_env)
         self.actor, self.greedy = actor, greedy
         device = next((weights.device for weights in actor.policy.parameters()), torch.device("cpu"))
         self._generator = torch.Generator(device)
@@ -256,8 +274,11 @@ class Player:
             return {}
         rows = [self._rows.row_of(observations[agent], infos.get(agent), agent) for agent in agents]
         known = {agent: self._ids[agent] for agent in agents if agent in self._ids}
-        free = (number for number in range(self._rows.num_agents) if number not in known.values())
-        self._ids = {agent: known[agent] if agent in known else next(free) for agent in agents}
+        if self._player.actor.by_places:
+            self._ids = {agent: self._rows.agent_names.index(str(agent)) for agent in agents}
+        else:
+            free = (number for number in range(self._rows.num_agents) if number not in known.values())
+            self._ids = {agent: known[agent] if agent in known else next(free) for agent in agents}
         masks = np.array([agent in known for agent in agents])
         flat = self._player.act(np.stack(rows), np.array(list(self._ids.values())), masks)
         pairs = zip(*flat, strict=True) if isinstance(flat, tuple) else flat

@@ -123,9 +123,14 @@ class Teams(nn.Module):
         if any(hasattr(policy, "initial_state") for policy in policies.values()):
             raise PlanError("a team's policy cannot have a memory; use one without")
         self.num_places = len(listed)
-        self.policies = nn.ModuleDict(policies)
+        # A team may be called as no module may: "train".
+        self.policies = nn.ModuleDict({f"team_{name}".replace(".", "_"): each for name, each in policies.items()})
         team_of = [next(number for number, each in enumerate(places.values()) if place in each) for place in listed]
         self.register_buffer("team_of", torch.tensor(team_of), persistent=False)
+
+    def policy_of(self, team: str) -> nn.Module:
+        """Return a team's policy."""
+        return self.policies[f"team_{team}".replace(".", "_")]
 
     def forward(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,10 +94,12 @@ class Evaluator:
     def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> tuple[Matchup, int] | None:
         """Return the cell that needs episodes most, and how many of them to play together; None where none does."""
         counts = table.counts + _by_cell(table, planned)
-        few = ~table.exact & (counts < self._min)
+        # A single episode has no interval.
+        fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
+        few = ~table.exact & (counts < fewest)
         if few.any():
             cell = tuple(np.argwhere(few)[0].tolist())
-            return table.matchup(cell), min(self._task_episodes, self._min - int(counts[cell]))
+            return table.matchup(cell), min(self._task_episodes, fewest - int(counts[cell]))
         if self._half_width is None:
             return None
         # What is under way will narrow the intervals as well.
@@ -146,9 +149,9 @@ class _Schedule:
         if wanted is None:
             return None
         matchup, num_episodes = wanted
-        first = int(self._table.counts[self._table.cell(matchup)]) + self._planned[matchup]
         self._planned[matchup] += num_episodes
-        return Task(matchup, f"{first}+{num_episodes}", num_episodes)
+        # A name of its own, also where an evaluation that was broken off has left batches behind the next ones.
+        return Task(matchup, uuid.uuid4().hex, num_episodes)
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         task = self._playing.pop(env_id, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
@@ -17,6 +19,7 @@ from pufferlib.population.matchup import Matchup
 __all__ = ["PayoffTable"]
 
 Array = np.ndarray[Any, Any]
+DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # of a file
 FORMAT = "pufferlib payoff table 1"
 
 
@@ -149,6 +152,6 @@ class PayoffTable:
                         raise ValueError(f"{name} has shape {kept[name].shape}")
                     setattr(table, attribute, kept[name])
                 table._seen = {(tuple(matchup), batch_id) for matchup, batch_id in told["seen"]}
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (*DAMAGE, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} holds no {FORMAT} ({error!r})") from error
         return table

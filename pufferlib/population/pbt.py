@@ -46,7 +46,7 @@ def population_based_training(
     the best share, and (explore) multiply each setting by one of ``factors``.
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
-    count = max(1, round(share * len(settings)))
+    count = max(1, min(round(share * len(settings)), len(settings) // 2))
     if not 0 < share <= 0.5 or len(settings) < 2:
         raise PlanError(f"share={share} of {len(settings)} learners: two at least, and at most half of them")
     rng = np.random.default_rng(seed)

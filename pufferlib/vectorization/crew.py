@@ -24,14 +24,13 @@ class Crew(ABC):
     Requests of one worker are done in the order in which they were made. Answers come from ``poll`` in the order in
     which each worker gave them, an environment's rows being written before its Done is seen.
 
-    shares: the environments of each worker. dead: the workers that have died and not been revived. compiled: whether
-    workers write their rows to the slab on the compiled path. watched: whether whoever waits is to look for steps that
-    take too long. batches: where a crew may put arrays in place of the slab's, if that is of use to anybody.
+    shares: the environments of each worker. dead: the workers that have died and not been revived. watched: whether
+    whoever waits is to look for steps that take too long. batches: where a crew may put arrays in place of the slab's,
+    if that is of use to anybody.
     """
 
     shares: tuple[range, ...]
     dead: set[int]
-    compiled: bool = _native.available
     watched = True
     batches: Batches | None = None
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
@@ -41,6 +40,11 @@ class Crew(ABC):
     closing = False  # whoever is in a wait is to leave it
 
     refusal: Any = None  # the message behind the WorkerError that ``start`` has raised
+
+    @property
+    def compiled(self) -> bool:
+        """Whether workers write their rows to the slab on the compiled path."""
+        return _native.available
 
     @abstractmethod
     def start(self) -> EnvFace:

@@ -259,7 +259,7 @@ class CUDA(VecEnv):
 
     def _plain(self, actions: Any) -> Any:
         """Return actions for all environments as a tensor that a kernel can read where it is; None if there is none."""
-        if type(actions) is np.ndarray and actions.dtype in WHOLE_NUMBERS and actions.flags.writeable:
+        if type(actions) is np.ndarray and actions.dtype in WHOLE_NUMBERS and actions.flags.carray:
             actions = self._torch.from_numpy(actions)  # the same memory
         fits = (
             type(actions) is self._torch.Tensor
@@ -472,8 +472,8 @@ class CUDA(VecEnv):
         if not isinstance(actions, torch.Tensor):
             try:
                 array = np.asarray(actions)
-                if not array.flags.writeable:
-                    array = array.copy()  # torch warns of others
+                if not array.flags.carray:
+                    array = array.copy()  # torch takes or likes no other
                 tensor = torch.from_numpy(array)
             except (TypeError, ValueError) as error:
                 raise ActionError(f"actions cannot be read as an array: {error}") from error

@@ -83,7 +83,7 @@ class EpisodeSums:
         return EpisodeStats(
             num,
             int(self.num_steps) / count,
-            None if np.isnan(score) else score / count,
+            None if np.isnan(score) or not num else score / count,
             float(returns.sum()) / count,
             returns / count,
             self.agent_names,

@@ -139,7 +139,7 @@ class RayCrew(Crew):
                 f"local_workers={local_workers!r} is impossible; use 0 (the actor itself) to {most}, which is one for "
                 "each environment of an actor"
             )
-        if isinstance(start_timeout, (bool, str)) or not start_timeout > 0:
+        if isinstance(start_timeout, bool) or not isinstance(start_timeout, (int, float)) or start_timeout <= 0:
             raise PlanError(f"start_timeout={start_timeout!r} is impossible; use seconds, more than 0")
         self._plan = plan
         self._start_s = start_timeout
@@ -313,6 +313,7 @@ class RayCrew(Crew):
         """Have an actor do something, and bring back what there is by then."""
         if actor.handle is None:  # it has died meanwhile, as ``poll`` says
             return
+        self._connection.require()
         share, plan = len(actor.env_ids), self._plan
         num_back = share if plan.synchronous else max(1, plan.batch_size * share // plan.num_envs)
         actor.number += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, 
 
 _users = 0  # of the connection that was made here
 _own = False  # whether that is to a Ray of our own
+_session = 0  # counts the connections, so that who has been left behind by one knows the next from it
 
 
 class Connection:
@@ -30,7 +32,7 @@ class Connection:
     """
 
     def __init__(self, address: str | None) -> None:
-        global _users, _own
+        global _users, _own, _session
         try:
             import ray
         except ImportError as error:
@@ -41,15 +43,24 @@ class Connection:
         self.lost = False  # whether the head does not answer
         self._looked_s = self._answered_s = time.monotonic()
         if not ray.is_initialized():
+            _session += 1
             _users, _own = 0, address is None and not os.environ.get("RAY_ADDRESS")
             self._connect("local" if _own else address)
             self._counted = True
         else:
             self._counted = _users > 0
         _users += self._counted
+        self._session = _session
         self.own = _own and self._counted
         client: Any = ray.util.client.ray  # without annotations
         self._head = None if client.is_connected() else ray.get_runtime_context().gcs_address
+        asked = address or "auto"
+        if self._head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, self._head):
+            self.release()
+            raise PlanError(
+                f"address={asked!r}, but this process is connected to the Ray at {self._head}; call ray.shutdown "
+                "first, or leave address out"
+            )
 
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
@@ -74,14 +85,12 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether there is anything left to be told to go."""
-        return not self.lost and bool(self.ray.is_initialized())
+        return not self.lost and self._session == _session and bool(self.ray.is_initialized())
 
     def check(self) -> None:
         """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
         now_s = time.monotonic()
-        if not self.ray.is_initialized():
-            self.lost = True
-            raise PlatformError("this process is no longer connected to Ray; somebody has called ray.shutdown")
+        self.require()
         if self._head is None or now_s - self._looked_s < CHECK_S:
             return
         if now_s - self._looked_s > LOST_S:  # nobody has asked for long
@@ -100,14 +109,31 @@ class Connection:
         else:
             self._answered_s = time.monotonic()
 
+    def require(self) -> None:
+        """Raise PlatformError unless this is the connection still: Ray would make another one, wherever to."""
+        if self._session != _session or not self.ray.is_initialized():
+            self.lost = True
+            raise PlatformError("this process is no longer connected to Ray; somebody has called ray.shutdown")
+
     def release(self) -> None:
         """Have no more use for it."""
         global _users
-        if self._counted:
+        if self._counted and self._session == _session:
             self._counted = False
             _users -= 1
             if _users == 0 and self.ray.is_initialized():
                 self.ray.shutdown()
+
+
+def _same(asked: str, head: str) -> bool:
+    """Whether two addresses of a cluster's head, host:port, are one."""
+    (host, _, port), (its_host, _, its_port) = asked.rpartition(":"), head.rpartition(":")
+    if port != its_port:
+        return False
+    try:
+        return socket.gethostbyname(host.strip("[]")) == socket.gethostbyname(its_host.strip("[]"))
+    except OSError:
+        return host == its_host
 
 
 class Placement:
