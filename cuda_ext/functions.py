@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,13 @@ from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
 from pufferlib.errors import KernelError, MissingExtra
 
-__all__ = ["DeviceKernel", "HostKernel", "Shape", "compiled_library"]
+__all__ = ["DeviceKernel", "HostKernel", "Shape", "compiled_library", "fitting"]
 
 OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
 MOST_THREADS = 768  # of 1,024 none has more than 64 registers, and tag/continuous spills some
 TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
-WEIGHTS_NBYTES = 24576  # for a network's weights: together they stay below what every device gives a block
+WEIGHTS_NBYTES = 24576  # for a network's weights
 # As NVRTC and GCC put it, and as Clang does.
 MEMBER = re.compile(r"Env\W{1,4} has no member (?:named )?\W(\w+)|no member named \W(\w+)\W in \W[^'\n]*\bEnv\b")
 THREAD_NS = 1e4  # of work that is worth a thread of the host; of ten times as much, where it has to be woken first
@@ -60,13 +60,9 @@ class Shape:
             agents_per_thread = -(-num_agents // MOST_THREADS)  # as even as can be: no second turn for a few
             group_size = block_size = -(-num_agents // (NUM_LANES * agents_per_thread)) * NUM_LANES
         floats = cls(group_size, block_size, 0).envs_per_block * num_agents * observation_size
-        return cls(
-            group_size,
-            block_size,
-            floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0,
-            network_width,
-            num_weights if 4 * num_weights <= WEIGHTS_NBYTES else 0,
-        )
+        tile = floats if 4 * floats <= TILE_NBYTES and group_size > 1 else 0
+        fit = 4 * num_weights <= WEIGHTS_NBYTES
+        return cls(group_size, block_size, tile, network_width, num_weights if fit else 0)
 
     @property
     def envs_per_block(self) -> int:
@@ -84,6 +80,16 @@ class Shape:
 
     def num_blocks(self, num_envs: int) -> int:
         return -(-num_envs // self.envs_per_block)
+
+
+def fitting(compiled: Callable[[Shape], Any], shape: Shape) -> Any:
+    """Return what is compiled for a shape; where a kernel takes the room itself, with weights out of shared memory."""
+    try:
+        return compiled(shape)
+    except KernelError:
+        if not shape.num_weights:
+            raise
+        return compiled(replace(shape, num_weights=0))
 
 
 class HostKernel:
@@ -134,6 +140,8 @@ class DeviceKernel:
         self.shared_nbytes: int = self._raw.shared_size_bytes
         self.local_nbytes: int = self._raw.local_size_bytes
         self._function = self._raw.kernel
+        self._device = cupy.cuda.Device()  # the present one, for which it was compiled
+        self._present_device = cupy.cuda.runtime.getDevice
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
         """Return what launches on a stream, given by its address, and returns at once.
@@ -141,8 +149,16 @@ class DeviceKernel:
         arguments: a NumPy array of one ``struct Env``, copied at each call.
         """
         grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
-        function, given = self._function, (arguments,)
-        return lambda stream: function(grid, block, given, 0, _Stream(stream))
+        function, given, device, present = self._function, (arguments,), self._device, self._present_device
+
+        def launch(stream: int) -> None:
+            if present() == device.id:
+                function(grid, block, given, 0, _Stream(stream))
+                return
+            with device:  # streams, the default one above all, are of the device that is present
+                function(grid, block, given, 0, _Stream(stream))
+
+        return launch
 
 
 class _Stream:

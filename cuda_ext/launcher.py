@@ -9,7 +9,7 @@ import numpy as np
 
 from cuda_ext.checking import CheckedKernel
 from cuda_ext.data import Data, arguments_dtype, constants_of
-from cuda_ext.functions import DeviceKernel, HostKernel, Shape
+from cuda_ext.functions import DeviceKernel, HostKernel, Shape, fitting
 from cuda_ext.schema import KernelEnv
 
 __all__ = ["Launcher"]
@@ -37,7 +37,7 @@ class Launcher:
             self.kernel = HostKernel(kernel, num_threads)
         else:
             constants = constants_of(kernel, fixed)
-            self.kernel = DeviceKernel(kernel, shape, constants)
+            self.kernel = fitting(lambda each: DeviceKernel(kernel, each, constants), shape)
         self.arguments = np.zeros((), arguments_dtype(kernel.schema, constants))
         self._names = frozenset(self.arguments.dtype.names or ())
         self.set({**fixed, **data.addresses})

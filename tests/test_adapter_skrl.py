@@ -13,6 +13,7 @@ from mock_envs import FaultyEnv, HashEnv
 import pufferlib
 
 pytest.importorskip("skrl")
+tqdm = pytest.importorskip("tqdm")
 import torch
 from gymnasium.vector import AutoresetMode
 from skrl.envs.wrappers.torch import wrap_env
@@ -57,9 +58,15 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
         Face(vec)
 
 
+@pytest.fixture(scope="module")
+def lock_of_tqdm() -> None:
+    """Have tqdm make its lock, whose semaphore stays to the end of the process."""
+    tqdm.tqdm.get_lock()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("lock_of_tqdm")
 def test_their_ppo_learns_bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tqdm
     from skrl.agents.torch.ppo import PPO
     from skrl.memories.torch import RandomMemory
     from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
@@ -87,7 +94,7 @@ def test_their_ppo_learns_bandit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         def compute(self, inputs: Any, role: str = "") -> Any:
             return self.net(inputs["observations"]), {}
 
-    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # a thread of tqdm's, which stays
+    monkeypatch.setattr(tqdm.tqdm, "monitor_interval", 0)  # a thread of tqdm's, which would stay
     torch.manual_seed(1)
     env = make("ocean/bandit", num_envs=8, seed=1)
     cfg = {

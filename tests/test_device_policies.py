@@ -12,7 +12,7 @@ from torch import nn
 
 import pufferlib
 from cuda_ext.data import constants_of, parameters_of
-from cuda_ext.functions import WEIGHTS_NBYTES, Shape
+from cuda_ext.functions import WEIGHTS_NBYTES, Shape, fitting
 from cuda_ext.nvrtc import Cubin, compiled
 from cuda_ext.references.layers import Layer, forward
 from cuda_ext.references.sampling import sampled, words_of
@@ -33,6 +33,7 @@ ENVS: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_taggers": 3, "num_runners": 37, "full_observation": False, "num_nearest": 4, "episode_length": 9},
     ),
 }
+IN_CELLS = ("tag/continuous", {"num_taggers": 20, "num_runners": 480, "full_observation": False, "num_nearest": 10})
 ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
 
 
@@ -268,13 +269,14 @@ DEVICE_CASES: list[tuple[str, dict[str, int], tuple[int, int], str]] = [
 
 
 def cubin_of(which: str, told: dict[str, int], network: tuple[int, int], architecture: str) -> Cubin:
-    name, kwargs = ENVS[which]
+    name, kwargs = ENVS.get(which, IN_CELLS)
     kernel = kernel_of(name)
     reference = reference_of(kernel)(**kwargs)
     rows = emulate(reference)
     num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
     values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size, **told}
-    return compiled(kernel, Shape.of(num_agents, size, *network), constants_of(kernel, values), architecture)
+    constants = constants_of(kernel, values)
+    return fitting(lambda shape: compiled(kernel, shape, constants, architecture), Shape.of(num_agents, size, *network))
 
 
 @pytest.mark.parametrize(("which", "told", "network", "architecture"), DEVICE_CASES, ids=str)
@@ -287,6 +289,13 @@ def test_no_register_is_spilled(which: str, told: dict[str, int], network: tuple
     assert cubin.num_registers <= 112
     assert (cubin.shared_nbytes >= 4 * num_weights) == (4 * num_weights <= WEIGHTS_NBYTES)
     assert cubin.shared_nbytes <= 48 * 1024
+
+
+def test_weights_make_room_for_a_kernel_that_takes_it_itself() -> None:
+    """Together they are more than the 48 KB that a block has."""
+    cubin = cubin_of("in cells", {"policy": NETWORK}, (64, 6000), "sm_90")
+    assert 28_000 < cubin.shared_nbytes < 33_000  # its cells, and no weights
+    assert cubin_of("some agents", {"policy": NETWORK}, (64, 6000), "sm_90").shared_nbytes > 24_000
 
 
 def test_a_kernel_without_a_policy_pays_nothing() -> None:
