@@ -13,8 +13,8 @@ from mock_envs import FaultyEnv, HashEnv
 import pufferlib
 
 pytest.importorskip("skrl")
-tqdm = pytest.importorskip("tqdm")
 import torch
+import tqdm
 from gymnasium.vector import AutoresetMode
 from skrl.envs.wrappers.torch import wrap_env
 
