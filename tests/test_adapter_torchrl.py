@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -20,6 +22,14 @@ from torchrl.envs import check_env_specs
 from pufferlib.adapters.torchrl import Face, make
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
+
+multiprocessing.set_start_method(None, force=True)  # TorchRL has set it, for all that comes after
+
+
+@pytest.fixture(autouse=True)
+def start_method_as_it_was() -> Iterator[None]:
+    yield
+    multiprocessing.set_start_method(None, force=True)
 
 
 class Nested(gymnasium.Env[Any, Any]):
