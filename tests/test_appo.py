@@ -295,7 +295,7 @@ def test_rollouts_that_are_too_old_are_dropped_and_weights_are_put_once_a_versio
     assert len(few.killed) == 2
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 4])
 def test_where_no_lag_is_allowed_actors_wait_for_the_newest_weights(count):
     _, fleet = a_fleet([1, 0] * 10, num_actors=2, rollouts_per_update=count, max_lag=0)
     for version in range(3):
@@ -303,7 +303,7 @@ def test_where_no_lag_is_allowed_actors_wait_for_the_newest_weights(count):
         assert [version for _, version in rollouts] == [version] * count and not any(lags)
         assert [index for index, _ in rollouts] == sorted(index for index, _ in rollouts)
         fleet.broadcast(version + 1, torch.nn.Linear(1, 1))
-    assert fleet.num_dropped == (count == 3) * 2
+    assert fleet.num_dropped == 0
 
 
 def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and_again():
@@ -327,6 +327,7 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
     [
         ({"num_actors": 0}, "num_actors=0 is out of bounds; use 1 or more"),
         ({"rollouts_per_update": 0}, "rollouts_per_update=0 is out of bounds"),
+        ({"max_lag": 0, "num_actors": 2, "rollouts_per_update": 3}, "=3 has to be a multiple of num_actors=2"),
         ({"loss": "ppo"}, "loss='ppo' is out of bounds; use appo, impala"),
         ({"loss": "impala"}, "num_epochs=4 with loss='impala', which is not clipped; use 1, or appo"),
         ({"num_actors": 9, "rollouts_per_update": 1}, "play faster than is learnt, and max_lag=8 drops most of it"),
