@@ -83,6 +83,9 @@ class Fleet:
         finally:
             for member in self.members:
                 self.ray.kill(member.handle)
+            for told_at, (_, rollout_at) in self.plays.items():
+                if self._look_at(told_at):
+                    self._look_at(rollout_at)
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
         """Put the weights of a version where actors find them."""
@@ -111,6 +114,7 @@ class Fleet:
             try:
                 told: Told = self.ray.get(told_at)
             except self.ray.exceptions.RayError as error:
+                self._look_at(rollout_at)
                 self._lose(member, error)
                 continue
             member.deaths, member.node = 0, told.node
@@ -141,6 +145,14 @@ class Fleet:
                 speeds[f"{node}/{member.index}"] = member.steps_per_s
         lost = {"dropped_rollouts": self.num_dropped, "lost_rollouts": self.num_lost, "lost_actors": self.num_deaths}
         return {**{f"charts/{name}": count for name, count in lost.items() if count}, **speeds}
+
+    def _look_at(self, reference: Any) -> bool:
+        """Tell whether an error came of a play that nobody asks for any more: unseen, Ray would log its traceback."""
+        try:
+            self.ray.get(reference, timeout=CLOSE_S)
+        except self.ray.exceptions.RayError:
+            return True
+        return False
 
     def _sum_up(self) -> None:
         if self.num_lost:

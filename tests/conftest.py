@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -16,6 +15,8 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+
+from pufferlib.vectorization.launch import running_threads
 
 # What [dev] leaves out, as it is large or asks for another Gymnasium: `make test-adapters` has it.
 collect_ignore = [f"test_adapter_{name}.py" for name in ("tianshou", "gymnax") if find_spec(name) is None]
@@ -135,7 +136,7 @@ def command_line(process: psutil.Process) -> str:
 
 
 def threads() -> dict[object, str]:
-    return {thread: repr(thread) for thread in threading.enumerate()}
+    return {thread: repr(thread) for thread in running_threads()}
 
 
 def shared_memory() -> dict[object, str]:

@@ -245,7 +245,7 @@ class FewRays:
         self.dies, index = answer < 0, max(answer, -answer - 1)
         return [reference for reference in references if reference[0] == index], []
 
-    def get(self, reference):
+    def get(self, reference, timeout=None):
         if len(reference) == 2:
             return reference
         if self.dies:

@@ -461,6 +461,27 @@ def test_spawn_is_chosen_where_threads_run() -> None:
         thread.join()
 
 
+def test_a_thread_of_c_that_has_ended_is_none_that_runs() -> None:
+    """Ray's log from such threads, and Python before 3.13 lists them for ever."""
+    import ctypes
+
+    from pufferlib.vectorization.launch import running_threads, start_method
+
+    libc = ctypes.CDLL(None)
+    seen: list[threading.Thread] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    def called(_: int) -> None:
+        seen.append(threading.current_thread())
+
+    ident = ctypes.c_ulong()
+    assert libc.pthread_create(ctypes.byref(ident), None, called, None) == 0
+    assert libc.pthread_join(ident, None) == 0
+    assert isinstance(seen[0], threading._DummyThread)
+    assert running_threads() == [threading.current_thread()]
+    assert start_method(None) == "fork"
+
+
 class Celsius(gymnasium.Space[float]):
     """A space of one's own, which pufferlib has to be taught."""
 

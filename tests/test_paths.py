@@ -779,15 +779,17 @@ def test_workers_that_are_stopped_for_a_while_lose_nothing(backend: str) -> None
     with pufferlib.make(creator, backend=backend, num_envs=5, num_workers=3) as vec:
         vec.reset()
         pids = vec._crew.pids()
+        timers = []
         for tick in range(1, 13):
             pid = pids[tick % 3]
             os.kill(pid, signal.SIGSTOP)
             vec.send(np.full(5, tick % 3))
-            threading.Timer(0.02 if tick % 4 else 0.15, os.kill, (pid, signal.SIGCONT)).start()
+            timers.append(threading.Timer(0.02 if tick % 4 else 0.15, os.kill, (pid, signal.SIGCONT)))
+            timers[-1].start()
             batch = vec.recv(timeout=30)
             assert batch.observations[:, 2].tolist() == [tick] * 5 and batch.rewards.tolist() == [tick % 3] * 5
-        while threading.active_count() > 1:
-            threading.enumerate()[-1].join()
+        for timer in timers:
+            timer.join()
 
 
 def test_steps_leave_no_references() -> None:

@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module, metadata
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import pufferlib
 from pufferlib import _native
 from pufferlib.memory import memory_at_hand, memory_text
-from pufferlib.vectorization.launch import start_method
+from pufferlib.vectorization.launch import running_threads, start_method
 from pufferlib.vectorization.plan import available_cpus
 
 __all__ = ["Finding", "diagnose"]
@@ -93,7 +92,7 @@ def _processes() -> str:
         return "start by fork, in milliseconds"
     if "fork" not in multiprocessing.get_all_start_methods() or not sys.platform.startswith("linux"):
         return f"start by {method}: fork is not safe here"
-    others = threading.active_count() - 1
+    others = len(running_threads()) - 1
     return f"start by {method}: " + (f"{others} other threads are running" if others else "CUDA is in use")
 
 

@@ -35,6 +35,7 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
+NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +80,8 @@ class Actor:
     """One actor as the driver sees it. tasks: of its workers.
 
     handle: None while it is dead. calls: on their way, in their order, each with what it is for. more: whether there is
-    something under way beyond these. begun_s: since when it is to be placed, None once it is.
+    something under way beyond these. begun_s: since when it is to be placed, None once it is. held: what it is to be
+    asked then.
     """
 
     index: int
@@ -91,6 +93,7 @@ class Actor:
     more: bool = False
     place: str = ""
     begun_s: float | None = None
+    held: list[list[Any]] = field(default_factory=list)
 
     @property
     def env_ids(self) -> range:
@@ -194,6 +197,11 @@ class RayCrew(Crew):
 
     def _start_actor(self, actor: Actor) -> None:
         """Have an actor placed and start its workers, without waiting for it."""
+        actor.more, actor.begun_s, actor.place = False, time.monotonic(), ""
+        actor.held.clear()
+        self._place(actor)
+
+    def _place(self, actor: Actor) -> None:
         kind = self._ray.remote(Group).options(
             max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
             max_restarts=0,
@@ -216,7 +224,7 @@ class RayCrew(Crew):
         actor.calls.clear()
         actor.calls.append(("where", handle.where.remote()))
         actor.calls.append(("start", handle.start.remote(sealed, self._format, sys.path)))
-        actor.number, actor.more, actor.begun_s, actor.place = 0, False, time.monotonic(), ""
+        actor.number = 0
         actor.generation += 1
 
     def _await_faces(self) -> dict[int, EnvFace]:
@@ -313,6 +321,9 @@ class RayCrew(Crew):
         """Have an actor do something, and bring back what there is by then."""
         if actor.handle is None:  # it has died meanwhile, as ``poll`` says
             return
+        if actor.begun_s is not None:
+            actor.held.append(requests)
+            return
         self._connection.require()
         share, plan = len(actor.env_ids), self._plan
         num_back = share if plan.synchronous else max(1, plan.batch_size * share // plan.num_envs)
@@ -356,9 +367,15 @@ class RayCrew(Crew):
         try:
             answer = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
+            if actor.begun_s is not None and NODE_DIED in str(error):  # so Ray had not known it yet: nothing is lost
+                self._place(actor)
+                return []
             return self._bury(actor, f"was lost with its actor ({reason(error)})")
         if kind == "where":
             actor.place, actor.begun_s = answer, None
+            held, actor.held = actor.held, []
+            for requests in held:
+                self._call(actor, requests)
             return []
         if kind == "start":
             messages = self._messages(actor, answer)
