@@ -232,10 +232,10 @@ def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: di
     name = trainer.__name__.rpartition(".")[2]
     told = "".join(f"{key}={value}, " for key, value in more.items())
     (tmp_path / "peer.py").write_text(PEER.format(trainer=name, more=told, folder=tmp_path))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
-               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(tmp_path / "peer.py")]  # fmt: skip
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=env, cwd=tmp_path, capture_output=True)
+    done = subprocess.run([*command, str(tmp_path / "peer.py")], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     (first, losses), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert torch.equal(first, second)
 
