@@ -18,7 +18,8 @@ from cuda_ext.references.layers import Layer, forward
 from cuda_ext.references.sampling import sampled, words_of
 from pufferlib.emulation import emulate
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError
-from pufferlib.vectorization.cuda import CUDA, kernel_of, reference_of
+from pufferlib.vectorization.cuda import CUDA
+from pufferlib.vectorization.device_choice import kernel_of, reference_of
 from pufferlib.vectorization.device_policy import LOGITS, NETWORK, NO_POLICY
 
 pytestmark = pytest.mark.beside

@@ -18,7 +18,7 @@ from cuda_ext.schema import KernelEnv
 from pufferlib.emulation import emulate
 from pufferlib.philox import below, philox_array
 from pufferlib.testing import check_kernel
-from pufferlib.vectorization.cuda import kernel_of, reference_of
+from pufferlib.vectorization.device_choice import kernel_of, reference_of
 
 pytestmark = pytest.mark.beside
 

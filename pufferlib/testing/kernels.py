@@ -14,7 +14,8 @@ import numpy as np
 
 from pufferlib.backends import make
 from pufferlib.errors import PlanError
-from pufferlib.vectorization.cuda import CUDA, kernel_of, reference_of
+from pufferlib.vectorization.cuda import CUDA
+from pufferlib.vectorization.device_choice import kernel_of, reference_of
 from pufferlib.vectorization.plan import AUTORESET_MODES
 from pufferlib.vectorization.vecenv import VecEnv
 

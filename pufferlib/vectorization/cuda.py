@@ -7,12 +7,11 @@ the device or from it, and nothing is waited for: a batch can be used on the dev
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import importlib
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -20,21 +19,21 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
-from pufferlib.registry import load, named
+from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, PlanError
 from pufferlib.vectorization.arguments import checked_ids
 from pufferlib.vectorization.batch import Batch
-from pufferlib.vectorization.control import each_value
+from pufferlib.vectorization.device_choice import device_of, kernel_of, reference_of, same_kwargs
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device_rollout import Rollout, played
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
+from pufferlib.vectorization.device_twins import Twins
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
 from pufferlib.vectorization.tensors import imported_torch
 from pufferlib.vectorization.vecenv import VecEnv
 
-__all__ = ["CUDA", "KernelStats", "kernel_of", "reference_of"]
+__all__ = ["CUDA", "KernelStats"]
 
 Array = np.ndarray[Any, Any]
 WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
@@ -114,18 +113,19 @@ class CUDA(VecEnv):
         if own_kwargs:
             raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads, checked')
         self._torch = torch = imported_torch()
-        self.device = _device(torch, device)
+        self.device = device_of(torch, device)
         self._on_host = self.device.type == "cpu"
         if checked and self.device.type != "cpu":
             raise PlanError('backend_kwargs={"checked": True} is of the host; give device="host" too')
         self._seeds: Seeds | None = None
         self._seed = checked_seed(seed)
 
-        self._reference = reference = reference_of(kernel)(*env_args, **_same_kwargs(env_kwargs, plan.num_envs))
+        self._reference = reference = reference_of(kernel)(*env_args, **same_kwargs(env_kwargs, plan.num_envs))
         face = EnvFace.of(emulate(reference))
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
+        self._twins = Twins(self._data, reference)
         self._policies = Policies(self, torch)
         batches = -(-plan.num_envs // plan.batch_size)
         self._blocks = [Rows(self, torch, plan.batch_size) for _ in range(batches + 2)]
@@ -517,49 +517,19 @@ class CUDA(VecEnv):
         return self._data
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
-        found = []
-        for twin in self._twins(env_ids):
-            value = getattr(twin, name)
-            found.append(value(*args, **kwargs) if callable(value) else value)
-        return found
+        self._refuse_closed()
+        return self._twins.call(name, args, kwargs, self._chosen(env_ids))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         self._refuse_closed()
-        field = self._data.fields.get(name)
-        if field is None or field.role != "state":
-            return [getattr(twin, name) for twin in self._twins(env_ids)]
-        values = self._data.pull(name)
-        rows = [values[env_id] for env_id in self._chosen(env_ids)]
-        return [row.item() if field.per == "env" else row for row in rows]
+        return self._twins.get(name, self._chosen(env_ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         self._refuse_closed()
-        field = self._data.fields.get(name)
-        if field is None or field.role != "state":
-            fields = [each.name for each in self._data.fields.values() if each.role == "state"]
-            raise CallError(f"{name} is no state of these environments; there are {', '.join(fields)}")
-        ids = self._chosen(env_ids)
-        array = self._data.pull(name)
-        for env_id, value in zip(ids, each_value(values, len(ids)), strict=True):
-            kind = np.asarray(value).dtype.kind
-            if kind not in {"b": "b", "f": "iuf"}.get(array.dtype.kind, "iu"):
-                raise CallError(f"{name} is {field.dtype}, and {value!r} came for environment {env_id}; convert it")
-            array[env_id] = value
-        self._data.push(name, array)
+        self._twins.set(name, values, self._chosen(env_ids))
 
     def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
         return list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
-
-    def _twins(self, env_ids: Sequence[int] | None) -> Iterator[Any]:
-        """Yield the reference environment with the state of each environment, one after another."""
-        self._refuse_closed()
-        state = {name: self._data.pull(name) for name, each in self._data.fields.items() if each.role == "state"}
-        for env_id in self._chosen(env_ids):
-            twin = copy.copy(self._reference)
-            for name, values in state.items():
-                value = values[env_id]
-                setattr(twin, name, value.item() if value.ndim == 0 else value.copy())
-            yield twin
 
     def stats(self, *, reset: bool = False) -> KernelStats:
         """Return what the device has done since the beginning, or since ``stats(reset=True)``; print it."""
@@ -608,7 +578,7 @@ class CUDA(VecEnv):
         self._blocks, self._batch, self._filling = [], None, None
         for each in (self._free, self._leased, self._full):
             each.clear()
-        del self._data, self._launcher, self._launcher_of, self._launchers, self._policies
+        del self._data, self._launcher, self._launcher_of, self._launchers, self._policies, self._twins
         close = getattr(self._reference, "close", None)
         if close is not None:
             close()
@@ -626,54 +596,3 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self._plan.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )
-
-
-def kernel_of(env: Any) -> Any:
-    """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
-    kind = importlib.import_module("cuda_ext.schema").KernelEnv
-    stems = importlib.import_module("cuda_ext.sources").stems()
-    if isinstance(env, str) and env.replace("/", "_") in stems:
-        return named(f"cuda_ext.{env.replace('/', '_')}:KERNEL")
-    found = named(env) if isinstance(env, str) and ":" in env else env
-    if isinstance(found, kind):
-        return found
-    names = [named(f"cuda_ext.{stem}:KERNEL").name for stem in stems]
-    raise RegistryError(
-        f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
-        "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
-    )
-
-
-def reference_of(kernel: Any) -> Any:
-    """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
-    try:
-        return load(kernel.reference)
-    except (RegistryError, MissingExtra) as error:
-        raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
-
-
-def _same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
-    if env_kwargs is None or isinstance(env_kwargs, Mapping):
-        return dict(env_kwargs or {})
-    if len(env_kwargs) != num_envs:
-        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
-    if any(each != env_kwargs[0] for each in env_kwargs):
-        raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
-    return dict(env_kwargs[0])
-
-
-def _device(torch: Any, device: Any) -> Any:
-    """Return the torch.device. Raises PlanError for one that is not there."""
-    if device in ("host", "cpu"):
-        return torch.device("cpu")
-    way_out = 'use device="host", which plays the same kernels on the CPU'
-    try:
-        found = torch.device("cuda" if device is None else device)
-    except (RuntimeError, TypeError) as error:
-        raise PlanError(f"device={device!r} is none: {str(error).splitlines()[0]}; {way_out}") from None
-    if found.type != "cuda":
-        raise PlanError(f'device={device!r} runs no kernels; use "cuda", or {way_out[4:]}')
-    count = torch.cuda.device_count()
-    if (found.index or 0) >= count:
-        raise PlanError(f'device="{found}": torch {torch.__version__} sees {count} CUDA devices; {way_out}')
-    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)

@@ -1,0 +1,63 @@
+"""What a kernel plays with: which one a name stands for, its reference, its arguments and its device."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from pufferlib.errors import MissingExtra, PlanError, RegistryError
+from pufferlib.registry import load, named
+
+__all__ = ["device_of", "kernel_of", "reference_of", "same_kwargs"]
+
+
+def kernel_of(env: Any) -> Any:
+    """Return the KernelEnv that a name stands for. Raises RegistryError for one without a kernel."""
+    kind = importlib.import_module("cuda_ext.schema").KernelEnv
+    stems = importlib.import_module("cuda_ext.sources").stems()
+    if isinstance(env, str) and env.replace("/", "_") in stems:
+        return named(f"cuda_ext.{env.replace('/', '_')}:KERNEL")
+    found = named(env) if isinstance(env, str) and ":" in env else env
+    if isinstance(found, kind):
+        return found
+    names = [named(f"cuda_ext.{stem}:KERNEL").name for stem in stems]
+    raise RegistryError(
+        f'{env!r} has no kernel, which backend "cuda" needs; these have one: {", ".join(names)}; '
+        "of your own, pass a cuda_ext.schema.KernelEnv, or use another backend"
+    )
+
+
+def reference_of(kernel: Any) -> Any:
+    """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
+    try:
+        return load(kernel.reference)
+    except (RegistryError, MissingExtra) as error:
+        raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
+
+
+def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        return dict(env_kwargs or {})
+    if len(env_kwargs) != num_envs:
+        raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
+    if any(each != env_kwargs[0] for each in env_kwargs):
+        raise PlanError("env_kwargs differ, but one kernel plays all environments alike; give one dict for all")
+    return dict(env_kwargs[0])
+
+
+def device_of(torch: Any, device: Any) -> Any:
+    """Return the torch.device. Raises PlanError for one that is not there."""
+    if device in ("host", "cpu"):
+        return torch.device("cpu")
+    way_out = 'use device="host", which plays the same kernels on the CPU'
+    try:
+        found = torch.device("cuda" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise PlanError(f"device={device!r} is none: {str(error).splitlines()[0]}; {way_out}") from None
+    if found.type != "cuda":
+        raise PlanError(f'device={device!r} runs no kernels; use "cuda", or {way_out[4:]}')
+    count = torch.cuda.device_count()
+    if (found.index or 0) >= count:
+        raise PlanError(f'device="{found}": torch {torch.__version__} sees {count} CUDA devices; {way_out}')
+    return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)

@@ -1,0 +1,60 @@
+"""Environments on a device seen from the host: their fields, and a reference environment in the place of each."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import CallError
+from pufferlib.vectorization.control import each_value
+
+__all__ = ["Twins"]
+
+
+class Twins:
+    """What ``call``, ``get_attr`` and ``set_attr`` reach. data: a cuda_ext.data.Data. reference: the environment."""
+
+    def __init__(self, data: Any, reference: Any) -> None:
+        self._data, self._reference = data, reference
+        self._states = {name: field for name, field in data.fields.items() if field.role == "state"}
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], env_ids: Sequence[int]) -> list[Any]:
+        found = []
+        for twin in self._of(env_ids):
+            value = getattr(twin, name)
+            found.append(value(*args, **kwargs) if callable(value) else value)
+        return found
+
+    def get(self, name: str, env_ids: Sequence[int]) -> list[Any]:
+        field = self._states.get(name)
+        if field is None:
+            return [getattr(twin, name) for twin in self._of(env_ids)]
+        values = self._data.pull(name)
+        rows = [values[env_id] for env_id in env_ids]
+        return [row.item() if field.per == "env" else row for row in rows]
+
+    def set(self, name: str, values: Any, env_ids: Sequence[int]) -> None:
+        """Raises CallError for what is no field, and for a value of another kind than the field's."""
+        field = self._states.get(name)
+        if field is None:
+            raise CallError(f"{name} is no state of these environments; there are {', '.join(self._states)}")
+        array = self._data.pull(name)
+        for env_id, value in zip(env_ids, each_value(values, len(env_ids)), strict=True):
+            kind = np.asarray(value).dtype.kind
+            if kind not in {"b": "b", "f": "iuf"}.get(array.dtype.kind, "iu"):
+                raise CallError(f"{name} is {field.dtype}, and {value!r} came for environment {env_id}; convert it")
+            array[env_id] = value
+        self._data.push(name, array)
+
+    def _of(self, env_ids: Sequence[int]) -> Iterator[Any]:
+        """Yield the reference environment with the state of each environment, one after another."""
+        columns = {name: self._data.pull(name) for name in self._states}
+        for env_id in env_ids:
+            twin = copy.copy(self._reference)
+            for name, values in columns.items():
+                value = values[env_id]
+                setattr(twin, name, value.item() if value.ndim == 0 else value.copy())
+            yield twin
