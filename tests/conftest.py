@@ -86,6 +86,17 @@ def nothing_left_behind() -> Iterator[None]:
         pytest.fail("left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Torch takes one thread: more only help large networks, and on a busy machine wait for each other."""
+    import torch
+
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
 def leftovers(watch: Callable[[], dict[object, str]], before: dict[object, str]) -> list[str]:
     """Return what ``watch`` sees and did not see before, after a grace; what can be ended is."""
     if watch().keys() <= before.keys():

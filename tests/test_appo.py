@@ -34,6 +34,8 @@ from cleanrl_demo.settings import family_settings
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.models import Actor, Origin
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # ------------------------------------------------------------------------------------------------------------- V-trace
 
 
@@ -368,15 +370,6 @@ def over_ray() -> Iterator[Any]:
     ray.shutdown()
     left = [name for watch in before for name in conftest.leftovers(watch, before[watch])]
     assert not left, left
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """More only help large networks, and on a busy machine wait for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 def settings(env, **changes):

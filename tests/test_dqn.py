@@ -20,16 +20,7 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import observation_layout
 from pufferlib.models import load_policy, make_policy
 
-pytestmark = pytest.mark.beside
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """More only help large networks, and on a busy machine wait for each other."""
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
 
 
 BACKENDS = ["serial", "multiprocessing", "pool"]

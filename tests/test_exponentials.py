@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import compiled
 
 from cuda_ext.references.exponentials import LEAST_POWER, MOST_POWER, exponential, hyperbolic_tangent, logarithm
 
 pytestmark = pytest.mark.beside
 
-ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which("g++") or shutil.which("c++")
 FUNCTIONS = (exponential, logarithm, hyperbolic_tangent)
 HARNESS = """
 #include "host.h"
@@ -72,17 +69,12 @@ def test_ends_of_their_ranges() -> None:
     assert all(np.isnan(function(np.float32([np.nan]))).all() for function in FUNCTIONS)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
-    (tmp_path / "harness.cpp").write_text(HARNESS)
-    flags = ["-std=c++17", level, "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command = [str(COMPILER), *flags, f"-I{ROOT / 'cuda_ext'}", "harness.cpp", "-o", "harness.so"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    library = compiled(HARNESS, tmp_path, level)
     found = np.empty((3, len(FLOATS)), np.float32)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (FLOATS, *found)]
-    ctypes.CDLL(str(tmp_path / "harness.so")).play(pointers[0], ctypes.c_long(len(FLOATS)), *pointers[1:])
+    library.play(pointers[0], ctypes.c_long(len(FLOATS)), *pointers[1:])
     for ours, function in zip(found, FUNCTIONS, strict=True):
         with np.errstate(all="ignore"):
             theirs = function(FLOATS)

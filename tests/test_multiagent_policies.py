@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -136,12 +135,9 @@ class Large(Remembering):
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Policies are numbered anew, and torch takes one thread: these networks are small, and the cores others' too."""
-    Telling.made, num_threads = 0, torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
+def fresh(one_thread: None) -> None:
+    """Policies are numbered anew, and networks are small."""
+    Telling.made = 0
 
 
 TYPES = [2, 0, 2, 1, 0, 2, 2]

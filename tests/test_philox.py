@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import math
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import compiled
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
 from pufferlib.philox import below, philox, philox_array, uniform
 
-ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which("g++") or shutil.which("c++")
 MOST = 2**32 - 1
 NAMES = ("seed", "episode", "step", "agent", "purpose", "block")
 NUMBERS = st.tuples(*[st.sampled_from([0, 1, MOST]) | st.integers(0, MOST)] * len(NAMES))
@@ -110,14 +107,8 @@ def test_each_word_counts_towards_the_share_of_its_number() -> None:
             assert (below(first - 1, n), below(first, n)) == (k - 1, k)
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 def test_kernels_draw_the_same(tmp_path: Path) -> None:
-    (tmp_path / "harness.cpp").write_text(HARNESS)
-    flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command = [str(COMPILER), *flags, f"-I{ROOT / 'cuda_ext'}", "harness.cpp", "-o", "harness.so"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    library = ctypes.CDLL(str(tmp_path / "harness.so"))
+    library = compiled(HARNESS, tmp_path)
     library.first_of_block_0.restype = ctypes.c_uint
     assert library.first_of_block_0() == philox(1, 2, 3, 4, 5)[0]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import MultiDiscrete
+from harness import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,8 +23,6 @@ from pufferlib.philox import philox, uniform
 
 pytestmark = pytest.mark.beside
 
-ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which("g++") or shutil.which("c++")
 MOST_WORD = 2**32 - 1
 HARNESS = """
 #include "host.h"
@@ -60,14 +56,7 @@ extern "C" void play(long rows, int num_inputs, const float* inputs, const float
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if COMPILER is None:
-        pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("sampling")
-    flags = ["-std=c++17", "-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-shared", "-fPIC"]
-    command = [str(COMPILER), *flags, f"-I{ROOT / 'cuda_ext'}", "-x", "c++", "-", "-o", str(folder / "harness.so")]
-    done = subprocess.run(command, input=HARNESS, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(folder / "harness.so"))
+    return compiled(HARNESS, tmp_path_factory.mktemp("sampling"))
 
 
 def address(array: np.ndarray | None) -> Any:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import compiled
 
 from cuda_ext.references.trigonometry import HALF_PI, MOST_ANGLE, TWO_PI, sine_cosine, wrapped
 
-ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which("g++") or shutil.which("c++")
 HARNESS = """
 #define __device__
 #define __forceinline__ inline
@@ -72,15 +69,9 @@ def test_a_direction_stays_below_a_turn() -> None:
     assert wrapped(corners).tolist() == [0] * 5
 
 
-@pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize("level", ["-O0", "-O3"])
 def test_kernels_compute_the_same(level: str, tmp_path: Path) -> None:
-    (tmp_path / "harness.cpp").write_text(HARNESS)
-    flags = ["-std=c++17", level, "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command = [str(COMPILER), *flags, f"-I{ROOT / 'cuda_ext'}", "harness.cpp", "-o", "harness.so"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    library = ctypes.CDLL(str(tmp_path / "harness.so"))
+    library = compiled(HARNESS, tmp_path, level)
     library.constants.restype = ctypes.c_float
     assert (library.constants(0), library.constants(1)) == (TWO_PI, HALF_PI)
 

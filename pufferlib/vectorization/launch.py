@@ -55,10 +55,12 @@ __all__ = [
     "end_group",
     "frames_of",
     "limit_threads",
+    "portable",
     "running_threads",
     "start_method",
 ]
 
+FORKED = ", or use context='fork', which copies all (not safe beside other threads)"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -128,7 +130,7 @@ class Process:
 
     def __init__(self, launch: Launch, context: str) -> None:
         if context != "fork":
-            launch = launch._replace(task=_portable_task(launch.task, context))
+            launch = launch._replace(task=portable(launch.task, f"the start method {context!r} needs", FORKED))
         # A fork imports nothing, and what its environments define in __main__ has to be found there.
         hidden = contextlib.nullcontext() if context == "fork" else _main_not_imported()
         with _parenthood(), hidden, warnings.catch_warnings():
@@ -190,16 +192,16 @@ def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
     return exitcode
 
 
-def _portable_task(task: Any, context: str) -> bytes:
-    """Return a task for a process that has not our memory. Raises PlanError."""
+def portable(task: Any, needs: str, more: str = "") -> bytes:
+    """Return a task for a process that has not our memory. Raises PlanError, with who needs that and other ways out."""
     import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps((task, leaves.registry)))
     except Exception as error:  # whatever a user's object raises when it is pickled
         raise PlanError(
-            f"what makes the environments cannot be pickled, as the start method {context!r} needs: {error}; create "
-            "such things in the env_creator, or use context='fork', which copies all (not safe beside other threads)"
+            f"what makes the environments cannot be pickled, as {needs}: {error}; create such things in the "
+            f"env_creator{more}"
         ) from error
 
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pufferlib import leaves
 from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
+from pufferlib.vectorization.launch import portable
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews
@@ -219,7 +219,7 @@ class RayCrew(Crew):
             worker_threads,
             spin,
         )
-        sealed = portable(task)
+        sealed = portable(task, "actors need")
         actor.handle = handle = kind.remote()
         actor.calls.clear()
         actor.calls.append(("where", handle.where.remote()))
@@ -553,19 +553,6 @@ class RayCrew(Crew):
     def leave_in_child(self) -> None:
         """In a forked child: nothing here is its own."""
         self.turn.owner = NOBODY
-
-
-def portable(task: GroupTask) -> bytes:
-    """Return a task as it travels. Raises PlanError."""
-    import cloudpickle
-
-    try:
-        return bytes(cloudpickle.dumps((task, leaves.registry)))
-    except Exception as error:  # whatever a user's object raises when it is pickled
-        raise PlanError(
-            f"what makes the environments cannot be pickled, as actors need: {error}; create such things in the "
-            "env_creator"
-        ) from error
 
 
 def reason(error: Exception) -> str:
