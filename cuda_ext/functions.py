@@ -25,7 +25,7 @@ from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
 from pufferlib.errors import KernelError, MissingExtra
 
-__all__ = ["DeviceKernel", "HostKernel", "Shape", "compiled_library", "fitting"]
+__all__ = ["DeviceKernel", "HostKernel", "Shape", "cache_folder", "compiled_library", "compiler_command", "fitting"]
 
 OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
@@ -193,17 +193,22 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
     Raises KernelError where there is no compiler, or the program is wrong.
     """
     _check_source(kernel)
-    compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
+    compiler = compiler_command()
     if shutil.which(compiler[0]) is None:
         raise KernelError(
             f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
             "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, for which CuPy compiles"
         )
     command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC", "-I", str(sources.FOLDER), "-x", "c++", "-"]
-    path = _cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
+    path = cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
     if not path.exists():
         _compile(kernel, [*command, "-o"], program, path)
     return ctypes.CDLL(str(path))
+
+
+def compiler_command() -> list[str]:
+    """Return the C++ compiler that CXX names, else the system's, there or not."""
+    return shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
 
 
 def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) -> None:
@@ -220,7 +225,8 @@ def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) ->
             os.unlink(part)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Return where compiled kernels are kept. Raises KernelError."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "pufferlib" / "kernels"
     try:

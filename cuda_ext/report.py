@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -45,7 +43,7 @@ def built() -> str:
 
 def compiler() -> str:
     """Return the C++ compiler by which kernels are compiled for the host, and where they are kept."""
-    command = shlex.split(os.environ.get("CXX", "")) or [shutil.which("c++") or "g++"]
+    command = functions.compiler_command()
     try:
         shown = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
         told = shown.partition("\n")[0] or command[0]
@@ -56,7 +54,7 @@ def compiler() -> str:
 
 def _kept() -> str:
     try:
-        folder = functions._cache_folder()
+        folder = functions.cache_folder()
     except KernelError as error:
         return str(error)
     sizes = [path.stat().st_size for path in folder.glob("*.so")]

@@ -82,11 +82,8 @@ class PolicyPool:
             raise CheckpointError(f"{folder} holds no {FORMAT} ({error!r})") from error
         return pool
 
-    def add(
-        self, policy: nn.Module | Mapping[str, Tensor], origin: Origin | None = None, seat: str | None = None
-    ) -> int:
+    def add(self, policy: nn.Module | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Append a copy of a policy, or of its weights, and return its id. origin: how it was made."""
-        origin = Origin() if origin is None else origin
         weights = policy.state_dict() if isinstance(policy, nn.Module) else policy
         kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
         digest = digest_of(origin, kept)
@@ -99,11 +96,11 @@ class PolicyPool:
             self._write_index()
         return self._entries[-1].id
 
-    def add_learner(self, actor: Actor, origin: Origin | None = None, seat: str | None = None) -> int:
+    def add_learner(self, actor: Actor, origin: Origin, seat: str | None = None) -> int:
         """Return the id of a policy that goes on learning: the actor is used as it is at any time."""
         self._learners.append(Entry(-1 - len(self._learners), seat, ""))
         self._actors.append(actor)
-        self._origins.append(Origin() if origin is None else origin)
+        self._origins.append(origin)
         self._versions.append(0)
         return self._learners[-1].id
 
