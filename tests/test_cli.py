@@ -470,10 +470,17 @@ def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "self test     failed: OSError: no memory is to be had" in capsys.readouterr().out
 
 
-def test_doctor_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--help"]) == 0
-    assert main(["doctor", "ocean/squared"]) == 2
-    assert capsys.readouterr().out == "usage: puffer doctor\npuffer doctor takes no arguments: ocean/squared\n"
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["ocean/squared"], "unrecognized arguments: ocean/squared"),
+        (["--address", "auto"], "--address and --step-ms are about a cluster; say --ray, too"),
+        (["--ray", "--step-ms", "0"], "--step-ms 0 is impossible; use milliseconds, more than 0"),
+    ],
+)
+def test_doctor_says_what_it_does_not_understand(words: list[str], says: str, capsys: Any) -> None:
+    assert main(["doctor", *words]) == 2
+    assert f"error: {says}\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

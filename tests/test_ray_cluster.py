@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,39 +25,77 @@ from mock_envs import HashEnv
 from shadow import Shadow
 
 import pufferlib
+from pufferlib.cli import main, ray_doctor
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[1]
+DOCTOR = importlib.import_module("pufferlib.cli.doctor")
 # A node is given up sooner than by default, after three seconds in place of some twenty.
 QUICKLY = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """What Ray has started may take longer to end than other tests allow."""
-    before = set(psutil.Process().children(recursive=True))  # Python's own helpers, of tests before
+    """Not after each test, as elsewhere: nodes come and go. ``cluster`` looks at its end."""
     yield
-    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=10)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three nodes of one CPU each, for all tests here. Who takes one away gives another."""
+    from ray.cluster_utils import Cluster
+
+    before = set(psutil.Process().children(recursive=True))  # Python's own helpers, of tests before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
+        own = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
+        try:
+            for _ in range(2):
+                own.add_node(num_cpus=1)
+            yield own
+        finally:
+            ray.shutdown()
+            own.shutdown()
+    _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
     assert not left
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Three nodes of one CPU each."""
-    from ray.cluster_utils import Cluster
+def test_doctor_measures_every_node_and_finds_other_versions(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(DOCTOR, "diagnose", lambda: iter(()))  # which is not about clusters
+    for name, value in (("NUM_BYTES", 1 << 20), ("NUM_TRANSFERS", 1), ("NUM_CALLS", 20)):
+        monkeypatch.setattr(ray_doctor, name, value)
+    assert main(["doctor", "--ray", "--address", cluster.address, "--step-ms", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert f"at {cluster.address}, 3 nodes\n" in shown
+    assert sorted(re.findall(r"^node .*\(([0-9a-f]{8}).*\): 1 CPU, .* object store$", shown, re.M)) == sorted(
+        node.node_id[:8] for node in cluster.list_all_nodes()
+    )
+    assert shown.count("has the same versions\n") == 3
+    calls = re.findall(r"a call takes ([\d.]+) (µs|ms) \([\d.]+ (?:ns|µs|ms) to [\d.]+ (?:µs|ms|s)\)$", shown, re.M)
+    assert len(calls) == 3
+    assert len(re.findall(r"1 MiB go there at .* [MG]iB/s\), and come back at .* [MG]iB/s\)$", shown, re.M)) == 3
+    slowest_ms = max(float(number) * {"µs": 1e-3, "ms": 1.0}[unit] for number, unit in calls)
+    (advised,) = re.findall(r"^advice +with steps of 2.00 ms, (\d+) or more environments an actor", shown, re.M)
+    assert int(advised) == pytest.approx(slowest_ms * 9 / 2, abs=1.1)  # so that calls have a tenth of the time
+    assert not ray.is_initialized()
+    here = {"pufferlib": "0.1", "Ray": "2.60", "Python": "3.11"}
+    other = ray_doctor.Finding("", "has other versions: Ray 2.40, here 2.60", fine=False)
+    assert ray_doctor._fit(here, {**here, "Ray": "2.40"}) == other
 
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
-    own = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
-    try:
-        for _ in range(2):
-            own.add_node(num_cpus=1)
-        yield own
-    finally:
-        ray.shutdown()
-        own.shutdown()
+
+def test_doctor_says_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ConnectionError("nobody is there")
+
+    monkeypatch.setattr(DOCTOR, "diagnose", lambda: iter(()))
+    monkeypatch.setattr(ray, "init", refuse)
+    assert main(["doctor", "--ray", "--address", "10.0.0.1:6379"]) == 1
+    assert capsys.readouterr().out.startswith("Ray           no Ray cluster answers at address='10.0.0.1:6379': nobody")
 
 
 def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(cluster: Any) -> None:

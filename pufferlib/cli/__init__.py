@@ -5,10 +5,12 @@ tyro reads the arguments, rich draws; both come with the extra "train", and are 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import importlib
 import itertools
+import math
 import os
 import sys
 import traceback
@@ -378,14 +380,22 @@ def autotune(words: list[str]) -> int:
 def doctor(words: list[str]) -> int:
     """puffer doctor"""
     from pufferlib.cli.doctor import diagnose
+    from pufferlib.cli.ray_doctor import STEP_MS, diagnose_ray
 
-    if words:
-        asked = words[0] in ("-h", "--help")
-        print("usage: puffer doctor" if asked else f"puffer doctor takes no arguments: {' '.join(words)}")
-        return 0 if asked else 2
+    parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be what is amiss
+    parser.add_argument("--ray", action="store_true", help="then look at a cluster of Ray, or at one of our own")
+    parser.add_argument("--address", help="of the cluster: auto, or host:port; default: as backend ray has it")
+    parser.add_argument("--step-ms", type=float, help=f"of an environment, for the advice; default: {STEP_MS:g}")
+    options = parser.parse_args(words)
+    step_ms = STEP_MS if options.step_ms is None else options.step_ms
+    if not options.ray and (options.address, options.step_ms) != (None, None):
+        parser.error("--address and --step-ms are about a cluster; say --ray, too")
+    if not 0 < step_ms < math.inf:
+        parser.error(f"--step-ms {step_ms:g} is impossible; use milliseconds, more than 0")
     healthy = True
-    for finding in diagnose():
-        print(f"{finding.name:14}{finding.text}")
+    findings = itertools.chain(diagnose(), diagnose_ray(options.address, step_ms) if options.ray else ())
+    for finding in findings:
+        print(f"{finding.name:14}{finding.text}", flush=True)
         healthy = healthy and finding.fine
     return 0 if healthy else 1
 

@@ -27,7 +27,8 @@ _session = 0  # counts the connections, so that who has been left behind by one 
 class Connection:
     """This process's connection to Ray, made if there is none, and then ended with its last user.
 
-    own: whether this is a Ray that was started here. Raises MissingExtra without Ray, PlatformError if no cluster is
+    own: whether this is a Ray that was started here. head: host:port of the cluster's head, None where ray:// stands in
+    between. Raises MissingExtra without Ray, PlatformError if no cluster is
     where it is said to be.
     """
 
@@ -53,12 +54,12 @@ class Connection:
         self._session = _session
         self.own = _own and self._counted
         client: Any = ray.util.client.ray  # without annotations
-        self._head = None if client.is_connected() else ray.get_runtime_context().gcs_address
+        self.head: str | None = None if client.is_connected() else ray.get_runtime_context().gcs_address
         asked = address or "auto"
-        if self._head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, self._head):
+        if self.head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, self.head):
             self.release()
             raise PlanError(
-                f"address={asked!r}, but this process is connected to the Ray at {self._head}; call ray.shutdown "
+                f"address={asked!r}, but this process is connected to the Ray at {self.head}; call ray.shutdown "
                 "first, or leave address out"
             )
 
@@ -91,19 +92,19 @@ class Connection:
         """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
         now_s = time.monotonic()
         self.require()
-        if self._head is None or now_s - self._looked_s < CHECK_S:
+        if self.head is None or now_s - self._looked_s < CHECK_S:
             return
         if now_s - self._looked_s > LOST_S:  # nobody has asked for long
             self._answered_s = now_s
         self._looked_s = now_s
-        host, _, port = self._head.rpartition(":")
+        host, _, port = self.head.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), CHECK_S).close()
         except OSError as error:
             if now_s - self._answered_s > LOST_S:
                 self.lost = True
                 raise PlatformError(
-                    f"the head of the Ray cluster, at {self._head}, has not answered for {LOST_S:g} s ({error}); close "
+                    f"the head of the Ray cluster, at {self.head}, has not answered for {LOST_S:g} s ({error}); close "
                     "this, and connect to a cluster that lives"
                 ) from error
         else:

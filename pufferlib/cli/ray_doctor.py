@@ -1,0 +1,177 @@
+"""puffer doctor --ray: the nodes of a cluster, whether they fit together, and what a call to each of them costs."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from pufferlib.cli.doctor import Finding
+from pufferlib.errors import PufferError
+from pufferlib.memory import memory_text
+from pufferlib.vectorization.durations import seconds_text
+from pufferlib.vectorization.ray_connection import Connection
+
+__all__ = ["STEP_MS", "diagnose_ray"]
+
+STEP_MS = 1.0
+SHARE = 0.1  # of an actor's time, which calls may take by the advice
+NUM_CALLS = 100
+NUM_TRANSFERS = 3
+NUM_BYTES = 32 << 20  # takes a network of 10 Gbit/s fifty times as long as a call
+ANSWER_S = 30.0  # a node's first answer: a process starts there
+
+
+def diagnose_ray(address: str | None = None, step_ms: float = STEP_MS) -> Iterator[Finding]:
+    """Yield what is found of a cluster: that of ``address``, else as ``backend="ray"`` finds or starts one.
+
+    step_ms: milliseconds of an environment's step, for the advice. A Ray that was started for this has ended then.
+    """
+    try:
+        connection = Connection(address)
+    except PufferError as error:
+        yield Finding("Ray", str(error), fine=False)
+        return
+    try:
+        yield from _of_cluster(connection, step_ms / 1e3)
+    finally:
+        connection.release()
+
+
+def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
+    ray = connection.ray
+    here = _versions(ray)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    whose = "a Ray of our own, for now" if connection.own else f"at {connection.head or 'an address of ray://'}"
+    num_nodes = f"{len(nodes)} node" + "s" * (len(nodes) > 1)
+    yield Finding("Ray", f"{', '.join(f'{name} {version}' for name, version in here.items())}; {whose}, {num_nodes}")
+    own = ray.get_runtime_context().get_node_id() if connection.head else None
+    nodes.sort(key=lambda node: (node["NodeID"] != own, node["NodeManagerAddress"], node["NodeID"]))
+    kind = _probe_of(ray)
+    probes = [kind.options(scheduling_strategy=_on(ray, node["NodeID"])).remote(NUM_BYTES) for node in nodes]
+    costs = []
+    for node, probe in zip(nodes, probes, strict=True):
+        name = f"{node['NodeManagerAddress']} ({node['NodeID'][:8]}{', this one' * (node['NodeID'] == own)})"
+        yield Finding("node", f"{name}: {_resources(node['Resources'])}")
+        try:
+            yield _fit(here, ray.get(probe.versions.remote(), timeout=ANSWER_S))
+            cost = _costs(ray, probe)
+        except ray.exceptions.RayError as error:
+            why = str(error).strip().splitlines()[-1] or type(error).__name__
+            yield Finding("", f"answers no calls: {why}", fine=False)
+            continue
+        finally:
+            ray.kill(probe)
+        costs.append(cost)
+        calls, there, back = cost
+        yield Finding("", f"a call takes {_spread(calls, seconds_text)}")
+        yield Finding("", f"{memory_text(NUM_BYTES)} go there at {_rate(there)}, and come back at {_rate(back)}")
+    if costs:
+        yield Finding("advice", _advice(costs, step_s))
+
+
+def _versions(ray: Any) -> dict[str, str]:
+    return {"pufferlib": pufferlib.__version__, "Ray": ray.__version__, "Python": platform.python_version()}
+
+
+def _on(ray: Any, node_id: str) -> Any:
+    return ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+
+
+def _probe_of(ray: Any) -> Any:
+    """Return the kind of actor that a node is looked at with. It travels by value, as a node may have no pufferlib."""
+
+    class Probe:
+        def __init__(self, num_bytes: int) -> None:
+            import numpy
+
+            self.array = numpy.ones(num_bytes, numpy.uint8)
+
+        def versions(self) -> dict[str, str]:
+            import platform
+            from importlib import import_module
+
+            found = {"Python": platform.python_version()}
+            for name, module in (("pufferlib", "pufferlib"), ("Ray", "ray")):
+                try:
+                    found[name] = str(getattr(import_module(module), "__version__"))  # noqa: B009
+                except ImportError as error:
+                    found[name] = f"which cannot be imported ({error})"
+            return found
+
+        def nothing(self) -> None:
+            pass
+
+        def take(self, array: Any) -> None:
+            pass
+
+        def give(self) -> Any:
+            return self.array
+
+    return ray.remote(num_cpus=0)(Probe)
+
+
+def _resources(resources: Mapping[str, float]) -> str:
+    kinds = {"memory": "memory", "object_store_memory": "object store"}
+    named = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if name in resources]
+    memory = [f"{memory_text(resources[name])} {kind}" for name, kind in kinds.items() if name in resources]
+    others = [
+        f"{num:g} {name}" for name, num in resources.items() if name not in ("CPU", "GPU", *kinds) and ":" not in name
+    ]
+    return ", ".join([*named, *memory, *others])
+
+
+def _fit(here: Mapping[str, str], there: Mapping[str, str]) -> Finding:
+    """Compare a node's versions with those of this process."""
+    others = [f"{name} {there[name]}, here {version}" for name, version in here.items() if there[name] != version]
+    if others:
+        return Finding("", f"has other versions: {'; '.join(others)}", fine=False)
+    return Finding("", "has the same versions")
+
+
+def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
+    """Return the seconds of calls, and of NUM_BYTES on their way there and back, each through the object store."""
+    array = np.ones(NUM_BYTES, np.uint8)
+    for _ in range(NUM_CALLS // 10):
+        ray.get(probe.nothing.remote(), timeout=ANSWER_S)
+    calls = [_timed(lambda: ray.get(probe.nothing.remote(), timeout=ANSWER_S)) for _ in range(NUM_CALLS)]
+    there, back = (
+        [_timed(transfer) for _ in range(1 + NUM_TRANSFERS)][1:]  # the first one makes the stores' memory
+        for transfer in (
+            lambda: ray.get(probe.take.remote(ray.put(array)), timeout=ANSWER_S),
+            lambda: ray.get(probe.give.remote(), timeout=ANSWER_S),
+        )
+    )
+    return calls, there, back
+
+
+def _timed(do: Callable[[], Any]) -> float:
+    start_s = perf_counter()
+    do()
+    return perf_counter() - start_s
+
+
+def _spread(values: list[float], text: Callable[[float], str]) -> str:
+    return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
+
+
+def _rate(seconds: list[float]) -> str:
+    return _spread([NUM_BYTES / each for each in seconds], lambda rate: f"{memory_text(rate)}/s")
+
+
+def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
+    """Return how many environments an actor should have on the slowest node, and what their rows cost."""
+    call_s = max(median(calls) for calls, _, _ in costs)
+    byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES
+    num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))
+    calls, rows = f"calls of {seconds_text(call_s)}", f"{call_s / byte_s / 1024:,.0f} KiB"
+    return (
+        f"with steps of {seconds_text(step_s)}, {num} or more environments an actor keep {calls} below {SHARE:.0%} of "
+        f"its time, times local_workers if it has any; {rows} of rows take as long as a call"
+    )
