@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks import envs, peers, report
+from benchmarks import envs, peers, ray_model, ray_scale, report
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -617,3 +617,34 @@ def test_the_kernel_benchmark_refuses_a_kernel_that_plays_otherwise(monkeypatch:
     monkeypatch.setattr(TagGrid, "_rewards", lambda self, hit, tagged: np.zeros(len(hit), np.float32))
     with pytest.raises(AssertionError, match="rewards"):
         gpu.hold_against_reference("host")
+
+
+def test_the_model_of_ray_fits_what_follows_it_and_adds_calls_up() -> None:
+    costs = ray_model.Costs(ray_model.Cost(2e-4, 3e-7, 1e-10), ray_model.Cost(4e-4, 0.0, 5e-10))
+    sizes = [(envs, nbytes) for envs in (1, 8, 128) for nbytes in (32, 28224)]
+    for cost in costs:
+        found = ray_model.fitted([(*size, cost.of(*size)) for size in sizes])
+        assert found == pytest.approx(cost, abs=1e-12)
+    own_s, rest_s = (cost.of(8, 32) for cost in costs)
+    alone = ray_model.Arrangement(1, 8, 32, step_s=1e-3, learner_s=1e-5)
+    round_s = own_s + rest_s + 8e-3 + 8e-5
+    forecast = ray_model.simulate(costs, alone)
+    assert forecast.steps_per_s == pytest.approx(8 / round_s)
+    assert forecast.busy == pytest.approx((own_s + 8e-5) / round_s)
+    assert ray_model.simulate(costs, alone._replace(side_by_side=4)).steps_per_s == pytest.approx(8 / (round_s - 6e-3))
+    # Of a thousand actors the driver's thread hears one after another, and half of them play meanwhile.
+    many = ray_model.simulate(costs, alone._replace(num_actors=1000, batch_calls=500))
+    assert many.busy == pytest.approx(1) and many.steps_per_s == pytest.approx(8 / (own_s + 8e-5))
+    # Two actors that never sleep, on one core: nothing goes on side by side.
+    crowded = alone._replace(num_actors=2, step_s=0.0, cores=1)
+    assert ray_model.simulate(costs, crowded).steps_per_s == pytest.approx(8 / (own_s + rest_s + 8e-5), rel=0.01)
+
+
+def test_what_ray_scale_measured_is_told_and_drawn(tmp_path: Path) -> None:
+    stored = json.loads(ray_scale.STORED.read_text())
+    texts = ray_scale.texts(stored)
+    page = ray_scale.PAGE.read_text()
+    assert report.fill(page, texts) == page, "python -m benchmarks.ray_scale --plot writes it"
+    assert texts["scale_nodes"].count("\n") == 3 + len(stored["nodes"])
+    ray_scale.plot(stored, tmp_path / "scale.png")
+    assert (tmp_path / "scale.png").stat().st_size > 5000

@@ -1,0 +1,267 @@
+"""What backend="ray" costs a call and a byte, and what follows for clusters that nobody has here.
+
+    python -m benchmarks.ray_scale [--repeats 3] [--seconds 0.5] [--plot]
+
+Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine; fits ``ray_model`` to those on
+one node; compares what it foretells with what two and three nodes reach, with environments that sleep; and simulates 1
+to 1,000 nodes. Writes benchmarks/results/ray_scale.json, and from it docs/benchmarks/ray_scale.png and the tables of
+docs/ray.md. Two to four minutes. --plot: only draw and write what was measured already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from benchmarks.envs import PlainEnv
+from benchmarks.ray_model import Arrangement, Costs, Forecast, fitted, simulate
+from benchmarks.report import PLOTS, RESULTS, ROOT, fill
+from pufferlib.bench import machine
+from pufferlib.vectorization.durations import seconds_text
+from pufferlib.vectorization.plan import available_cpus
+
+__all__ = ["learner_bound", "plot", "scenarios", "texts"]
+
+STORED = RESULTS / "ray_scale.json"
+PICTURE = PLOTS / "ray_scale.png"
+PAGE = ROOT / "docs" / "ray.md"
+NBYTES = {"small": 32, "large": 4 * 84 * 84}  # of an observation
+ENVS = {"small": (1, 2, 4, 8, 16, 32, 64, 128), "large": (1, 8, 32, 128)}  # an actor, that calls are measured with
+SLEEP_S = 1e-3
+NUM_NODES = (1, 2, 3)
+SLEEPERS = (1, 8, 32, 128)  # environments an actor, whose steps sleep
+POOLED = (8, 32)  # the same in a pool, one actor's rows a batch
+SIZES = (1, 2, 4, 6, 10, 20, 40, 60, 100, 200, 400, 600, 1000)  # nodes that are simulated
+BOUND = 0.9  # of its time, from which on the learner is what everybody waits for
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="of each figure; the median is kept, and the range")
+    parser.add_argument("--seconds", type=float, default=0.5, help="that each of them is measured for")
+    parser.add_argument("--plot", action="store_true", help="only draw what was measured, and write the tables")
+    asked = parser.parse_args()
+    if not asked.plot:
+        STORED.write_text(json.dumps(measured(asked), indent=1) + "\n")
+    report = json.loads(STORED.read_text())
+    plot(report, PICTURE)
+    PAGE.write_text(fill(PAGE.read_text(), texts(report)))
+    print(f"Wrote {PICTURE.relative_to(ROOT)} and the tables of {PAGE.relative_to(ROOT)}")
+
+
+# --------------------------------------------------------------------------------------------------- measuring
+
+
+def measured(asked: Any) -> dict[str, Any]:
+    """Return what is measured: calls on one node, and sleeping environments on one to three."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    report: dict[str, Any] = {
+        "machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0], "cores": available_cpus(),
+        "command": f"python -m benchmarks.ray_scale --repeats {asked.repeats} --seconds {asked.seconds:g}",
+        "date": time.strftime("%Y-%m-%d"), "calls": [], "nodes": [],
+    }  # fmt: skip
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 512 << 20})
+    try:
+        for num_nodes in NUM_NODES:
+            cluster.add_node(num_cpus=1, object_store_memory=512 << 20)  # an actor's, as the head has no CPU
+            if num_nodes == 1:
+                for kind, counts in ENVS.items():
+                    for envs in counts:
+                        creator = functools.partial(PlainEnv, kind)
+                        figures = played(creator, cluster.address, 1, envs, envs, asked)
+                        report["calls"].append({"envs": envs, "obs_nbytes": NBYTES[kind], **figures})
+                        print(json.dumps(report["calls"][-1]), flush=True)
+            for batch_calls, counts in ((num_nodes, SLEEPERS), *([(1, POOLED)] if num_nodes > 1 else [])):
+                for envs in counts:
+                    creator = functools.partial(PlainEnv, mean_s=SLEEP_S, kind="sleep")
+                    figures = played(creator, cluster.address, num_nodes, envs, batch_calls * envs, asked)
+                    where = {"nodes": num_nodes, "envs": envs, "batch_calls": batch_calls}
+                    report["nodes"].append({**where, **figures})
+                    print(json.dumps(report["nodes"][-1]), flush=True)
+    finally:
+        cluster.shutdown()
+    return report
+
+
+def played(creator: Any, address: str, num_actors: int, envs: int, batch_size: int, asked: Any) -> dict[str, Any]:
+    """Return the seconds of a call, that is of a batch over the calls in it; of the driver's thread; and of a step."""
+    with pufferlib.make(
+        creator,
+        backend="ray",
+        num_envs=num_actors * envs,
+        num_workers=num_actors,
+        batch_size=batch_size,
+        seed=1,
+        backend_kwargs={"address": address},
+    ) as vec:
+        actions = np.zeros(batch_size, np.int64)
+        vec.async_reset()
+        vec.recv()
+        vec.send(actions)
+        play_for(vec, actions, 0.3)
+        vec.stats(reset=True)
+        turns = [play_for(vec, actions, asked.seconds) for _ in range(asked.repeats)]
+        step_s = float(vec.stats().step.mean_s)
+    calls, drivers = ([each[column] / batch_size * envs for each in turns] for column in (0, 1))
+    return {"call_s": spread_of(calls), "driver_s": spread_of(drivers), "step_s": step_s}
+
+
+def play_for(vec: pufferlib.VecEnv, actions: Any, seconds: float) -> tuple[float, float]:
+    """Return the seconds of a batch, and those of them in which this thread had a core."""
+    num, start_s, own_s = 0, time.perf_counter(), time.thread_time()
+    while time.perf_counter() - start_s < seconds or num < 3:
+        vec.recv()
+        vec.send(actions)
+        num += 1
+    return (time.perf_counter() - start_s) / num, (time.thread_time() - own_s) / num
+
+
+def spread_of(values: list[float]) -> dict[str, float]:
+    return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+# ---------------------------------------------------------------------------------------------------- modelling
+
+
+def costs_of(report: Mapping[str, Any]) -> Costs:
+    """Fit the model to the calls on one node."""
+    calls = report["calls"]
+    of = [(each["envs"], each["obs_nbytes"]) for each in calls]
+    own = [each["driver_s"]["median"] for each in calls]
+    rest = [max(1e-9, each["call_s"]["median"] - driver_s) for each, driver_s in zip(calls, own, strict=True)]
+    return Costs(*(fitted([(*at, s) for at, s in zip(of, seconds, strict=True)]) for seconds in (own, rest)))
+
+
+def comparisons(report: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], float, float]]:
+    """Yield measured points with sleeping environments: each, its steps a second, and those that are foretold."""
+    costs = costs_of(report)
+    for each in report["nodes"]:
+        batch_calls = each["batch_calls"]
+        given = Arrangement(
+            each["nodes"], each["envs"], NBYTES["small"], each["step_s"], batch_calls=batch_calls,
+            cores=report["cores"],
+        )  # fmt: skip
+        yield each, each["envs"] / each["call_s"]["median"], simulate(costs, given).steps_per_s
+
+
+def scenarios() -> dict[str, Arrangement]:
+    """Return what is simulated over nodes, by name. A node has 16 cores, and a batch the first half of the answers."""
+    node = Arrangement(1, 256, NBYTES["small"], 1e-3, side_by_side=16, learner_s=1e-6)
+    return {
+        "256 envs an actor": node,
+        "16 envs an actor": node._replace(envs_per_actor=16),
+        "256 envs, 28 KiB rows": node._replace(obs_nbytes=NBYTES["large"]),
+        "256 envs, learner of 10 µs a step": node._replace(learner_s=1e-5),
+        "rollouts of 32 steps a call": node._replace(steps_per_call=32),
+    }
+
+
+def over_nodes(costs: Costs, scenario: Arrangement) -> list[Forecast]:
+    """Return what is foretold of a scenario with each number of nodes."""
+    return [
+        simulate(costs, scenario._replace(num_actors=num, batch_calls=max(1, num // 2)), num_calls=4 * num + 400)
+        for num in SIZES
+    ]
+
+
+def learner_bound(forecasts: list[Forecast]) -> int | None:
+    """Return the number of nodes from which on the driver's thread has no time left; None: more than were simulated."""
+    return next((num for num, forecast in zip(SIZES, forecasts, strict=True) if forecast.busy >= BOUND), None)
+
+
+# ------------------------------------------------------------------------------------------------------ telling
+
+
+def texts(report: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of docs/ray.md, by the names of their marks."""
+    costs = costs_of(report)
+    about = (
+        f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`; "
+        f"{report['date']}."
+    )
+    errors = [abs(foretold / reached - 1) for _, reached, foretold in comparisons(report)]
+    cost = ["| | a call | an environment in it | 1 KiB of rows |", "| --- | ---: | ---: | ---: |"]
+    for name, each in (("the learner's thread", costs.driver), ("Ray and the actor", costs.rest)):
+        cells = (seconds_text(value) for value in (each.call_s, each.env_s, 1024 * each.byte_s))
+        cost.append(f"| {name} | {' | '.join(cells)} |")
+    reached_lines = [
+        "| nodes | environments a node | a batch | steps a second (min – max) | foretold | error |",
+        "| ---: | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for each, reached, foretold in comparisons(report):
+        low, high = (each["envs"] / each["call_s"][name] for name in ("max", "min"))
+        batch = "of all" if each["batch_calls"] == each["nodes"] else "of one"
+        figures = f"{reached:,.0f} ({low:,.0f} – {high:,.0f}) | {foretold:,.0f} | {foretold / reached - 1:+.0%}"
+        reached_lines.append(f"| {each['nodes']} | {each['envs']} | {batch} | {figures} |")
+    ahead = ["| | " + " | ".join(f"{num:,}" for num in (1, 10, 100, 1000)) + " | learner-bound from |"]
+    ahead.append("| --- |" + " ---: |" * 5)
+    for name, scenario in scenarios().items():
+        forecasts = over_nodes(costs, scenario)
+        cells = [f"{forecasts[SIZES.index(num)].steps_per_s:,.0f}" for num in (1, 10, 100, 1000)]
+        bound = learner_bound(forecasts)
+        ahead.append(f"| {name} | {' | '.join(cells)} | {'more' if bound is None else f'{bound:,} nodes'} |")
+    return {
+        "scale_costs": "\n".join([about, "", *cost]),
+        "scale_nodes": "\n".join(
+            [*reached_lines, "", f"Errors: median {median(errors):.0%}, at most {max(errors):.0%}."]
+        ),
+        "scale_ahead": "\n".join(ahead),
+    }
+
+
+def plot(report: Mapping[str, Any], path: Path) -> None:
+    """Draw a call's cost over its environments, measured and fitted, and what is foretold over nodes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    costs = costs_of(report)
+    drawing = Figure(figsize=(11, 4.4), layout="constrained")
+    FigureCanvasAgg(drawing)
+    left, right = drawing.subplots(1, 2)
+    for number, nbytes in enumerate(NBYTES.values()):
+        points = [each for each in report["calls"] if each["obs_nbytes"] == nbytes]
+        envs = [each["envs"] for each in points]
+        us = {name: [1e6 * each["call_s"][name] / each["envs"] for each in points] for name in ("median", "min", "max")}
+        bars = np.abs(np.array([us["min"], us["max"]]) - us["median"])
+        left.errorbar(envs, us["median"], bars, fmt="o", color=f"C{number}", capsize=3, label=f"{nbytes:,} bytes")
+        grid = np.geomspace(1, max(envs), 50)
+        left.plot(grid, [1e6 * total(costs, count, nbytes) / count for count in grid], color=f"C{number}")
+    left.set(xscale="log", yscale="log", xlabel="environments an actor", ylabel="µs an environment's step")
+    left.set_title("A call of one actor: measured, and as fitted", fontsize=10)
+    for number, (name, scenario) in enumerate(scenarios().items()):
+        forecasts = over_nodes(costs, scenario)
+        right.plot(SIZES, [each.steps_per_s for each in forecasts], color=f"C{number}", marker=".", label=name)
+        bound = learner_bound(forecasts)
+        if bound is not None:
+            right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
+    right.set(xscale="log", yscale="log", xlabel="nodes of 16 cores, steps of 1 ms", ylabel="steps a second")
+    right.set_title("Foretold; a square: from here on the learner's thread is full", fontsize=10)
+    for panel in (left, right):
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=110, format="png")
+
+
+def total(costs: Costs, envs: float, nbytes: int) -> float:
+    own, rest = (cost.of(envs, nbytes) for cost in costs)
+    return own + rest
+
+
+if __name__ == "__main__":
+    main()
