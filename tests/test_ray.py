@@ -169,6 +169,42 @@ def test_a_killed_actor_is_an_error_that_says_where_and_reset_makes_another() ->
         vec.step(np.zeros(4, np.int64))
 
 
+@pytest.mark.parametrize("batch_size", [4, 2])
+def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int) -> None:
+    """A batch of all waits for it, which a timeout tells; in a pool the others play on."""
+    with pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2, batch_size=batch_size, seed=5) as vec:
+        stopped = vec.call("pid")[2]
+        shadow = Shadow(vec, HashEnv, seed=5)
+        shadow.async_reset()
+        shadow.recv()
+        seen: list[int] = []
+
+        def play(num: int) -> None:
+            for _ in range(num):
+                shadow.send(np.zeros(batch_size, np.int64))
+                seen.extend(shadow.recv().env_ids.tolist())
+
+        play(4)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            if batch_size == 2:
+                play(20)  # of its own rows one batch at most was on its way
+                assert not {2, 3} & set(seen[-30:])
+            shadow.send(np.zeros(batch_size, np.int64))
+            if batch_size == 4:
+                with pytest.raises(
+                    pufferlib.RecvTimeout, match=r"no batch within 0\.5 s: 2 environments have finished"
+                ):
+                    vec.recv(timeout=0.5)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        seen.clear()
+        while not {2, 3} <= set(seen):
+            seen.extend(shadow.recv().env_ids.tolist())
+            shadow.send(np.zeros(batch_size, np.int64))
+        assert vec.restarts == [0] * 4
+
+
 def test_a_batch_of_one_actor_is_read_where_it_came_to() -> None:
     """In the object store; so its arrays last, and a partial reset finds the rows that it repeats."""
     with pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=1, seed=0) as vec:

@@ -17,7 +17,8 @@ class Arrangement(NamedTuple):
     """One VecEnv, how much of it is played (transitions, deaths of workers, faults), and what goes wrong meanwhile.
 
     thread: whether the learner has a second Python thread, so that its workers must not be forked any more.
-    interrupts: whether signals raise KeyboardInterrupt in the learner, which then resets.
+    interrupts: whether signals raise KeyboardInterrupt in the learner, which then resets. local_workers: over Ray, the
+    processes of each of num_workers actors; 0: the actor itself.
     """
 
     kind: str
@@ -37,6 +38,12 @@ class Arrangement(NamedTuple):
     interrupts: bool = False
     mean_s: float = 0.03  # between two pranks of the monkey
     short: float = 0.0  # how much of it the short form plays
+    local_workers: int = 0
+
+    @property
+    def num_processes(self) -> int:
+        """How many there are to be killed: workers, and actors that are none."""
+        return self.num_workers * (1 + self.local_workers)
 
     def part(self, part: float) -> Arrangement:
         """Return a part of this, in which every fault occurs all the same."""
@@ -47,11 +54,12 @@ class Arrangement(NamedTuple):
         )
 
 
-MP, POOL = "multiprocessing", "pool"
+MP, POOL, RAY = "multiprocessing", "pool", "ray"
 RARE: Any = {"deaths": 6, "faults": 20, "repertoire": FEW}  # where starting a worker takes a second
 OFTEN: Any = {"interrupts": True, "mean_s": 0.01, "transitions": 40_000, "deaths": 20}
 TIMED: Any = {"step_timeout": 0.4, "repertoire": ALL, "short": 0.1}
 COPYING: Any = {"faults": 100, "repertoire": (*QUICK, *[Fault.DIE_IN_COPYING] * 6), "short": 0.1}
+SLOW: Any = {"deaths": 30, "faults": 40, "transitions": 30_000, "mean_s": 0.1}  # where a call takes a millisecond
 RAISING: Any = {"on_error": "raise", "transitions": 60_000}
 ARRANGEMENTS: dict[str, Arrangement] = {
     "synchronous": Arrangement("in place", MP, 96, 2, 96, transitions=2_000_000, deaths=60, short=0.075),
@@ -78,4 +86,7 @@ ARRANGEMENTS: dict[str, Arrangement] = {
     "synchronous, thread": Arrangement("in place", MP, 8, 2, 8, thread=True, **RARE, short=0.2),
     "pool, spawn": Arrangement("single", POOL, 8, 2, 3, context="spawn", **RARE),
     "ordered, forkserver": Arrangement("single", MP, 8, 2, 3, context="forkserver", **RARE),
+    "ray, actors": Arrangement("single", RAY, 8, 4, 3, **SLOW),
+    "ray, processes": Arrangement("single", RAY, 12, 2, 4, mode="same_step", local_workers=2, **SLOW),
+    "ray, synchronous": Arrangement("nested", RAY, 6, 3, 6, mode="disabled", **SLOW),
 }  # fmt: skip

@@ -17,8 +17,9 @@ PHASES = ("starting", "init", "reset", "stepping", "packing")
 STOP, GO, KILLED, STOPPED, SIGNALS, UNHANDLED = range(6)
 NO_KILLS, ANYTHING = 1, 2  # values of GO
 _HEAD, _PER_ENV = 16, 4
-# Words of each environment: its phase; exceptions that it has raised, in all its lives; 1 if its next __init__ raises.
-PHASE, RAISED, UNMAKEABLE = range(3)
+# Words of each environment: its phase; exceptions that it has raised, in all its lives; 1 if its next __init__ raises;
+# the process that has made it.
+PHASE, RAISED, UNMAKEABLE, PID = range(4)
 
 
 class Board:

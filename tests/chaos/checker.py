@@ -8,6 +8,7 @@ was made anew, or a violation; crash rows have to be accounted for by deaths and
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -257,8 +258,11 @@ class Checker:
         self.crashes[kind][env_id] += 1
         worker = self.worker_of[env_id]
         most = self.deaths[worker] if by_death else self.board.env(env_id)[RAISED]
-        named = f"worker {worker}," if by_death else f"environment {env_id} (worker {worker}) raised in"
-        if self.crashes[kind][env_id] > most or named not in cause:
+        place = r"( on node \S+ at \S+)?"
+        named = (
+            rf"worker {worker}{place}, " if by_death else rf"environment {env_id} \(worker {worker}{place}\) raised in"
+        )
+        if self.crashes[kind][env_id] > most or not re.search(named, cause):
             raise Violation("crash", f"environment {env_id} crashed by {kind} {self.crashes[kind][env_id]} times of "
                                      f"{most}: {cause}")  # fmt: skip
 

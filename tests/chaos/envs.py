@@ -21,7 +21,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import pufferlib
 
-from .board import INIT, PACKING, PHASE, RAISED, RESETTING, STEPPING, UNMAKEABLE, board_at
+from .board import INIT, PACKING, PHASE, PID, RAISED, RESETTING, STEPPING, UNMAKEABLE, board_at
 from .tale import (
     CHECK,
     WORDS,
@@ -81,7 +81,7 @@ class Core:
     def __init__(self, env_index: int, board: tuple[str, int, int]) -> None:
         self.index = env_index
         self.words = board_at(*board).env(env_index)
-        self.words[PHASE] = INIT
+        self.words[PHASE], self.words[PID] = INIT, os.getpid()
         self.life, self.episode, self.primed, self.spoil = 0, -1, 0, 0
         if self.words[UNMAKEABLE]:
             self.words[UNMAKEABLE] = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import logging
 import os
 import resource
 import signal
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import pufferlib
+from pufferlib.vectorization.messages import Died
 from pufferlib.vectorization.plan import Seeds
 from pufferlib.vectorization.watch import doing_of
 
@@ -34,6 +36,7 @@ from .board import (
     NO_KILLS,
     PHASE,
     PHASES,
+    PID,
     RAISED,
     SIGNALS,
     STARTING,
@@ -44,6 +47,7 @@ from .board import (
 )
 from .checker import Checker
 from .envs import KINDS, LETHAL, PLAIN
+from .monkey import ancestors
 
 __all__ = ["PATIENCE_S", "play"]
 
@@ -122,6 +126,75 @@ class Tally:
         return "reset" if phase == "starting" else phase
 
 
+class ActorTally:
+    """The same over Ray: of what workers were in the middle nobody knows here, but of actors or of processes of theirs.
+
+    Behind the workers' process numbers on the board are those of actors that are not workers themselves.
+    """
+
+    def __init__(self, vec: Any, board: Board, checker: Checker) -> None:
+        self.board, self.checker, crew = board, checker, vec._crew
+        self.phases: Counter[str] = Counter()
+        self.ends: Counter[str] = Counter()
+        self.crew = crew
+        self._hooked = ("_bury", "_messages", "mend", "poll")
+        for name in self._hooked:
+            setattr(crew, name, functools.partial(getattr(self, name.strip("_")), getattr(crew, name)))
+        self.look()
+
+    deaths = Tally.deaths
+
+    def release(self) -> None:
+        """Count no more: the VecEnv is about to be closed."""
+        for name in self._hooked:
+            delattr(self.crew, name)
+        del self.crew
+
+    def bury(self, bury: Any, actor: Any, how: str) -> Any:
+        messages = bury(actor, how)
+        self.phases["an actor"] += 1
+        self.ends["lost with its actor" if "was lost with" in how else how] += 1
+        for message in messages:
+            self.checker.deaths[message.worker] += 1
+            self.forget(message)
+        return messages
+
+    def messages(self, messages: Any, actor: Any, frames: bytes) -> Any:
+        found = messages(actor, frames)
+        for message in found:
+            if isinstance(message, Died):
+                self.phases["a process of an actor"] += 1
+                code = message.exitcode or 0
+                self.ends[signal.Signals(-code).name if code < 0 else f"exit {code}"] += 1
+                self.checker.deaths[message.worker] += 1
+                self.forget(message)
+        return found
+
+    def forget(self, message: Any) -> None:
+        for env_id in message.env_ids:
+            self.board.env(env_id)[PID] = 0
+
+    def mend(self, mend: Any) -> Any:
+        self.checker.num_mended += 1
+        return mend()
+
+    def poll(self, poll: Any, timeout: float | None) -> Any:
+        messages = poll(timeout)
+        self.look()
+        return messages
+
+    def look(self) -> None:
+        """Put on the board who plays now."""
+        pids, shares = self.board.pids, self.crew.shares
+        for worker, share in enumerate(shares):
+            pids[worker] = self.board.env(share[0])[PID]
+        for actor in self.crew._actors if len(pids) > len(shares) else ():
+            chain = []
+            with contextlib.suppress(OSError):
+                chain = list(ancestors(pids[actor.workers.start]))[:2] if pids[actor.workers.start] else []
+            pids[len(shares) + actor.index] = chain[1] if len(chain) == 2 else 0  # behind its fork server
+
+
 def owes(slab: Any, worker: int) -> bool:
     """Whether a worker has written rows that it has not counted; where that stands is told by ring.h."""
     shape, line = slab.shape, 64
@@ -198,13 +271,34 @@ def play(arrangement: Arrangement, *, seed: int, wrap: Callable[[Any], Any] = la
     wrap: what stands between the learner and the VecEnv, to show what the checker sees of a broken one.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.ExitStack() as stack:
+        if arrangement.backend == "ray":
+            stack.enter_context(own_ray())
+        return _watched(arrangement, seed, wrap)
+
+
+@contextlib.contextmanager
+def own_ray() -> Iterator[None]:
+    """Have a Ray for as long as this lasts: what it starts and opens when it likes is not the VecEnv's."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with contextlib.redirect_stdout(sys.stderr):  # where it tells of each death
+        ray.init("local", include_dashboard=False, num_cpus=4, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _watched(arrangement: Any, seed: int, wrap: Any) -> dict[str, Any]:
     gc.collect()
     before = own_descriptors(), children(), threading.active_count()
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "dropped by reset", RuntimeWarning)
         warnings.filterwarnings("ignore", ".*which is made anew, raised in close", RuntimeWarning)
-        place = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_workers)
+        place = (str(Path(folder, "board")), arrangement.num_envs, arrangement.num_processes)
         board = Board(Path(place[0]), *place[1:])
         with handlers(board, arrangement.interrupts) as seen:
             result = _play(arrangement, seed, board, place, seen, wrap)
@@ -214,7 +308,7 @@ def play(arrangement: Arrangement, *, seed: int, wrap: Callable[[Any], Any] = la
     while children() - before[1] and time.monotonic() < deadline:
         time.sleep(0.01)
     left = {
-        "descriptors": own_descriptors() - before[0],
+        "descriptors": own_descriptors() - before[0] if arrangement.backend != "ray" else 0,  # which keeps connections
         "processes": len(children() - before[1]),
         "threads": threading.active_count() - before[2],
     }
@@ -235,6 +329,7 @@ def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str,
         on_error=arrangement.on_error,
         max_restarts=None,
         step_timeout=arrangement.step_timeout,
+        backend_kwargs={"local_workers": arrangement.local_workers} if arrangement.backend == "ray" else None,
     )
     done = threading.Event()
     if arrangement.thread:
@@ -247,7 +342,7 @@ def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str,
     )  # fmt: skip
     try:
         checker = Checker(vec, board, arrangement.kind, Seeds(seed, arrangement.num_envs))
-        tally = Tally(vec, board, checker)
+        tally = (ActorTally if arrangement.backend == "ray" else Tally)(vec, board, checker)
         learner = Learner(arrangement, wrap(vec), checker, tally, Script(arrangement, seed), board, seen)
         learner.run()
         checker.conclude()
@@ -257,9 +352,19 @@ def _play(arrangement: Any, seed: int, board: Board, place: Any, seen: dict[str,
         board.words[STOP] = 1
         done.set()
         monkey.wait(PATIENCE_S)
-        for worker in range(arrangement.num_workers):
+        last = [board.env(env_id)[PID] for env_id in range(arrangement.num_envs)]
+        for worker in range(arrangement.num_processes):
             board.pids[worker] = 0
         vec.close()
+        await_end(last)
+
+
+def await_end(pids: list[int]) -> None:
+    """Wait for processes of environments to be gone, which may be anybody's children."""
+    deadline = time.monotonic() + 10
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, f"processes {left} are left behind"
+        time.sleep(0.01)
 
 
 class Learner:
@@ -271,7 +376,7 @@ class Learner:
         self.script, self.board, self.seen = script, board, seen
         self.num_errors = self.num_interrupts = self.num_user_resets = 0
         self.longest_s = 0.0
-        self.has_killed_idle = False
+        self.has_killed_one = False
         self.memory: list[int] = []
 
     @property
@@ -324,9 +429,11 @@ class Learner:
     def answer(self, batch: Any, calm: bool) -> None:
         checker, vec = self.checker, self.vec
         states = checker.state[batch.agent_ids]
-        if not calm and self.share > 0.5 and len(states) == len(checker.state) and not self.has_killed_idle:
-            self.has_killed_idle = True  # all have been received: nobody has anything to do
-            os.kill(self.tally.crew.pids()[0], signal.SIGKILL)
+        idle = len(states) == len(checker.state)  # all have been received: nobody has anything to do
+        pid = self.board.pids[-1]  # over Ray an actor, which the monkey might spare
+        if not calm and self.share > 0.5 and (idle or vec.backend == "ray") and pid and not self.has_killed_one:
+            self.has_killed_one = True
+            os.kill(pid, signal.SIGKILL)
         actions = self.script.actions(len(states), 0.0 if calm else self.share, states if not calm else states + 1)
         over = checker.over(batch.env_ids) if self.arrangement.mode == "disabled" else None
         if over is None or not over.any():

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .board import ANYTHING, GO, KILLED, SIGNALS, STOP, STOPPED, UNHANDLED, Board
@@ -72,16 +73,18 @@ class Monkey:
         if not pid:
             return False
         with contextlib.suppress(ProcessLookupError, OSError):
-            # A number that was given to another process meanwhile is no child of the learner, nor of its fork server.
-            if self.learner in (parent_of(pid), parent_of(parent_of(pid))):
+            # A number that was given to another process meanwhile is no descendant of the learner's: over Ray there are
+            # a fork server, an actor and the node's own process in between.
+            if self.learner in ancestors(pid):
                 os.kill(pid, number)
                 return True
         return False
 
 
-def parent_of(pid: int) -> int:
-    """Return the parent of a process, which must exist."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+def ancestors(pid: int) -> Iterator[int]:
+    """Yield the parent of a process, which must exist, and its parent, and so on."""
+    while pid := int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]):
+        yield pid
 
 
 def main(arguments: list[str]) -> None:

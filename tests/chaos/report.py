@@ -60,6 +60,8 @@ PHASES = {
     "between claim and commit": "between claiming a slot and committing its row",
     "between commit and count": "between committing a row and counting it",
     "starting": "as a process that was just being started",
+    "an actor": "over Ray: an actor, whatever it did",
+    "a process of an actor": "over Ray: a process of an actor, whatever it did",
 }
 
 

@@ -50,6 +50,19 @@ def test_every_row_is_the_one_that_was_due(path: str, tmp_path: Path) -> None:
     assert totals["errors"] > 0 and totals["stops sent"] > 0 and totals["signals to the learner"] > 0, totals
 
 
+@pytest.mark.extras
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_over_ray_too(tmp_path: Path) -> None:
+    """Whether a process dies, or the actor that it belongs to."""
+    path = "compiled" if _native.available else "portable"
+    done = run("--only", "ray, processes", "--part", 0.03, "--path", path, "--out", tmp_path / "report.json")
+    assert done.returncode == 0, done.stderr
+    totals = json.loads((tmp_path / "report.json").read_text())["totals"]
+    assert {"an actor", "a process of an actor"} == set(totals["deaths by phase"]), totals
+    assert totals["transitions"] >= 900 and 0 < totals["crash rows"] <= totals["most crash rows"], totals
+
+
 # ------------------------------------------------------------------------------------------- one wrong row
 
 
