@@ -25,6 +25,8 @@ from mock_envs import HashEnv
 from shadow import Shadow
 
 import pufferlib
+from cleanrl_demo.appo_ray import Config, train
+from cleanrl_demo.report import Report
 from pufferlib.cli import main, ray_doctor
 
 ray = pytest.importorskip("ray")
@@ -140,6 +142,49 @@ def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(
         play(lambda seen: lost <= seen)
         assert new.node_id[:8] in vec._crew._actors[index].place  # type: ignore[attr-defined]
         assert vec.restarts == restarts
+
+
+class Enough(Exception):
+    """Ends a training."""
+
+
+def test_training_goes_on_without_a_node_and_with_the_next_one(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Lost are an actor, its rollouts and its open episodes, which the report counts."""
+    charts: list[dict[str, float]] = []
+    stages: list[tuple[str, int]] = []  # the node that went or came, and when
+    update = Report.update
+
+    def watched(self: Any, num_steps: int, scalars: dict[str, float]) -> None:
+        update(self, num_steps, scalars)
+        charts.append({**scalars, **self.recent.charts()})
+        playing = {found[1] for name in scalars if (found := re.fullmatch(r"actors/\S+-([0-9a-f]{4})/\d", name))}
+        if not stages and len(playing) == 3:
+            node = next(iter(cluster.worker_nodes))
+            stages.append((node.node_id[:4], num_steps))
+            cluster.remove_node(node, allow_graceful=False)
+        elif len(stages) == 1 and "charts/lost_actors" in scalars and num_steps > stages[0][1] + 2_000:
+            assert len(playing) == 2 and stages[0][0] not in playing
+            stages.append((cluster.add_node(num_cpus=1).node_id[:4], num_steps))
+        elif len(stages) == 2 and stages[1][0] in playing:
+            assert len(playing) == 3
+            raise Enough
+
+    monkeypatch.setattr(Report, "update", watched)
+    config = Config(
+        env="ocean/squared", num_actors=3, rollouts_per_update=1, num_envs=4, rollout_length=16, num_epochs=1,
+        address=cluster.address, total_steps=10**9, runs=None, device="cpu",
+    )  # fmt: skip
+    with pytest.raises(Enough):
+        train(config)
+    out, err = capfd.readouterr()
+    told = rf"actor [0-2] on \S+-{stages[0][0]} died: .*A rollout and the open episodes of its 4 environments are lost"
+    assert re.search(told, out), out
+    assert re.search(r"lost: 1 actor\(s\), \d rollout\(s\), and the open episodes of 4 environments", out), out
+    assert "(raylet)" not in out + err
+    assert charts[-1]["charts/lost_actors"] == 1 and charts[-1]["charts/restarts"] == 4
+    assert charts[-1]["charts/lost_rollouts"] in (1, 2)  # one that it played, and one that lay there
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
