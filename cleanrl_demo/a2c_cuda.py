@@ -38,7 +38,7 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config) as own:
+    with joined(config, lambda own: ppo_cuda.num_envs_that_fit(own, env, update)) as own:
         return run(own, Learner, learn, env=env)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from cleanrl_demo.planner import AUTO
 from cleanrl_demo.runs import read_run
 from pufferlib.errors import PlanError
 
@@ -28,20 +29,24 @@ __all__ = ["alike", "joined", "require_alone", "total"]
 
 
 @contextlib.contextmanager
-def joined(config: Any) -> Iterator[Any]:
+def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[Any]:
     """Be one of the processes that torchrun has started, and yield this one's settings; alone, those that are given.
 
-    ``num_envs`` and ``seed`` become this process's share; only the first process shows and writes anything.
+    ``num_envs`` and ``seed`` become this process's share; only the first process shows and writes anything. plan: says
+    for num_envs="auto" how many environments this process has room for; each has as many as the one with the least.
     """
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     if world_size == 1:
-        yield config
+        yield replace(config, num_envs=plan(config)) if config.num_envs == AUTO else config
         return
     rank, on_gpu = int(os.environ["RANK"]), torch.device(config.device).type == "cuda"
-    if config.num_envs < world_size:
+    own: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
+    if config.num_envs == AUTO:  # before processes wait for each other, which trials that fail would not come to
+        own["num_envs"] = plan(replace(config, **own))
+    elif config.num_envs < world_size:
         raise PlanError(f"num_envs={config.num_envs} is less than the {world_size} processes; use more")
-    share = config.num_envs * (rank + 1) // world_size - config.num_envs * rank // world_size
-    own = {"num_envs": share, "device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
+    else:
+        own["num_envs"] = config.num_envs * (rank + 1) // world_size - config.num_envs * rank // world_size
     if rank:
         seed = int(np.random.SeedSequence([config.seed, rank]).generate_state(1)[0])
         own |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1}
@@ -51,6 +56,10 @@ def joined(config: Any) -> Iterator[Any]:
     if rank:
         sys.stdout = open(os.devnull, "w")  # to the end of the process, which has nothing more to say
     try:
+        if config.num_envs == AUTO:
+            least = torch.tensor(own["num_envs"], device=own["device"])
+            torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
+            own["num_envs"] = int(least)
         yield replace(config, **own)
     finally:
         torch.distributed.destroy_process_group()

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -34,10 +34,12 @@ from torch import Tensor
 
 import pufferlib
 from cleanrl_demo.peers import alike, joined, require_alone, total
+from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
 from cleanrl_demo.results import RETURN_OF, Result
-from cleanrl_demo.session import RunConfig, Session, main, resumed, run
+from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
 from pufferlib.errors import PlanError
+from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 
@@ -49,6 +51,7 @@ class DeviceConfig(RunConfig):
     """What every trainer on a device is told. losses: the names of what its updates return."""
 
     losses: ClassVar[tuple[str, ...]]
+    plans_num_envs: ClassVar[bool] = True
 
     env: str = "tag/grid"
     """an environment that has a kernel: tag/grid, tag/continuous, ocean/squared, or module:KERNEL of your own"""
@@ -56,7 +59,8 @@ class DeviceConfig(RunConfig):
     """cuda; --device says where"""
     device: str = "cuda"
     """cuda, cuda:1, or host: the same on the CPU"""
-    num_envs: int = 2000
+    num_envs: int | Literal["auto"] = 2000  # type: ignore[assignment]
+    """or auto: as many as fit in memory, which config.json then says; no more than play total_steps in a rollout"""
     total_steps: int = 50_000_000
     checkpoint_every: int | None = None
     """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
@@ -122,7 +126,7 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config) as own:
+    with joined(config, lambda own: num_envs_that_fit(own, env)) as own:
         return run(own, Learner, learn, env=env)
 
 
@@ -444,20 +448,10 @@ def learn(
     What is told of an iteration is read when the next one is under way, so the last of a stretch is one more than it
     had to be.
     """
-    vec, report = session.vec, session.report
+    report = session.report
     for last_step in session.stretches():
         with on_own_stream(config.device):
-            rollout = Rollout(vec, learner, config)
-            rollout.begin()
-
-            def play_and_update(rollout: Rollout = rollout) -> tuple[Tensor, ...]:
-                rollout.play()
-                losses = total(update(learner, rollout, config))
-                sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
-                episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
-                return total(rollout.real.sum()), losses, *map(total, episodes)
-
-            iterate = Iteration(play_and_update, learner.generator, config)
+            iterate = iteration(session.vec, learner, config, update)
             before: Reading | None = None
             report.phase("learning")
             while learner.num_steps < last_step:
@@ -468,6 +462,53 @@ def learn(
                 before = reading
             if before is not None:
                 tell(session, learner, before)
+
+
+def iteration(
+    vec: pufferlib.VecEnv, learner: Learner, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
+) -> Iteration:
+    """Return what plays a rollout, learns from it, and tells of it, of environments that have just been reset.
+
+    A call returns how many steps counted, the losses, and sums over the episodes that ended.
+    """
+    rollout = Rollout(vec, learner, config)
+    rollout.begin()
+
+    def play_and_update() -> tuple[Tensor, ...]:
+        rollout.play()
+        losses = total(update(learner, rollout, config))
+        sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
+        episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
+        return total(rollout.real.sum()), losses, *map(total, episodes)
+
+    return Iteration(play_and_update, learner.generator, config)
+
+
+def num_envs_that_fit(
+    config: Any,
+    env: Callable[..., Any] | None = None,
+    update: Callable[[Learner, Rollout, Any], Tensor] = update,
+    free: float | None = None,
+) -> int:
+    """Return how many environments fit, and print it. free: bytes to be had, by default all that are free."""
+    with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
+        rows_per_env = vec.agents_per_env * config.rollout_length
+
+    def trial(num_envs: int) -> None:
+        own = replace(config, num_envs=num_envs, video_envs=())
+        with torch_set_up(own), environments(own, env) as vec:
+            learner = Learner(vec, origin_of(own, env), own)
+            vec.async_reset(seed=own.seed)
+            with on_own_stream(own.device):
+                iterate = iteration(vec, learner, own, update)
+                for _ in range(1 + (iterate.eager_calls or 0)):  # the last of them is captured, if any is
+                    iterate()
+
+    free = free_nbytes(config.device) if free is None else free
+    most = max(1, config.total_steps // rows_per_env)
+    found, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
+    print(f"num_envs={found}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
+    return found
 
 
 def tell(session: Session, learner: Learner, reading: Reading) -> None:

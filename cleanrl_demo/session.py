@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -21,6 +21,7 @@ import torch
 
 import pufferlib
 from cleanrl_demo.evaluation import POLICY_FILE, evaluate
+from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, labels_of, summary
 from cleanrl_demo.runs import new_run_folder, note_resumed, saying_where
@@ -40,6 +41,7 @@ class RunConfig:
     """What every trainer is told. One step is one action of one agent."""
 
     algorithm: ClassVar[str]
+    plans_num_envs: ClassVar[bool] = False  # whether num_envs="auto" is understood
 
     env: str = "ocean/squared"
     """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
@@ -90,7 +92,9 @@ class RunConfig:
     """steps from the beginning of one film of an environment to that of the next"""
 
     def __post_init__(self) -> None:
-        self.require("1 or more", lambda value: value >= 1, "num_envs", "total_steps", "frame_stack")
+        if not (self.plans_num_envs and self.num_envs == AUTO):
+            self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
+        self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
         self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
         self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every")
         self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
@@ -239,17 +243,11 @@ def run(
     but for ``total_steps``. Raises CheckpointError where the folder has no checkpoint that fits.
     """
     kept = None if resume is None else read_checkpoint(resume / FILE, KIND, FILE)
-    name = config.env if env is None else getattr(env, "__name__", type(env).__name__)
-    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
-    origin = Origin(*config.made_as(), *made_for)
+    name, origin = name_of(config, env), origin_of(config, env)
     tracker = Tracker.asked_for(config)
     with ExitStack() as stack:
-        stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(config.torch_threads)
-        vec = stack.enter_context(environments(config, env, name))
-        # Initial weights come from torch's global generator, and whatever a policy of the user's draws while it learns.
-        stack.enter_context(torch.random.fork_rng(devices=() if torch.device(config.device).type == "cpu" else None))
-        torch.manual_seed(config.seed)
+        stack.enter_context(torch_set_up(config))
+        vec = stack.enter_context(environments(config, env))
         learner = make_learner(vec, origin, config)
         folder, resumed_at = resume, None
         if kept is not None:
@@ -282,8 +280,33 @@ def run(
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
-def environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -> pufferlib.VecEnv:
-    """Return the environments of a run. env: a creator, in place of the name in config. name: for the error.
+@contextmanager
+def torch_set_up(config: RunConfig) -> Iterator[None]:
+    """Have torch compute with the run's threads and its global generator begin at the run's seed; set both back.
+
+    Initial weights come from that generator, and whatever a policy of the user's draws while it learns.
+    """
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(config.torch_threads)
+        stack.enter_context(torch.random.fork_rng(devices=() if torch.device(config.device).type == "cpu" else None))
+        torch.manual_seed(config.seed)
+        yield
+
+
+def name_of(config: RunConfig, env: Callable[..., Any] | None) -> str:
+    """Return the name of a run's environments. env: a creator, in place of the name in config."""
+    return config.env if env is None else getattr(env, "__name__", type(env).__name__)
+
+
+def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
+    """Return what a run's policy is to be made as, and for."""
+    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
+    return Origin(*config.made_as(), *made_for)
+
+
+def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:
+    """Return the environments of a run. env: a creator, in place of the name in config.
 
     Raises PlanError for those that reset their copies without showing the final observation.
     """
@@ -304,7 +327,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None, name: str) -
     if vec.autoreset_mode != "next_step":
         vec.close()
         raise PlanError(
-            f"{name} resets its copies by itself, and shows no final observation (autoreset_mode="
+            f"{name_of(config, env)} resets its copies by itself, and shows no final observation (autoreset_mode="
             f'"{vec.autoreset_mode}"); make it so that it does, in Gymnasium by AutoresetMode.NEXT_STEP'
         )
     return vec

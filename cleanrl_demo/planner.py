@@ -1,0 +1,178 @@
+"""How many environments fit into memory: predicted from what a few take, then probed.
+
+    puffer train tag/grid --algorithm ppo_cuda --num-envs auto
+
+What an environment takes (its state, its rows, its columns of a rollout, its share of a minibatch's activations) is not
+added up from shapes, which would be written down twice: a trial plays whole iterations of a few environments and of
+twice as many, and memory grows by so much. What fits by that into most of the free memory is tried, and where it runs
+out, half of it, until an iteration is through. Between trials all is given back.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from pufferlib.errors import PlanError
+from pufferlib.memory import memory_at_hand, memory_text
+
+__all__ = ["AUTO", "Account", "Needs", "as_many_as_fit", "free_nbytes", "measured"]
+
+AUTO = "auto"
+SHARE = 0.8  # of free memory, that is planned with: allocators round up, and a run's report and evaluation come on top
+# Rows of a trial that predicts: with fewer, what grows with them is hidden behind what all share.
+SAMPLE_ROWS = 4096
+
+Trial = Callable[[int], None]  # plays what a run of so many environments does, and keeps nothing of it
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a run takes: what all environments share, and what each adds."""
+
+    shared_nbytes: float
+    per_env_nbytes: float
+
+    def nbytes(self, num_envs: int) -> float:
+        """Return what so many environments take."""
+        return self.shared_nbytes + self.per_env_nbytes * num_envs
+
+    def num_envs(self, nbytes: float) -> int:
+        """Return how many environments fit; 0 if none does."""
+        return max(0, math.floor((nbytes - self.shared_nbytes) / self.per_env_nbytes))
+
+    def __str__(self) -> str:
+        return f"{amount(self.per_env_nbytes)} for each and {amount(self.shared_nbytes)} for all"
+
+
+def as_many_as_fit(
+    trial: Trial, device: str, rows_per_env: int, most: int, *, free: float | None = None, share: float = SHARE
+) -> tuple[int, Needs]:
+    """Return how many environments fit on a device, no more than ``most``, and what they need.
+
+    rows_per_env: rows of a rollout, of one environment. free: bytes to be had, by default all that are free now.
+    share: of them, that may be planned with. Raises PlanError where not even one fits.
+    """
+    free = free_nbytes(device) if free is None else free
+    budget = share * free
+    needs = measured(trial, device, max(1, -(-SAMPLE_ROWS // rows_per_env)), budget)
+    predicted = min(most, needs.num_envs(budget))
+    for num_envs in halved(predicted):
+        if most_nbytes(trial, num_envs, device, budget) is not None:
+            return num_envs, needs
+    found = f"no environment fits into {amount(budget)}, {share:.0%} of the {amount(free)} that are free on {device}"
+    raise PlanError(f"num_envs=auto: {found}: they take {needs}; use a smaller network or a shorter rollout_length")
+
+
+def measured(trial: Trial, device: str, num_envs: int, budget: float) -> Needs:
+    """Return what environments need, from trials of ``num_envs`` and twice as many, or of fewer where these run out.
+
+    Raises PlanError where two are too many, as then nothing can be predicted.
+    """
+    for few in halved(num_envs):
+        once, twice = (most_nbytes(trial, number, device, budget) for number in (few, 2 * few))
+        if once is not None and twice is not None:
+            per_env = max(1.0, (twice - once) / few)
+            return Needs(max(0.0, once - per_env * few), per_env)
+    raise PlanError(
+        f"num_envs=auto: not even two environments fit into {amount(budget)} on {device}; use a smaller network or a "
+        "shorter rollout_length, or say num_envs=1"
+    )
+
+
+def halved(number: int) -> Iterator[int]:
+    """Yield a number, half of it, and so on down to 1."""
+    while number:
+        yield number
+        number //= 2
+
+
+def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int | None:
+    """Return the most bytes that a trial had at a time, or None if it ran out of memory, or took more than budget.
+
+    What it took is given back to the device.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    try:
+        if on_gpu:
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            trial(num_envs)
+            return torch.cuda.max_memory_allocated(device) - before
+        # Where more is promised than there is, who takes it is killed: so the limit is kept here.
+        with Account(budget) as account:
+            trial(num_envs)
+        return account.most_nbytes
+    except Exception as error:
+        if not ran_out(error):
+            raise
+    finally:
+        if on_gpu:
+            gc.collect()
+            torch.cuda.empty_cache()
+    return None
+
+
+def ran_out(error: BaseException | None) -> bool:
+    """Whether an error is that memory ran out, or came of that: a capture that fails raises another one."""
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def free_nbytes(device: str) -> float:
+    """Return the bytes that can be had on a device; of the host's, the share of each process that torchrun started."""
+    if torch.device(device).type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    return memory_at_hand() / int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
+def amount(nbytes: float) -> str:
+    """Return an amount of memory, in KiB where it is little."""
+    return memory_text(nbytes) if nbytes >= 2**20 else f"{nbytes / 2**10:.1f} KiB"
+
+
+class Account(TorchDispatchMode):
+    """Counts the memory of tensors that are made while it is entered. Raises torch.OutOfMemoryError beyond a limit.
+
+    nbytes: of those that are there. most_nbytes: the most so far.
+    """
+
+    def __init__(self, limit: float = math.inf) -> None:
+        super().__init__()
+        self.limit = limit
+        self.nbytes = self.most_nbytes = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            if isinstance(each, torch.Tensor):
+                self._count(each.untyped_storage())
+        return found
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key, nbytes = id(storage), storage.nbytes()
+        if key in self._known:  # a view, or what was written to
+            return
+        self._known.add(key)
+        weakref.finalize(storage, self._freed, key, nbytes).atexit = False
+        self.nbytes += nbytes
+        self.most_nbytes = max(self.most_nbytes, self.nbytes)
+        if self.nbytes > self.limit:
+            raise torch.OutOfMemoryError(f"{amount(self.nbytes)} are more than {amount(self.limit)}")
+
+    def _freed(self, key: int, nbytes: int) -> None:
+        self._known.discard(key)
+        self.nbytes -= nbytes
