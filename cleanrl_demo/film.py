@@ -48,6 +48,14 @@ class Film:
         # A level of 1 takes about a millisecond, and makes a tenth or less of most games' pictures.
         self._frames.append((zlib.compress(frame.tobytes(), 1), frame.shape))
 
+    def count(self, rewards: np.ndarray, masks: np.ndarray, picture: Any) -> None:
+        """Take a step of an episode: what its agents got, and a picture, or None where there is no room for it."""
+        self.episodic_return += float(rewards[masks].sum())
+        if picture is None:
+            self.num_left_out += 1
+        else:
+            self.add(picture)
+
     def __iter__(self) -> Iterator[np.ndarray]:
         for data, shape in self._frames:
             yield np.frombuffer(zlib.decompress(data), np.uint8).reshape(shape)

@@ -49,7 +49,7 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[Any]:
         own["num_envs"] = config.num_envs * (rank + 1) // world_size - config.num_envs * rank // world_size
     if rank:
         seed = int(np.random.SeedSequence([config.seed, rank]).generate_state(1)[0])
-        own |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1}
+        own |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1, "video_envs": ()}
     if on_gpu:
         torch.cuda.set_device(own["device"])
     torch.distributed.init_process_group("nccl" if on_gpu else "gloo")

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 import pufferlib
+from cleanrl_demo.exposures import Exposures
 from cleanrl_demo.peers import alike, joined, require_alone, total
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
@@ -98,7 +99,6 @@ class DeviceConfig(RunConfig):
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
         self.require("1: policies here see one observation", lambda value: value == 1, "frame_stack")
         self.require("False: kernels tell no infos of lives", lambda value: not value, "episodic_life")
-        self.require("nothing: `puffer eval --video` films afterwards", lambda value: not value, "video_envs")
         for table in ({"schedule": self.schedule}, *self.teams.values()):
             if wrong := set(table) - set(OF_A_TEAM):
                 raise PlanError(f"teams have {', '.join(OF_A_TEAM)}, and not {', '.join(sorted(wrong))}")
@@ -307,11 +307,15 @@ class Rollout:
         self.choices = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
         self.terminations, self.truncations, self.real = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
+        self.exposures = Exposures(vec, config.video_envs, self.num_steps) if config.video_envs else None
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
 
     def begin(self) -> None:
         """Take the first observations of environments that have just been reset."""
-        self.observations[-1] = self.vec.recv().observations.view_as(self.observations[-1])
+        batch: Any = self.vec.recv()
+        self.observations[-1] = batch.observations.view_as(self.observations[-1])
+        if self.exposures is not None:
+            self.exposures.take(0, batch)
 
     @torch.no_grad()
     def play(self) -> None:
@@ -334,6 +338,8 @@ class Rollout:
                 (self.real[step], batch.masks),
             ):
                 column.copy_(came.view_as(column))
+            if self.exposures is not None:
+                self.exposures.take(step, batch)
         for team in self.learner.teams:
             team.write(self.values[-1], team.actor(team.rows_of(self.observations[-1:]))[1])
         if self.reward_clip is not None:
@@ -451,35 +457,37 @@ def learn(
     report = session.report
     for last_step in session.stretches():
         with on_own_stream(config.device):
-            iterate = iteration(session.vec, learner, config, update)
+            rollout = Rollout(session.vec, learner, config)
+            rollout.begin()
+            if rollout.exposures is not None:
+                show(session, rollout.exposures, learner, Reading(rollout.exposures.tensors(1), ()).values())
+            iterate = iteration(rollout, config, update)
             before: Reading | None = None
             report.phase("learning")
             while learner.num_steps < last_step:
                 rates = [team.set_rate(learner.num_steps, config.total_steps) for team in learner.teams]
                 reading = Reading(iterate(), rates)
                 if before is not None:
-                    tell(session, learner, before)
+                    tell(session, learner, rollout, before)
                 before = reading
             if before is not None:
-                tell(session, learner, before)
+                tell(session, learner, rollout, before)
 
 
-def iteration(
-    vec: pufferlib.VecEnv, learner: Learner, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
-) -> Iteration:
-    """Return what plays a rollout, learns from it, and tells of it, of environments that have just been reset.
+def iteration(rollout: Rollout, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update) -> Iteration:
+    """Return what plays a rollout, learns from it, and tells of it.
 
-    A call returns how many steps counted, the losses, and sums over the episodes that ended.
+    A call returns how many steps counted, the losses, sums over the episodes that ended, and what is filmed.
     """
-    rollout = Rollout(vec, learner, config)
-    rollout.begin()
+    vec, learner = rollout.vec, rollout.learner
 
     def play_and_update() -> tuple[Tensor, ...]:
         rollout.play()
         losses = total(update(learner, rollout, config))
         sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
         episodes = (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)
-        return total(rollout.real.sum()), losses, *map(total, episodes)
+        exposed = () if rollout.exposures is None else rollout.exposures.tensors()
+        return total(rollout.real.sum()), losses, *map(total, episodes), *exposed
 
     return Iteration(play_and_update, learner.generator, config)
 
@@ -500,7 +508,9 @@ def num_envs_that_fit(
             learner = Learner(vec, origin_of(own, env), own)
             vec.async_reset(seed=own.seed)
             with on_own_stream(own.device):
-                iterate = iteration(vec, learner, own, update)
+                rollout = Rollout(vec, learner, own)
+                rollout.begin()
+                iterate = iteration(rollout, own, update)
                 for _ in range(1 + (iterate.eager_calls or 0)):  # the last of them is captured, if any is
                     iterate()
 
@@ -511,9 +521,18 @@ def num_envs_that_fit(
     return found
 
 
-def tell(session: Session, learner: Learner, reading: Reading) -> None:
+def show(session: Session, exposures: Exposures, learner: Learner, tensors: Sequence[Tensor]) -> None:
+    """Draw what an iteration has filmed, which begins where learning is."""
+    if session.videos is not None:
+        exposures.show(session.videos, tensors, learner.num_steps)
+
+
+def tell(session: Session, learner: Learner, rollout: Rollout, reading: Reading) -> None:
     """Count the steps of an iteration, and report what came of it."""
     num_steps, losses, *sums = reading.values()
+    sums, exposed = sums[:4], sums[4:]
+    if rollout.exposures is not None:
+        show(session, rollout.exposures, learner, exposed)
     learner.num_steps += int(num_steps)
     episodes = EpisodeSums(*sums, session.vec.agent_names).stats()
     if episodes.num_episodes:

@@ -76,7 +76,11 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
         raise PlanError(f"video_envs={wrong} do not exist; use 0 to {config.num_envs - 1}")
     if config.runs is None:
         raise PlanError(f"video_envs={wanted}, but runs=None writes nothing; name a folder for runs")
-    mode = {"render_mode": render_mode(config.env if env is None else env, config.env_kwargs, config.wrap_kwargs)}
+    made = {"backend": "cuda", "device": config.device} if config.backend == "cuda" else None
+    found = render_mode(config.env if env is None else env, config.env_kwargs, config.wrap_kwargs, made=made)
+    mode = {"render_mode": found}
+    if made is not None:  # a kernel plays all environments alike, and draws nothing unless it is asked
+        return {**config.env_kwargs, **mode}
     return [{**config.env_kwargs, **(mode if env_id in wanted else {})} for env_id in range(config.num_envs)]
 
 
@@ -120,21 +124,31 @@ class Filming:
         for place, env_id in mine:
             if env_id in restarted:
                 self.films[env_id] = None
-            elif not masks[place].any():  # a reset
-                self._finish(env_id)  # an episode that was cut
-                self.films[env_id] = Film(self.fps, self.max_side) if self.wanted(env_id) else None
+            else:
+                self._begin_if_reset(env_id, masks[place])
         filmed = [(place, env_id, film) for place, env_id in mine if (film := self.films[env_id]) is not None]
         shown = [env_id for _, env_id, film in filmed if not film.full]
         pictures = dict(zip(shown, self.vec.render(env_ids=shown), strict=True)) if shown else {}
         ended = {info["env_id"] for info in batch.infos if info.get("env") is True}
         for place, env_id, film in filmed:
-            film.episodic_return += float(rewards[place][masks[place]].sum())
-            if env_id in pictures:
-                film.add(pictures[env_id])
-            else:
-                film.num_left_out += 1
+            film.count(rewards[place], masks[place], pictures.get(env_id))
             if env_id in ended:
                 self._finish(env_id)
+
+    def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any]) -> None:
+        """Take the picture of one environment, if it is filmed. masks, rewards: of its agents. draw: makes it.
+
+        An episode ends where the next one begins, as nobody says so before.
+        """
+        self._begin_if_reset(env_id, masks)
+        film = self.films[env_id]
+        if film is not None:
+            film.count(rewards, masks, None if film.full else draw())
+
+    def _begin_if_reset(self, env_id: int, masks: Any) -> None:
+        if not masks.any():
+            self._finish(env_id)  # an episode that was cut
+            self.films[env_id] = Film(self.fps, self.max_side) if self.wanted(env_id) else None
 
     def finish(self) -> None:
         """End all films that are not empty, as of episodes that are not going to be played to their end."""
@@ -187,6 +201,11 @@ class Videos:
         """Take pictures; num_steps: of training so far. To be called while the batch's environments wait."""
         self.num_steps = num_steps
         self._filming.see(batch)
+
+    def see_one(self, env_id: int, masks: Any, rewards: Any, draw: Callable[[], Any], num_steps: int) -> None:
+        """Take the picture of one environment, as ``Filming.see_one`` does."""
+        self.num_steps = num_steps
+        self._filming.see_one(env_id, masks, rewards, draw)
 
     def _is_due(self, env_id: int) -> bool:
         if self.num_steps < self._next[env_id]:

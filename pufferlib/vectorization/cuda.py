@@ -72,7 +72,8 @@ class CUDA(VecEnv):
     batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts. With
     ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
     reset: nobody waits for the device to find out. ``get_attr`` and ``set_attr`` reach the fields of the kernel's
-    schema, ``call`` and ``render`` a reference environment that is given an environment's state. One thread at a time.
+    schema, ``call`` and ``render`` a reference environment that is given an environment's state; ``states`` and
+    ``twin`` are these two steps apart, for those who keep states and draw later. One thread at a time.
     """
 
     backend = "cuda"
@@ -530,6 +531,21 @@ class CUDA(VecEnv):
 
     def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
         return list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
+
+    def states(self, env_ids: Any = None) -> dict[str, Any]:
+        """Return the state of environments by its fields: tensors of their own on the device, (env_ids, …).
+
+        env_ids: an int64 tensor on the device, with which nothing crosses the bus or waits, or a sequence.
+        """
+        self._refuse_closed()
+        if not isinstance(env_ids, self._torch.Tensor):
+            env_ids = self._torch.tensor(self._chosen(env_ids), dtype=self._torch.int64, device=self.device)
+        return self._twins.states(env_ids)
+
+    def twin(self, state: Mapping[str, Array]) -> Any:
+        """Return a reference environment that is in a state: NumPy's arrays of what ``states`` has of one."""
+        self._refuse_closed()
+        return self._twins.twin(state)
 
     def stats(self, *, reset: bool = False) -> KernelStats:
         """Return what the device has done since the beginning, or since ``stats(reset=True)``; print it."""

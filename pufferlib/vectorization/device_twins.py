@@ -13,6 +13,8 @@ from pufferlib.vectorization.control import each_value
 
 __all__ = ["Twins"]
 
+Array = np.ndarray[Any, Any]
+
 
 class Twins:
     """What ``call``, ``get_attr`` and ``set_attr`` reach. data: a cuda_ext.data.Data. reference: the environment."""
@@ -49,12 +51,22 @@ class Twins:
             array[env_id] = value
         self._data.push(name, array)
 
+    def states(self, env_ids: Any) -> dict[str, Any]:
+        """Return fields, tensors on the device, of environments that a tensor there names: (env_ids, …)."""
+        return {name: self._data.arrays[name][env_ids] for name in self._states}
+
+    def twin(self, state: Mapping[str, Array]) -> Any:
+        """Return a reference environment in a state: NumPy's arrays of what ``states`` has of one environment."""
+        twin = copy.copy(self._reference)
+        for name, kept in state.items():
+            value = kept.view(np.uint32) if self._states[name].dtype == "uint32" else kept
+            setattr(twin, name, value.item() if value.ndim == 0 else value.copy())
+        return twin
+
     def _of(self, env_ids: Sequence[int]) -> Iterator[Any]:
         """Yield the reference environment with the state of each environment, one after another."""
-        columns = {name: self._data.pull(name) for name in self._states}
-        for env_id in env_ids:
-            twin = copy.copy(self._reference)
-            for name, values in columns.items():
-                value = values[env_id]
-                setattr(twin, name, value.item() if value.ndim == 0 else value.copy())
-            yield twin
+        columns = {name: each.cpu().numpy() for name, each in self.states(env_ids).items()}
+        self._data.device_to_host_nbytes += sum(each.nbytes for each in columns.values())
+        for place in range(len(env_ids)):
+            # A row of a vector is a NumPy scalar; as an array it can be viewed.
+            yield self.twin({name: np.asarray(values[place]) for name, values in columns.items()})
