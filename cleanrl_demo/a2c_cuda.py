@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
-from cleanrl_demo.peers import joined, require_alone
-from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, descend, normalized, shares_of
+from cleanrl_demo.peers import joined, require_as_many
+from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, normalized, shares_of
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import main, resumed, run
 
@@ -38,16 +38,16 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config, lambda own: ppo_cuda.num_envs_that_fit(own, env, update)) as own:
-        return run(own, Learner, learn, env=env)
+    with joined(config, lambda own: ppo_cuda.num_envs_that_fit(own, env, update)) as (own, whole):
+        return run(own, Learner, learn, env=env, whole=whole)
 
 
 def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder, as ``ppo_cuda.resume`` says, and return its settings, too."""
-    require_alone(folder)
-    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
+    require_as_many(folder)
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
 def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:

@@ -4,6 +4,9 @@
 
 What a process adds to a sum goes through ``total``: the number of rows that count, gradients, losses. So a step is that
 of one process with all the rows, up to rounding. NCCL carries it between GPUs, one a process, gloo between CPUs.
+
+A checkpoint has what all have in common once, and of each process what is its own: the states of its generators. Its
+environments' seeds follow from its rank.
 """
 
 from __future__ import annotations
@@ -23,21 +26,22 @@ from torch import Tensor
 
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.runs import read_run
-from pufferlib.errors import PlanError
+from pufferlib.errors import CheckpointError, PlanError
 
-__all__ = ["alike", "joined", "require_alone", "total"]
+__all__ = ["alike", "gathered", "is_first", "joined", "mine", "require_as_many", "several", "total"]
 
 
 @contextlib.contextmanager
-def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[Any]:
-    """Be one of the processes that torchrun has started, and yield this one's settings; alone, those that are given.
+def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
+    """Be one of the processes that torchrun has started, and yield this one's settings, and those of all together.
 
     ``num_envs`` and ``seed`` become this process's share; only the first process shows and writes anything. plan: says
     for num_envs="auto" how many environments this process has room for; each has as many as the one with the least.
     """
     world_size = int(os.environ.get("WORLD_SIZE", 1))
     if world_size == 1:
-        yield replace(config, num_envs=plan(config)) if config.num_envs == AUTO else config
+        alone = replace(config, num_envs=plan(config)) if config.num_envs == AUTO else config
+        yield alone, alone
         return
     rank, on_gpu = int(os.environ["RANK"]), torch.device(config.device).type == "cuda"
     own: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
@@ -60,28 +64,61 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[Any]:
             least = torch.tensor(own["num_envs"], device=own["device"])
             torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
             own["num_envs"] = int(least)
-        yield replace(config, **own)
+            config = replace(config, num_envs=int(least) * world_size)
+        yield replace(config, **own), config
     finally:
         torch.distributed.destroy_process_group()
 
 
-def require_alone(folder: Path) -> None:
-    """Raise PlanError unless the run in a folder was one process's, and this is one."""
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1 or read_run(folder).get("processes", 1) > 1:
+def require_as_many(folder: Path) -> None:
+    """Raise PlanError unless as many processes as began the run in a folder are to go on with it."""
+    began, here = read_run(folder).get("processes", 1), int(os.environ.get("WORLD_SIZE", 1))
+    if began != here:
+        command = f"puffer train --resume {folder}"
+        if began > 1:
+            command = f"torchrun --nproc-per-node {began} -m pufferlib.cli train --resume {folder}"
         raise PlanError(
-            f"{folder} cannot be resumed by several processes, or where several have begun it: its checkpoint has one "
-            f"process's share; begin anew: torchrun … --config {folder}/config.json has its settings"
+            f"{folder} was begun by {began} process{'es' if began > 1 else ''}, and this would be {here}: each goes on "
+            f"with its own environments and random numbers; use {command}"
         )
+
+
+def several() -> bool:
+    """Whether this process is one of several that learn as one."""
+    return torch.distributed.is_initialized()
+
+
+def is_first() -> bool:
+    """Whether this process is the one that shows and writes: alone, or the first of several."""
+    return not several() or torch.distributed.get_rank() == 0
+
+
+def gathered(own: Any) -> Any:
+    """Return what each process has, a list by rank, of which ``mine`` finds one's own; alone, the thing itself."""
+    if not several():
+        return own
+    each = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(each, own)
+    return each
+
+
+def mine(kept: Any) -> Any:
+    """Return this process's of what ``gathered`` has returned, to as many processes. Raises CheckpointError."""
+    if not several():
+        return kept
+    if not isinstance(kept, list) or len(kept) != torch.distributed.get_world_size():
+        raise CheckpointError("the checkpoint has not each process's random numbers; begin anew with its config.json")
+    return kept[torch.distributed.get_rank()]
 
 
 def total(tensor: Tensor) -> Tensor:
     """Make a tensor the sum of those that all processes have, and return it."""
-    if torch.distributed.is_initialized():
+    if several():
         torch.distributed.all_reduce(tensor)
     return tensor
 
 
 def alike(tensor: Tensor) -> None:
     """Make a tensor what the first process has."""
-    if torch.distributed.is_initialized():
+    if several():
         torch.distributed.broadcast(tensor, 0)

@@ -34,7 +34,7 @@ from torch import Tensor
 
 import pufferlib
 from cleanrl_demo.exposures import Exposures
-from cleanrl_demo.peers import alike, joined, require_alone, total
+from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
 from cleanrl_demo.results import RETURN_OF, Result
@@ -126,8 +126,8 @@ class Config(DeviceConfig):
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
     """Train policies, evaluate them on fresh seeds, and return both. env: a KernelEnv, in place of config's name."""
-    with joined(config, lambda own: num_envs_that_fit(own, env)) as own:
-        return run(own, Learner, learn, env=env)
+    with joined(config, lambda own: num_envs_that_fit(own, env)) as (own, whole):
+        return run(own, Learner, learn, env=env, whole=whole)
 
 
 def resume(
@@ -135,10 +135,15 @@ def resume(
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too.
 
-    Raises PlanError for a run of several processes, of which the folder has the first one's share.
+    Raises PlanError unless as many processes go on as have begun it.
     """
-    require_alone(folder)
-    return resumed(folder, Config, Learner, learn, env, total_steps, trust)
+    require_as_many(folder)
+    return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
+
+
+def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
+    """Be one of the processes of a run that is resumed, whose number of environments is known."""
+    return joined(config, lambda own: int(own.num_envs))
 
 
 # --------------------------------------------------------------------------------------------------------- who learns
@@ -271,7 +276,7 @@ class Learner:
         return {
             "weights": self.actor.policy.state_dict(),
             "optimizers": [team.optimizer.state_dict() for team in self.teams],
-            "generator": self.generator.get_state(),
+            "generator": gathered(self.generator.get_state()),
             "num_steps": self.num_steps,
         }
 
@@ -280,7 +285,7 @@ class Learner:
         self.actor.policy.load_state_dict(state["weights"])
         for team, kept in zip(self.teams, state["optimizers"], strict=True):
             team.restore(kept)
-        self.generator.set_state(state["generator"])
+        self.generator.set_state(mine(state["generator"]))
         self.num_steps = state["num_steps"]
 
 

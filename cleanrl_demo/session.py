@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -21,6 +21,7 @@ import torch
 
 import pufferlib
 from cleanrl_demo.evaluation import POLICY_FILE, evaluate
+from cleanrl_demo.peers import gathered, is_first, mine, several
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, labels_of, summary
@@ -144,8 +145,10 @@ class Session:
         folder: Path | None,
         origin: Origin,
         env: Callable[..., Any] | None = None,
+        whole: RunConfig | None = None,
     ) -> None:
-        """env: what makes an environment, where that is not the name in config."""
+        """env: what makes an environment, where that is not the name in config. whole: as in ``run``."""
+        self.whole = config if whole is None else whole
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
@@ -160,7 +163,7 @@ class Session:
             self.report.phase("environments")
             yield total_steps if every is None else min(total_steps, (self.learner.num_steps // every + 1) * every)
             self.num_checkpoints += 1
-            if self.folder is not None:
+            if self.folder is not None or several():
                 self.save(self.folder)
 
     def film(self) -> None:
@@ -175,20 +178,24 @@ class Session:
             return self.config.seed
         return int(np.random.SeedSequence([self.config.seed, self.num_checkpoints]).generate_state(1)[0])
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint, and the policy for those who want to see it play, over the ones before."""
-        settings = vars(self.config)
+    def save(self, folder: Path | None) -> None:
+        """Write a checkpoint, and the policy for those who want to see it play, over the ones before.
+
+        Of several processes each gives what is its own, and has no folder unless it is the first.
+        """
+        settings = vars(self.whole)
         content = {
             "algorithm": self.config.algorithm,
             "config": settings if is_plain(settings) else None,
             "named": self.origin.env is not None,
             "num_checkpoints": self.num_checkpoints,
             "learner": self.learner.state(),
-            "torch": torch.get_rng_state(),
+            "torch": gathered(torch.get_rng_state()),
             "report": self.report.state(),
         }
-        save_checkpoint(folder / FILE, KIND, content)
-        self._save_policy(folder)
+        if folder is not None:
+            save_checkpoint(folder / FILE, KIND, content)
+            self._save_policy(folder)
 
     def _save_policy(self, folder: Path) -> None:
         save_policy(folder / POLICY_FILE, self.learner.actor.policy, self.origin)
@@ -224,7 +231,7 @@ class Session:
             self.learner.restore(kept["learner"])
         except (RuntimeError, ValueError) as error:
             raise CheckpointError(f"{self.folder} holds a run for other observations or actions: {error}") from error
-        torch.set_rng_state(kept["torch"])
+        torch.set_rng_state(mine(kept["torch"]))
         self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
         self.report.restore(kept["report"])
 
@@ -236,12 +243,15 @@ def run(
     *,
     env: Callable[..., Any] | None = None,
     resume: Path | None = None,
+    whole: RunConfig | None = None,
 ) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both.
 
     env: a creator, in place of the name in config. resume: the folder of a run to go on with; config is the run's own,
-    but for ``total_steps``. Raises CheckpointError where the folder has no checkpoint that fits.
+    but for ``total_steps``. whole: what is written down as the run's settings, where config is the share of one of
+    several processes. Raises CheckpointError where the folder has no checkpoint that fits.
     """
+    whole = config if whole is None else whole
     kept = None if resume is None else read_checkpoint(resume / FILE, KIND, FILE)
     name, origin = name_of(config, env), origin_of(config, env)
     tracker = Tracker.asked_for(config)
@@ -249,20 +259,21 @@ def run(
         stack.enter_context(torch_set_up(config))
         vec = stack.enter_context(environments(config, env))
         learner = make_learner(vec, origin, config)
-        folder, resumed_at = resume, None
+        folder, resumed_at = resume if is_first() else None, None
         if kept is not None:
             resumed_at = kept["learner"]["num_steps"]
         elif config.runs is not None:
-            folder = new_run_folder(config, name, config.algorithm)
+            folder = new_run_folder(whole, name, config.algorithm)
         labels = labels_of(vec)
         report = Report(name, config.total_steps, folder, tracker=tracker, resumed_at=resumed_at, labels=labels)
         origin = getattr(learner, "origin", origin)  # of what it made instead of the policy that was asked for
-        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env)
+        session = Session(vec, learner, config, report, Videos.of(vec, config, folder), folder, origin, env, whole)
         try:
             with report:
                 if kept is not None:
                     session.restore(kept)
-                    note_resumed(folder, config, resumed_at)
+                    if folder is not None:
+                        note_resumed(folder, whole, resumed_at)
                     kept = None  # which may be as large as a replay buffer
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
@@ -347,16 +358,18 @@ def resumed(
     env: Any = None,
     total_steps: int | None = None,
     trust: bool = False,
+    joining: Callable[[Any], AbstractContextManager[tuple[Any, Any]]] | None = None,
 ) -> tuple[Any, Result]:
     """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
     kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as
-    ``pufferlib.models.read_policy``. Returns its settings, too. Raises CheckpointError where there is nothing to go on
-    with, and RegistryError, with the folder in which the run was begun, for names that are not found.
+    ``pufferlib.models.read_policy``. joining: yields this process's settings, and those of all (``peers.joined``).
+    Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and RegistryError, with the
+    folder in which the run was begun, for names that are not found.
     """
     config, env = _config_of(folder, kind, env, total_steps, trust)
-    with saying_where(folder):
-        return config, run(config, make_learner, learn, env=env, resume=folder)
+    with saying_where(folder), nullcontext((config, config)) if joining is None else joining(config) as (own, whole):
+        return config, run(own, make_learner, learn, env=env, resume=folder, whole=whole)
 
 
 def _config_of(

@@ -19,6 +19,7 @@ from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
 from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, teams_of, train, update
+from cleanrl_demo.runs import read_config, read_run
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin, load_policy
 from pufferlib.registry import creator
@@ -248,6 +249,51 @@ def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: di
     together = trainer.update(learner, rollout, settings)
     torch.testing.assert_close(learner.teams[0].weights.detach(), first, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(together, losses, rtol=1e-4, atol=1e-5)
+
+
+STOPPED = """
+import os, sys, torch, torch.distributed
+from dataclasses import replace
+from pathlib import Path
+from tests.test_ppo_cuda import config
+from cleanrl_demo import ppo_cuda
+
+folder = Path("{folder}")
+rank = int(os.environ["RANK"])
+
+# One group for all three runs: torchrun's store has room for one.
+join = torch.distributed.init_process_group
+torch.distributed.init_process_group = lambda *how: torch.distributed.is_initialized() or join(*how)
+torch.distributed.destroy_process_group = lambda: None
+
+def keep(name, result):
+    torch.save((result.num_steps, result.actor.policy.state_dict()), folder / f"{{name}}-{{rank}}.pt")
+
+# Of nine environments one process has five.
+settings = config(num_envs=9, rollout_length=5, total_steps=600, checkpoint_every=300, schedule="constant")
+keep("whole", ppo_cuda.train(settings))
+half = ppo_cuda.train(replace(settings, total_steps=300, runs=str(folder / "runs"))).run_folder
+assert (half is None) == bool(rank), half
+run_folder = next((folder / "runs").iterdir())
+keep("resumed", ppo_cuda.resume(run_folder, total_steps=600)[1])
+"""
+
+
+def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Path) -> None:
+    (tmp_path / "peer.py").write_text(STOPPED.format(folder=tmp_path))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, str(tmp_path / "peer.py")], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
+    (num_steps, weights), *others = *told["whole"], *told["resumed"]
+    assert num_steps >= 600
+    for steps, state in others:
+        assert steps == num_steps and all(torch.equal(weights[name], part) for name, part in state.items())
+    folder = next((tmp_path / "runs").iterdir())
+    assert read_config(folder)["num_envs"] == 9 and read_run(folder)["resumed"][0]["num_steps"] >= 300
+    with pytest.raises(PlanError, match="begun by 2 processes, and this would be 1: .* torchrun --nproc-per-node 2"):
+        ppo_cuda.resume(folder, total_steps=900)
 
 
 @pytest.mark.slow
