@@ -21,6 +21,7 @@ from torch import nn
 
 from cleanrl_demo.report import Report
 from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
+from pufferlib.vectorization.ray_connection import head_of, require_address
 
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
@@ -241,10 +242,12 @@ def connected(config: Any) -> Iterator[Any]:
     """Have Ray, and return its module: the Ray that this process is connected to already, or that is at the address.
 
     Else one of our own on this machine, which ends with the context. config: as ``Fleet`` has it. Raises MissingExtra,
-    PlanError where there is no Ray at the address, and PlatformError where one does not start.
+    PlanError where there is no Ray at the address, or this process is connected to another one, and PlatformError where
+    one does not start.
     """
     ray = ray_module()
     if ray.is_initialized():
+        require_address(config.address, head_of(ray))
         yield ray
         return
     address = config.address or os.environ.get("RAY_ADDRESS") or "local"

@@ -398,6 +398,12 @@ def test_learns_with_two_actors(over_ray, env, changes, bar):
     assert (result.mean_return if result.score is None else result.score) >= bar
 
 
+@pytest.mark.slow
+def test_an_address_of_another_ray_than_the_one_connected_to_is_refused(over_ray):
+    with pytest.raises(PlanError, match=r"address='127.0.0.1:1', but this process is connected to the Ray at \S+:\d+;"):
+        train(Config(**QUICK, address="127.0.0.1:1", runs=None))
+
+
 class Marked(Counting):
     """Says in which process it plays."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import warnings
@@ -22,6 +23,7 @@ from shadow import Shadow
 import pufferlib
 from pufferlib import backends
 from pufferlib.vectorization import Ray
+from pufferlib.vectorization.ray_cluster import RayCrew
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -233,8 +235,39 @@ def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
         ({"local_workers": 3}, "local_workers=3 is impossible; use 0 .* to 2"),
         ({"resources": {"num_cpus": -1}}, "not a mapping of names to numbers"),
         ({"start_timeout": 0}, "start_timeout=0 is impossible"),
+        ({"worker_threads": "x"}, "worker_threads='x' is impossible; use 1 or more"),
+        ({"spin": -1}, "spin=-1 is impossible"),
     ],
 )
 def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
     with pytest.raises(pufferlib.PlanError, match=says):
         pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2, backend_kwargs=kwargs)
+    assert not actors()
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "says"),
+    [
+        (signal.SIGKILL, pufferlib.WorkerError, r"worker \d on node .*, was lost with its actor \("),
+        (signal.SIGSTOP, pufferlib.PlatformError, r"actor \d on node .* did not answer within 1 s"),
+    ],
+)
+def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
+    number: int, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach, pids = RayCrew.attach, list[int]()
+
+    def too_late(self: Any, shape: Any) -> Any:
+        pids.append(next(iter(actors())).pid)
+        os.kill(pids[0], number)
+        self._start_s = 1.0  # to be placed they may have longer
+        return attach(self, shape)
+
+    monkeypatch.setattr(RayCrew, "attach", too_late)
+    try:
+        with pytest.raises(error, match=says):
+            pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2)
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

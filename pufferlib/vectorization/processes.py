@@ -97,6 +97,14 @@ class Line(NamedTuple):
     receive: Callable[[int, int], bytes]
 
 
+def require_possible(worker_threads: Any, spin: Any) -> None:
+    """Raise PlanError for what processes cannot be given; None is left to them."""
+    if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
+        raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
+    if spin is not None and (not isinstance(spin, int) or spin < 0):
+        raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
+
+
 class ProcessCrew(Crew):
     """Workers as processes. One socket pair each carries requests there and answers back."""
 
@@ -109,12 +117,9 @@ class ProcessCrew(Crew):
         worker_threads: int | None = 1,
         spin: int | None = None,
     ) -> None:
-        if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
-            raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
+        require_possible(worker_threads, spin)
         if spin is None:
             spin = default_spin(len(tasks))
-        if not isinstance(spin, int) or spin < 0:
-            raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
         self.shares = tuple(task.env_ids for task in tasks)
         self.dead: set[int] = set()
         self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]

@@ -7,6 +7,7 @@ store. What an actor does with them is in ray_actor.py; here it is asked, heard,
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import warnings
@@ -21,10 +22,10 @@ from pufferlib.errors import CallError, PlanError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
-from pufferlib.vectorization.launch import portable
+from pufferlib.vectorization.launch import portable, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
-from pufferlib.vectorization.processes import open_crews
+from pufferlib.vectorization.processes import open_crews, require_possible
 from pufferlib.vectorization.ray_actor import REVIVE, STEPS, TOLD, Answer, Format, Group, GroupTask, outcomes_of
 from pufferlib.vectorization.ray_connection import Connection, Placement
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
@@ -35,6 +36,7 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
+COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
 
@@ -144,6 +146,9 @@ class RayCrew(Crew):
             )
         if isinstance(start_timeout, bool) or not isinstance(start_timeout, (int, float)) or start_timeout <= 0:
             raise PlanError(f"start_timeout={start_timeout!r} is impossible; use seconds, more than 0")
+        require_possible(worker_threads, spin)
+        if context is not None:
+            start_method(context)  # raises as it would in the actors
         self._plan = plan
         self._start_s = start_timeout
         self._settings = (context, entropy, worker_threads, spin)
@@ -248,8 +253,27 @@ class RayCrew(Crew):
             array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in slab.actions
         ]
         self._times_before = [self._times_of(actor) for actor in self._actors]
-        self._ray.get([actor.handle.attach.remote(format) for actor in self._actors])
+        for actor in self._actors:
+            actor.calls.append(("attach", actor.handle.attach.remote(format)))
+        try:
+            self._await_attached(time.monotonic() + self._start_s)
+        except BaseException:
+            self.close(0.0)
+            raise
         return slab, None
+
+    def _await_attached(self, deadline_s: float) -> None:
+        """Wait until all actors stand ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
+        while late := [actor for actor in self._actors if actor.calls]:
+            self._connection.check()
+            for actor in self._await_calls(SLICE_S):
+                for message in self._hear(actor):
+                    raise message.error()
+            if time.monotonic() > deadline_s:
+                raise PlatformError(
+                    f"actor {late[0].index}{late[0].place} has made its environments, and then did not answer within "
+                    f"{self._start_s:g} s; is its process stopped, or its machine overloaded?"
+                )
 
     # ---------------------------------------------------------------------------------------- step by step
 
@@ -376,6 +400,8 @@ class RayCrew(Crew):
             held, actor.held = actor.held, []
             for requests in held:
                 self._call(actor, requests)
+            return []
+        if kind == "attach":
             return []
         if kind == "start":
             messages = self._messages(actor, answer)
@@ -557,6 +583,7 @@ class RayCrew(Crew):
 
 def reason(error: Exception) -> str:
     """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = COLOR.sub("", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "unavailable" in line]
-    return telling[0].rstrip(".") if telling else str(error)
+    return telling[0].rstrip(".") if telling else text

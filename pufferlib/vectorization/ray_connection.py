@@ -13,7 +13,7 @@ from typing import Any
 from pufferlib.errors import MissingExtra, PlanError, PlatformError
 from pufferlib.vectorization.plan import available_cpus
 
-__all__ = ["Connection", "Placement"]
+__all__ = ["Connection", "Placement", "head_of", "require_address"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
 CHECK_S = 1.0  # how often the head is asked
@@ -53,15 +53,12 @@ class Connection:
         _users += self._counted
         self._session = _session
         self.own = _own and self._counted
-        client: Any = ray.util.client.ray  # without annotations
-        self.head: str | None = None if client.is_connected() else ray.get_runtime_context().gcs_address
-        asked = address or "auto"
-        if self.head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, self.head):
+        self.head = head_of(ray)
+        try:
+            require_address(address, self.head)
+        except PlanError:
             self.release()
-            raise PlanError(
-                f"address={asked!r}, but this process is connected to the Ray at {self.head}; call ray.shutdown "
-                "first, or leave address out"
-            )
+            raise
 
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
@@ -124,6 +121,21 @@ class Connection:
             _users -= 1
             if _users == 0 and self.ray.is_initialized():
                 self.ray.shutdown()
+
+
+def head_of(ray: Any) -> str | None:
+    """Return host:port of the head to which this process is connected, None where ray:// stands in between."""
+    client: Any = ray.util.client.ray  # without annotations
+    return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
+
+
+def require_address(asked: str | None, head: str | None) -> None:
+    """Raise PlanError if an address, host:port, is not that of the head to which this process is connected."""
+    if asked is not None and head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, head):
+        raise PlanError(
+            f"address={asked!r}, but this process is connected to the Ray at {head}; call ray.shutdown first, or leave "
+            "address out"
+        )
 
 
 def _same(asked: str, head: str) -> bool:
