@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from pufferlib.errors import PlanError
 from pufferlib.vectorization import CUDA, Multiprocessing, Pool, Ray, Serial, VecEnv
 
-__all__ = ["BACKENDS", "make"]
+__all__ = ["BACKENDS", "known_backends", "make"]
 
-BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment
+BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment, on this machine
 KINDS: dict[str, Callable[..., VecEnv]] = {**BACKENDS, Ray.backend: Ray, CUDA.backend: CUDA}
+
+
+def known_backends() -> tuple[str, ...]:
+    """Return the backends of any environment that can be used here."""
+    return (*BACKENDS, *[Ray.backend] * (find_spec("ray") is not None))
 
 
 def make(

@@ -15,12 +15,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.backends import BACKENDS, make
+from pufferlib.backends import BACKENDS, known_backends, make
 from pufferlib.errors import PlanError
 from pufferlib.playing import CLEARLY, Player
 from pufferlib.vectorization.cuda import KernelStats
 from pufferlib.vectorization.plan import Plan, available_cpus
-from pufferlib.vectorization.stats import Stats
+from pufferlib.vectorization.stats import POOL_BACKENDS, Stats
 from pufferlib.version import __version__
 
 __all__ = ["Speed", "compare_backends", "machine", "overload", "verdict"]
@@ -69,7 +69,7 @@ def compare_backends(
     The backends take turns, ``seconds`` each, ``repeats`` times: what else the machine does meets all of them.
 
     num_envs: by default four for each CPU, at least 8; num_workers as ``pufferlib.make`` has it; batch_size: of the
-        pool, by default half of the environments; the others return all. device: where backend "cuda" plays.
+        pool and of ray, by default half of the environments; the others return all. device: where backend "cuda" plays.
     profile: whether each backend then has one more turn, four times as long, for the ``stats`` of its Speed.
     after: called with the number of the repeat and the backend, after each turn.
 
@@ -78,7 +78,7 @@ def compare_backends(
     if not seconds > 0 or repeats < 1:
         raise PlanError(f"seconds={seconds} and repeats={repeats} leave nothing to measure; use more than 0 of both")
     if not backends:
-        raise PlanError(f"no backend to measure; name some of {', '.join(BACKENDS)}")
+        raise PlanError(f"no backend to measure; name some of {', '.join(known_backends())}")
     num_envs = max(8, 4 * available_cpus()) if num_envs is None else num_envs
     plan = Plan.of(num_envs, num_workers, batch_size)
     with contextlib.ExitStack() as stack:
@@ -89,7 +89,7 @@ def compare_backends(
                 backend=backend,
                 num_envs=num_envs,
                 num_workers=num_workers,
-                batch_size=(batch_size or -(-num_envs // 2)) if backend == "pool" else None,
+                batch_size=(batch_size or -(-num_envs // 2)) if backend in POOL_BACKENDS else None,
                 seed=seed,
                 env_kwargs=env_kwargs,
                 wrap_kwargs=wrap_kwargs,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
-from pufferlib.backends import BACKENDS
+from pufferlib.backends import known_backends
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.memory import memory_at_hand, memory_text, nbytes_of
 from pufferlib.plans import Row, TunedPlan, load_plan
@@ -73,8 +73,8 @@ def autotune(
     """
     if not budget_s > 0:
         raise PlanError(f"budget_s={budget_s!r} leaves no time to measure; use 10 or more")
-    if backend is not None and backend not in BACKENDS:
-        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, BACKENDS))}")
+    if backend is not None and backend not in known_backends():
+        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, known_backends()))}")
     for name, many in (("env", env), ("env_kwargs", env_kwargs)):
         if isinstance(many, (list, tuple)):
             if num_envs not in (None, len(many)):
@@ -244,7 +244,7 @@ class _Search:
     def _spinning(self, rows: Sequence[Row]) -> list[Row]:
         """Return the best plan with processes, with the other way of waiting."""
         best = next((row for row in rows if row.plan["backend"] != "serial"), None)
-        if best is None or best.median < rows[0].median / CLEARLY:
+        if best is None or best.plan["backend"] == "ray" or best.median < rows[0].median / CLEARLY:
             return []
         spin = 0 if default_spin(best.plan["num_workers"]) else SPIN
         other = Row({**best.plan, "backend_kwargs": {"spin": spin}}, best.expected, best.memory_nbytes)

@@ -21,7 +21,7 @@ from mock_envs import HashEnv
 from shadow import Shadow
 
 import pufferlib
-from pufferlib import backends
+from pufferlib import backends, bench
 from pufferlib.vectorization import Ray
 from pufferlib.vectorization.ray_cluster import RayCrew
 
@@ -225,6 +225,19 @@ def test_a_batch_of_one_actor_is_read_where_it_came_to() -> None:
 def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
     with pytest.raises(pufferlib.PlatformError, match=r"not placed within 0.5 s: .*'GPU': 7.* have {'CPU': 4"):
         pufferlib.make(HashEnv, backend="ray", backend_kwargs={"resources": {"num_gpus": 7}, "start_timeout": 0.5})
+
+
+def test_bench_measures_it_and_names_it_where_ray_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = bench.compare_backends(HashEnv, backends=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
+    assert [(speed.backend, speed.batch_size, len(speed.steps_per_s)) for speed in speeds] == [
+        ("serial", 4, 2),
+        ("ray", 2, 2),
+    ]
+    with pytest.raises(pufferlib.PlanError, match="'serial', 'multiprocessing', 'pool', 'ray'$"):
+        pufferlib.autotune(HashEnv, backend="threads")
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    with pytest.raises(pufferlib.PlanError, match="'serial', 'multiprocessing', 'pool'$"):
+        pufferlib.autotune(HashEnv, backend="ray")
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,13 @@ class Bench:
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
     backends: tuple[str, ...] = ("serial", "multiprocessing", "pool")
+    """ray and cuda are there as well"""
     num_envs: int | None = None
     """default: four for each CPU, at least 8"""
     num_workers: int | None = None
     """processes; default: one for each CPU"""
     batch_size: int | None = None
-    """environments in a batch of the pool; default: half of them"""
+    """environments in a batch of the pool, and of ray; default: half of them"""
     device: str | None = None
     """of backend cuda, if it is among them: cuda, cuda:1, …, or host, which plays kernels on the CPU; default: cuda"""
     seconds: float = 0.5

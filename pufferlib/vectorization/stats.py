@@ -42,7 +42,7 @@ from pufferlib.vectorization.telemetry import (
     bucket_edges,
 )
 
-__all__ = ["Forecast", "Stats"]
+__all__ = ["POOL_BACKENDS", "Forecast", "Stats"]
 
 POOL_BACKENDS = ("pool", "ray")  # whose batches hold the first to finish
 POOLS = (1.5, 2.0, 2.5, 3.0, 4.0)  # multiples of the batch that the verdict considers
