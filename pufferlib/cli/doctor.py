@@ -65,7 +65,7 @@ def _versions(names: tuple[str, ...]) -> Iterator[str]:
 
 def _optional() -> str:
     lacking = [name for name in OPTIONAL if not [*_versions((name,))]]
-    return ", ".join(_versions(OPTIONAL)) + (f"; not there: {', '.join(lacking)}" if lacking else "")
+    return (", ".join(_versions(OPTIONAL)) or "none") + (f"; not there: {', '.join(lacking)}" if lacking else "")
 
 
 def _cores() -> str:
