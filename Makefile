@@ -27,7 +27,8 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters clean dev train
+.PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters container clean \
+	dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,7 @@ quick: lint  ## The same in less time, where nothing else runs: what only comput
 	@.ci/tests $(VENV)/bin/python
 
 lint: dev  ## Check style and types
+	@$(VENV)/bin/hadolint Dockerfile
 	@$(VENV)/bin/ruff check --quiet
 	@$(VENV)/bin/ruff format --check --quiet || { echo "make format would mend that"; exit 1; }
 	@$(VENV)/bin/mypy
@@ -74,6 +76,9 @@ test-adapters:  ## Test the faces for other libraries, each in an environment of
 		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),test && \
 		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
 	done
+
+container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" for some
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tests/container.sh $(TARGETS)
 
 clean:  ## Remove all that these targets made
 	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

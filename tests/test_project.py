@@ -136,7 +136,41 @@ def test_wheel_has_the_version_of_the_code(wheel: Path) -> None:
 
 
 def test_version_stands_in_one_place() -> None:
-    places = [*ROOT.glob("*.toml"), *ROOT.glob("*.py"), *ROOT.glob("*.cff"), *(ROOT / "pufferlib").rglob("*.py")]
+    places = [
+        *ROOT.glob("*.toml"),
+        *ROOT.glob("*.py"),
+        *ROOT.glob("*.cff"),
+        ROOT / "Dockerfile",
+        *(ROOT / "pufferlib").rglob("*.py"),
+    ]
     written = re.compile(rf"version[_\s:='\"]+{re.escape(pufferlib.__version__)}\b", re.IGNORECASE)
     found = [path.relative_to(ROOT) for path in places if written.search(path.read_text())]
     assert found == [Path("pufferlib/version.py")]
+
+
+def test_dockerfile_copies_what_exists_and_what_dockerignore_lets_in() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    names = {name for line in copied for name in line.split()}
+    let_in = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert names == set(let_in)
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_targets_of_the_dockerfile_are_those_of_its_page() -> None:
+    targets = re.findall(r"^FROM runtime AS (\w+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    page = (ROOT / "docs/container.md").read_text()
+    assert set(re.findall(r"^\| `([a-z]+)` \| ", page, re.MULTILINE)) == set(targets) and len(targets) == 3
+    assert f"targets=({' '.join(targets)})" in (ROOT / "tests/container.sh").read_text()
+
+
+def test_families_of_the_container_are_extras_and_those_of_its_page() -> None:
+    families = re.findall(r'^ARG FAMILIES="(.+)"$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0]
+    assert f"families whose pins agree: {', '.join(families.split())} |" in (ROOT / "docs/container.md").read_text()
+
+    def asked(*extras: str) -> list[str]:
+        command = [sys.executable, ".ci/requirements.py", *extras]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+
+    assert "minigrid>=3.0" in asked(*families.split())
+    assert set(asked("classic", "train")) < set(asked("dev"))  # which asks for them by pufferlib[…]
+    assert "numpy>=1.23" in asked()
