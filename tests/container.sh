@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# tests/container.sh [TARGET…]: build the targets of the Dockerfile from a clean clone of HEAD, run them as their user, and
-# print what each weighs and how long it takes to start. Exits with 1 where anything fails. docs/container.md
+# tests/container.sh [TARGET…]: build the targets of the Dockerfile from a clean clone of HEAD, run them as their user,
+# and print what each weighs and how long it takes to start. Exits with 1 where anything fails. docs/container.md
 #
-# With docker or podman where one answers, else with buildah, which needs no daemon. Then the base is Debian's own Python,
-# made by mmdebstrap, unless BASE names an image. pip and its caches: what `pip config list` says here goes in as a secret.
-#   BUILDER=buildah   choose one        BASE=IMAGE   build on that       BUILD="--build-arg X=Y …"   say more to the builder
-#   STORAGE=FOLDER    keep buildah's layers there, for the next time    PYTHON=python3   whose pip is asked
+# With docker or podman where one answers, else with buildah, which needs no daemon. Then the base is Debian's own
+# Python, made by mmdebstrap, unless BASE names an image. What `pip config list` says here goes in as a secret; of the
+# local folders in it docker sees none. A proxy is taken from the environment by all three.
+#   BUILDER=buildah             choose one
+#   BASE=IMAGE                  build on that
+#   BUILD="--build-arg X=Y …"   say more to the builder
+#   STORAGE=FOLDER              keep buildah's layers there, for the next time; STORAGE_DRIVER=vfs chooses how
+#   PYTHON=python3              whose pip is asked
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 targets=("$@")
 [ $# -gt 0 ] || targets=(core train tank)
 python=${PYTHON:-python3}
-read -ra build <<< "${BUILD:-}"
+read -ra more <<< "${BUILD:-}"
 scratch=$(mktemp -d)
 storage=${STORAGE:-$scratch/storage}
 source=$scratch/source
@@ -74,7 +78,9 @@ import ast, os, re, sys
 lines = dict(line.strip().split("=", 1) for line in sys.stdin)
 told = {name.rpartition(".")[2]: ast.literal_eval(text) for name, text in lines.items()}
 with open(sys.argv[1], "w") as file:
-    file.write("[global]\n" + "".join(f"{name} = {text}\n" for name, text in told.items()))
+    print("[global]", file=file)
+    for name, text in told.items():
+        print(name, "=", *text.split(), file=file)
 for scheme, path in re.findall(r"(?:^|\s)(file://)?(/[^\s]+)", " ".join(told.values())):
     path = os.path.dirname(path) if scheme else path  # the files of an index lie beside it
     print(path if os.path.exists(path) else "")
@@ -84,10 +90,16 @@ for scheme, path in re.findall(r"(?:^|\s)(file://)?(/[^\s]+)", " ".join(told.val
 build() {  # build TARGET
     say "Building $1 …"
     local command=(build)
-    local options=(--target "$1" --tag "pufferlib:$1" --build-arg "VERSION=$version" --secret "id=pip,src=$scratch/pip.conf")
+    local options=(--target "$1" --tag "pufferlib:$1" --build-arg "VERSION=$version")
+    options+=(--secret "id=pip,src=$scratch/pip.conf")
     [ -z "${BASE:-}" ] || options+=(--build-arg "BASE=$BASE")
     case $builder in
-        docker) export DOCKER_BUILDKIT=1 ;;
+        docker)
+            export DOCKER_BUILDKIT=1
+            for name in HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy; do
+                [ -z "${!name:-}" ] || options+=(--build-arg "$name")  # which it knows, and keeps in no image
+            done
+            ;;
         buildah) command=(bud --isolation chroot --layers) ;;&
         *)
             options+=(--format docker)  # the other format has no HEALTHCHECK
@@ -96,7 +108,7 @@ build() {  # build TARGET
             done <<< "$mounts"
             ;;
     esac
-    "${tool[@]}" "${command[@]}" "${options[@]}" ${build[@]+"${build[@]}"} "$source" > "$scratch/$1.log" 2>&1 && return
+    "${tool[@]}" "${command[@]}" "${options[@]}" ${more[@]+"${more[@]}"} "$source" > "$scratch/$1.log" 2>&1 && return
     tail -n 40 "$scratch/$1.log" >&2
     say "FAILED: $1 could not be built"
     return 1
@@ -192,7 +204,8 @@ for target in "${targets[@]}"; do
     mapfile -t told < <(facts "$target")
     health=("${told[@]:1}")
     [ "${told[0]}" = "$version" ] || { say "FAILED: $target is labelled ${told[0]}, not $version"; failed=1; }
-    check "its user is not root, and may write" "$target" sh -euc 'id; test "$(id -u)" != 0; touch "$HOME/x" x; rm "$HOME/x" x'
+    check "its user is not root, and may write" "$target" sh -euc '
+        id; test "$(id -u)" != 0; touch "$HOME/x" x; rm "$HOME/x" x'
     check "nothing of pip's settings is left" "$target" sh -c '! test -s /etc/pip.conf && ! env | grep -i "^pip_"'
     check "HEALTHCHECK" "$target" "${health[@]}"
     check "puffer doctor" "$target" puffer doctor
@@ -205,7 +218,8 @@ for target in "${targets[@]}"; do
             ;;
     esac
     table+="
-| \`$target\` | $(megabytes "$target") | $(seconds "$target" true) s | $(seconds "$target" "${health[@]}") s | $(seconds "$target" puffer doctor) s |"
+| \`$target\` | $(megabytes "$target") | $(seconds "$target" true) s | $(seconds "$target" "${health[@]}") s \
+| $(seconds "$target" puffer doctor) s |"
 done
 
 echo "$table"
