@@ -3,9 +3,8 @@
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     tag/grid, tag/continuous, classic/cartpole
                                              a kernel of ``cuda_ext``, by its reference; adding the files adds a name
-    mpe/…, butterfly/…, magent/…             a module of PettingZoo, MPE2 or MAgent2 that has ``parallel_env``
-    MiniGrid-…, BabyAI-…, ALE/…, Foraging-…  ids of packages that register themselves when they are imported
-    CartPole-v1, my_game:Maze-v0             any other id of Gymnasium
+    mpe/…, MiniGrid-…, atari/…               what a family of ``pufferlib.environments`` makes; adding a file adds it
+    my_game:Maze-v0                          any other id of Gymnasium
     my_game:make_env                         a callable of yours, on the module search path
 
 Nothing is imported until a creator is asked for, and packages of others only where it is called: in the worker.
@@ -24,12 +23,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 
+from pufferlib import environments
+from pufferlib.environments import Family
 from pufferlib.errors import MissingExtra, RegistryError
 
 __all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", "names"]
@@ -44,29 +46,9 @@ class Entry:
     package: str  # the top-level module without which it cannot be made
     extra: str  # pip install "pufferlib[extra]" brings the package; "" where it is no package of others
     description: str
+    family: str = ""  # the stem of its file in pufferlib.environments, which makes it
 
 
-@dataclass(frozen=True)
-class _Family:
-    """Environments of one package: by a prefix of their Gymnasium ids, or one a module of a folder."""
-
-    prefix: str
-    package: str
-    extra: str
-    description: str
-    folder: str | None = None  # dotted path of the modules; None for Gymnasium ids
-    mission_length: int | None = None  # most letters of a mission, which MiniGrid's space of them does not say
-
-
-_FAMILIES = (
-    _Family("mpe/", "mpe2", "mpe", "particles that talk, chase and gather (PettingZoo)", "mpe2"),
-    _Family("butterfly/", "pettingzoo", "butterfly", "cooperative arcade games (PettingZoo)", "pettingzoo.butterfly"),
-    _Family("magent/", "magent2", "magent", "battles of hundreds of agents (PettingZoo)", "magent2.environments"),
-    _Family("MiniGrid-", "minigrid", "minigrid", "grid worlds with a mission", mission_length=128),
-    _Family("BabyAI-", "minigrid", "minigrid", "grid worlds with long missions", mission_length=256),
-    _Family("ALE/", "ale_py", "atari", "Atari 2600 games"),
-    _Family("Foraging-", "lbforaging", "lbforaging", "level-based foraging, agents in a Tuple"),
-)
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
@@ -82,18 +64,19 @@ _PIP_NAMES = {
     "PIL": "pillow",
     **{name: name for name in _OF_EXTRAS.split()},
 }
-_GYMNASIUM_EXTRAS = {"classic_control": "classic", "toy_text": "classic", "box2d": "box2d"}  # by package of its envs
 
 
-def names(imported: bool = True) -> list[Entry]:
+def names(members: bool = True) -> list[Entry]:
     """Return what can be named: each environment that is known, and the families whose members are not known here.
 
-    imported: name the members of families that have registered themselves with Gymnasium, having been imported.
+    members: name those of families too, as far as they are known without an import: modules in a folder, and what has
+    registered itself with Gymnasium; else each family is named by its patterns alone.
     """
     entries = [*_ocean(), *_kernels()]
-    for family in _FAMILIES:
-        members = list(_members(family)) if family.folder or imported else []
-        entries += members or [Entry(family.prefix + "…", "", family.package, family.extra, family.description)]
+    for stem, family in environments.families().items():
+        for pattern in family.names:
+            found = list(_members(stem, family, pattern)) if members else []
+            entries += found or [_of_family(stem, family, pattern, pattern.replace("*", "…"))]
     return entries
 
 
@@ -106,13 +89,11 @@ def find(name: str) -> Entry:
     for entry in (*_ocean(), *_kernels()):
         if entry.name == name:
             return entry
-    for family in _FAMILIES:
-        member = name.removeprefix(family.prefix)
-        if name.startswith(family.prefix) and member:
-            target = f"{family.folder}.{member}:parallel_env" if family.folder else name
-            entry = Entry(name, target, family.package, family.extra, family.description)
-            if family.folder and installed(entry) and entry not in _members(family):
-                break
+    found = environments.family_of(name)
+    if found is not None and not _CALLABLE.fullmatch(name):
+        entry = _of_family(*found, name)
+        known = found[1].folder or found[1].members  # or ids of Gymnasium, of which only the package knows
+        if not (known and installed(entry)) or entry in _members(*found):
             return entry
     if _CALLABLE.fullmatch(name):
         return Entry(name, name, name.split(":")[0].split(".")[0], "", "a callable of yours")
@@ -141,13 +122,12 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
         if not entry.extra:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
+    if entry.family:
+        return _OfFamily(entry.family, entry.name)
     if _CALLABLE.fullmatch(entry.target):
         if entry.extra:
             return _Later(entry.name, entry.target)
         return _class_in_ocean(entry) if entry.name.startswith("ocean/") else load(entry.target)
-    if entry.extra:
-        mission_length = next(each.mission_length for each in _FAMILIES if entry.name.startswith(each.prefix))
-        return _FromGymnasium(entry.target, entry.package, mission_length)
     return _FromGymnasium(_spec(entry.target))
 
 
@@ -180,12 +160,10 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryErr
 def _extra(name: str) -> str:
     """Return the extra that brings what an environment needs; "" where there is none."""
     try:
-        entry = find(name)
+        found = environments.family_of(name.removeprefix("gymnasium.envs:"))
+        return found[1].extra if found else find(name).extra
     except RegistryError:
         return ""
-    spec = gymnasium.registry.get(entry.target.rpartition(":")[2])
-    part = re.match(r"gymnasium\.envs\.(\w+)", str(spec and spec.entry_point))
-    return entry.extra or _GYMNASIUM_EXTRAS.get(part[1] if part else "", "")
 
 
 @contextlib.contextmanager
@@ -203,19 +181,24 @@ def _saying_what_is_missing(name: str) -> Iterator[None]:
 class _FromGymnasium:
     """Makes what is registered with Gymnasium, by its specification: a worker may have registered nothing."""
 
-    spec: Any  # gymnasium's EnvSpec, or an id
-    package: str | None = None  # imported first, so that it registers its ids
-    mission_length: int | None = None
+    spec: Any  # gymnasium's EnvSpec
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _saying_what_is_missing(getattr(self.spec, "id", self.spec)):
-            if self.package is not None:
-                importlib.import_module(self.package)
+        with _saying_what_is_missing(self.spec.id):
             # Emulation checks every environment; the passive checker would check each step a second time.
-            env = gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
-        if self.mission_length is not None:
-            env.observation_space["mission"].max_length = self.mission_length  # type: ignore[index]
-        return env
+            return gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+
+
+@dataclass(frozen=True)
+class _OfFamily:
+    """Makes an environment of a family, whose file is imported when it is called."""
+
+    family: str
+    name: str
+
+    def __call__(self, **kwargs: Any) -> Any:
+        with _saying_what_is_missing(self.name):
+            return environments.module(self.family).env_creator(self.name, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -351,17 +334,21 @@ def _read(file: Path, shown: str, changed: tuple[int, int] | None) -> tuple[str,
         return class_name, f"{shown} cannot be read: {_in_words(error, file.name)}"
 
 
-def _members(family: _Family) -> Iterator[Entry]:
-    """Find the modules of a family's folder, or the ids of a package that has been imported."""
-    found: list[tuple[str, str]] = []
+def _of_family(stem: str, family: Family, pattern: str, name: str) -> Entry:
+    target = "" if "…" in name else name
+    return Entry(name, target, family.package, family.extra, family.description, stem)
+
+
+def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
+    """Find the environments of a family that a pattern fits: those it lists, its folder's, or Gymnasium's ids."""
     if family.folder:
-        for folder in _folders(family.folder):
-            stems = sorted(file.stem for file in folder.glob("*.py") if _MODULE_NAME.fullmatch(file.stem))
-            found += [(family.prefix + stem, f"{family.folder}.{stem}:parallel_env") for stem in stems]
+        files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))
+        known = [pattern.replace("*", each) for each in sorted(files) if _MODULE_NAME.fullmatch(each)]
     else:
-        found += [(name, name) for name in gymnasium.registry if name.startswith(family.prefix)]
-    for name, target in found:
-        yield Entry(name, target, family.package, family.extra, family.description)
+        known = [*family.members] or [*gymnasium.registry]
+    for name in known:
+        if fnmatchcase(name, pattern):
+            yield _of_family(stem, family, pattern, name)
 
 
 def _folders(dotted: str) -> list[Path]:

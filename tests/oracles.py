@@ -229,6 +229,11 @@ def _draw(space: Any, random: np.random.Generator, mask: Any = None) -> Any:
         allowed = range(space.n) if mask is None or not np.any(mask) else np.flatnonzero(mask)
         return int(space.start + allowed[random.integers(len(allowed))])
     if isinstance(space, spaces.Box):
-        return random.uniform(space.low, space.high).astype(space.dtype)
-    assert isinstance(space, spaces.Tuple)
+        low, high = (np.clip(bound, -1e3, 1e3) for bound in (space.low, space.high))
+        return random.uniform(low, high).astype(space.dtype)
+    if isinstance(space, spaces.MultiDiscrete):
+        return random.integers(space.nvec).astype(space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {key: _draw(part, random) for key, part in space.spaces.items()}
+    assert isinstance(space, spaces.Tuple), space
     return tuple(_draw(part, random) for part in space.spaces)

@@ -6,8 +6,6 @@ docs/environments.md is the table of these cases; ``python tests/test_real_envs.
 from __future__ import annotations
 
 import functools
-import math
-import random
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparison import compare, global_generators
 from gymnasium import spaces
-from oracles import Moment, Tape
+from oracles import Tape
 from pettingzoo import AECEnv
 from pettingzoo.test.example_envs import (
     generated_agents_env_action_mask_info_v0,
@@ -30,10 +29,8 @@ from pettingzoo.test.example_envs import (
 )
 from pettingzoo.utils import wrappers
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel
-from row_tools import same
 
 import pufferlib
-from pufferlib.layout import observation_layout
 from pufferlib.registry import creator
 from pufferlib.vectorization.plan import Seeds
 
@@ -244,124 +241,17 @@ def played(request: pytest.FixtureRequest) -> Iterator[tuple[Case, list[Tape], i
 def test_rows_equal_what_the_raw_env_says(played: tuple[Case, list[Tape], int], backend: str) -> None:
     case, tapes, num_moments = played
     part = 4 if case.slow and backend != "serial" else 1
-    events: Counter[str] = Counter()
-    positions = [0] * NUM_ENVS
     before = global_generators()
     with pufferlib.make(
         case.env, backend=backend, num_envs=NUM_ENVS, seed=SEED, env_kwargs=case.env_kwargs,
         wrap_kwargs=case.wrap_kwargs, **BACKENDS[backend],
     ) as vec:  # fmt: skip
-        rows = Comparison(vec, generated="max_agents" in case.wrap_kwargs)
-        vec.async_reset()
-        while min(positions) < num_moments // part:
-            batch = vec.recv(timeout=60)
-            actions, num_infos = vec.action_space.sample(), 0  # random ones go to places without an agent
-            for slot, env_id in enumerate(batch.env_ids.tolist()):
-                moment = tapes[env_id][positions[env_id]]
-                rows.expect(moment, batch, slot)
-                rows.act(moment, actions, slot)
-                events.update(moment.events)
-                num_infos += len(moment.infos)
-                positions[env_id] += 1
-            assert len(batch.infos) == num_infos
-            vec.send(actions)
+        events = compare(vec, tapes, num_moments // part, generated="max_agents" in case.wrap_kwargs)
     for event in case.shows.split():
         assert events[event], event
     least = NUM_STEPS if part == 1 else NUM_STEPS // part - NUM_ENVS
     assert events["steps"] >= least and events["resets"] > NUM_ENVS
     assert before == global_generators()  # or rows would be equal by chance alone
-
-
-def global_generators() -> str:
-    return repr((random.getstate(), np.random.get_state()))
-
-
-class Comparison:
-    """Says whether the rows of a VecEnv are what the raw environments said, and makes rows of raw actions."""
-
-    def __init__(self, vec: Any, generated: bool) -> None:
-        self.vec = vec
-        self.generated = generated  # agents, whose layouts are not known at the start
-        self.layouts: dict[int, tuple[Any, Any]] = {}
-
-    def expect(self, moment: Moment, batch: Any, slot: int) -> None:
-        """Assert that one environment's rows of a batch are this moment."""
-        n = self.vec.agents_per_env
-        env_id = batch.env_ids[slot].item()
-        where = slice(slot * n, (slot + 1) * n)
-        assert batch.agent_ids[where].tolist() == list(range(env_id * n, (env_id + 1) * n))
-        rewards = np.array([moment.rewards.get(place, 0.0) for place in range(n)], np.float32)
-        assert batch.rewards.dtype == np.float32
-        assert np.array_equal(batch.rewards[where], rewards)
-        for flags, expected in ((batch.terminations, moment.terminations), (batch.truncations, moment.truncations)):
-            assert flags[where].tolist() == [expected.get(place, False) for place in range(n)]
-        assert batch.masks[where].tolist() == [place in moment.rewards for place in range(n)]
-        found = batch.observations[where]
-        expected = np.zeros_like(found)
-        for place, observation in moment.observations.items():
-            layout = self.layout(place, moment.spaces[place])
-            own = part(found, place, layout)
-            if layout.is_leaf:  # of which decoding is the identity
-                assert np.asarray(observation).dtype == own.dtype
-                part(expected, place, layout)[...] = observation
-            else:
-                assert same(layout.decode(own), observation)
-                part(expected, place, layout)[...] = own
-        assert np.array_equal(found, expected)  # which has zeros behind smaller observations, and for absent agents
-        self.expect_infos(moment, [info for info in batch.infos if info["env_id"] == env_id], env_id * n)
-
-    def expect_infos(self, moment: Moment, infos: list[Any], first_agent: int) -> None:
-        assert len(infos) == len(moment.infos)
-        for info in infos:
-            agent_id = info.get("agent_id")
-            expected = dict(moment.infos[None if agent_id is None else agent_id - first_agent])
-            found = {key: value for key, value in info.items() if key not in ("env_id", "agent_id", "episode")}
-            episode = expected.pop("episode", None)
-            assert identical(found, expected)
-            assert ("episode" in info) == (episode is not None)
-            if episode is not None:
-                assert info["episode"].keys() == {"r", "l", "t"}
-                assert math.isclose(info["episode"]["r"], episode["r"], rel_tol=1e-12)
-                assert info["episode"]["l"] == episode["l"]
-                assert info["episode"]["t"] > 0
-
-    def layout(self, place: int, space: Any) -> Any:
-        """Return the layout of an agent's observations: where agents are generated, of the space it was born with."""
-        if not self.generated:
-            return self.vec.observation_layouts[place]
-        if id(space) not in self.layouts:
-            self.layouts[id(space)] = (space, observation_layout(space))
-        return self.layouts[id(space)][1]
-
-    def act(self, moment: Moment, actions: Any, slot: int) -> None:
-        """Put the raw actions of an environment's agents into their rows."""
-        for place, action in moment.actions.items():
-            layout = self.vec.action_layouts[place]
-            own = action if self.generated or layout.is_leaf else layout.flatten(action)
-            row = slot * self.vec.agents_per_env + place
-            actions[row : row + 1].reshape(-1)[: np.size(own)] = np.ravel(own)
-
-
-def part(rows: Any, place: int, layout: Any) -> Any:
-    """Return a view of an agent's flat observation at the start of its row, which may be larger."""
-    row = rows[place : place + 1].reshape(-1)
-    if row.dtype != layout.dtype:
-        row = row.view(np.uint8)
-    size = math.prod(layout.shape) * layout.dtype.itemsize // row.itemsize
-    return row[:size].view(layout.dtype).reshape(layout.shape)
-
-
-def identical(found: Any, expected: Any) -> bool:
-    """Whether two infos are of the same types and values throughout."""
-    if type(found) is not type(expected):
-        return False
-    if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(identical(found[key], expected[key]) for key in expected)
-    if isinstance(expected, (list, tuple)):
-        return len(found) == len(expected) and all(map(identical, found, expected))
-    if isinstance(expected, np.ndarray):
-        return found.dtype == expected.dtype and np.array_equal(found, expected)
-    return bool(found == expected)
 
 
 # ------------------------------------------------------------------------------------------------------- the table

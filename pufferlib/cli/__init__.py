@@ -446,7 +446,7 @@ def _entries(wanted: str) -> list[registry.Entry]:
     for entry in registry.names() if wanted else ():
         if not entry.target and registry.installed(entry):
             importlib.import_module(entry.package)  # which registers its ids
-    known = registry.names(imported=bool(wanted))
+    known = registry.names(members=bool(wanted))
     return [entry for entry in known if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
 
 

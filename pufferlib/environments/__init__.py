@@ -1,0 +1,90 @@
+"""Families of environments: a file of this folder for each, and beside it the settings that suit them.
+
+A file holds ``FAMILY``, which says what its environments are called and what they need, and ``env_creator(name,
+**kwargs)``, which makes one; it imports the packages of others where one is made. The registry lists what files there
+are. What a trainer begins with stands in the TOML file of the same stem, as in ``cleanrl_demo/defaults.toml``.
+``make test-envs`` installs each family into a virtual environment of its own and plays it: docs/environments.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+__all__ = ["FOLDER", "Example", "Family", "families", "family_of", "from_gymnasium", "from_module", "module"]
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Example:
+    """One environment of a family, and how ``make test-envs`` plays it.
+
+    env_kwargs: arguments of the environment, as a rule such that episodes are short. slow: a tenth of the steps will
+    do on the backends but the first.
+    """
+
+    name: str
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a file of this folder makes.
+
+    names: what its environments are called, patterns as of a shell. package: the top-level module
+    without which there are none. extra: ``pip install "pufferlib[extra]"`` brings it. examples: the first is the
+    default of ``env_creator``. folder: the dotted path of modules, one an environment, each called as it is behind the
+    "/"; else they are ids of Gymnasium, or known to ``members``. registers: the module that makes the ids known, where
+    it is not the package.
+    """
+
+    names: tuple[str, ...]
+    description: str
+    package: str
+    extra: str
+    examples: tuple[Example, ...]
+    folder: str | None = None
+    registers: str | None = None
+    members: tuple[str, ...] = ()
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """Return all families by the stems of their files, in that order. Imports nothing but these files."""
+    stems = sorted(file.stem for file in FOLDER.glob("[a-z]*.py"))
+    return {stem: module(stem).FAMILY for stem in stems}
+
+
+def family_of(name: str) -> tuple[str, Family, str] | None:
+    """Return the family that an environment's name is of: its stem, itself, and the pattern; None if there is none."""
+    for stem, family in families().items():
+        for pattern in family.names:
+            if fnmatchcase(name, pattern):
+                return stem, family, pattern
+    return None
+
+
+def module(stem: str) -> Any:
+    """Return the module of a family."""
+    return importlib.import_module(f"{__name__}.{stem}")
+
+
+def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
+    """Return what is registered with Gymnasium, after the import of what registers it."""
+    importlib.import_module(family.registers or family.package)
+    # Emulation checks every environment; the passive checker would check each step a second time.
+    return gymnasium.make(name, disable_env_checker=True, **kwargs)
+
+
+def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
+    """Return what a module of the family's folder makes; name: "family/module"."""
+    return getattr(importlib.import_module(f"{family.folder}.{name.rpartition('/')[2]}"), attribute)(**kwargs)

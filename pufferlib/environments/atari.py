@@ -1,0 +1,34 @@
+"""Atari 2600 games: raw under the names of ALE, and under "atari/…" as they are usually learnt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("ALE/*", "atari/*"),
+    description="Atari 2600 games",
+    package="ale_py",
+    extra="atari",
+    examples=(
+        Example("atari/Breakout-v5", {"max_episode_steps": 250}),
+        Example("ALE/Breakout-v5", {"max_episode_steps": 250}),
+    ),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return a game: "ALE/…" as ALE has it, "atari/…" in gray pictures, uint8 (84, 84), one for every fourth frame.
+
+    The latter has up to 30 no-ops at the beginning, the maximum of the last two frames, and no sticky actions, as DQN
+    saw it. Stacked frames, rewards that are bounded and lives for episodes are a learner's: atari.toml.
+    Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518 (2015).
+    """
+    if name.startswith("ALE/"):
+        return from_gymnasium(FAMILY, name, **kwargs)
+    plain = {"frameskip": 1, "repeat_action_probability": 0.0, **kwargs}
+    env = from_gymnasium(FAMILY, name.replace("atari/", "ALE/", 1), **plain)
+    return gymnasium.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=84)

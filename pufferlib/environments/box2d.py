@@ -1,0 +1,24 @@
+"""Landing, walking and driving in the plane, with Box2D."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("LunarLander*", "BipedalWalker*", "CarRacing-*"),
+    description="landing, walking and driving in the plane",
+    package="Box2D",
+    extra="box2d",
+    examples=(
+        Example("LunarLander-v3"),
+        Example("CarRacing-v3", {"max_episode_steps": 50}, slow=True),
+    ),
+    registers="gymnasium",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

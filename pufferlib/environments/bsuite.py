@@ -1,0 +1,21 @@
+"""DeepMind's behaviour suite, through Shimmy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("bsuite/*",),
+    description="small questions to a learner (bsuite)",
+    package="bsuite",
+    extra="bsuite",
+    examples=(Example("bsuite/catch-v0"),),
+    registers="shimmy",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

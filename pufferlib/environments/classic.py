@@ -1,0 +1,32 @@
+"""Classic control, and games of a few numbers, which come with Gymnasium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=(
+        "CartPole-*",
+        "Acrobot-*",
+        "MountainCar*",
+        "Pendulum-*",
+        "Blackjack-*",
+        "FrozenLake*",
+        "CliffWalking*",
+        "Taxi-*",
+    ),
+    description="classic control, and games of a few numbers",
+    package="gymnasium",
+    extra="classic",
+    examples=(
+        Example("CartPole-v1", {"max_episode_steps": 25}),
+        Example("Blackjack-v1"),
+    ),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

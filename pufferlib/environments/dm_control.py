@@ -1,0 +1,21 @@
+"""DeepMind's control suite, through Shimmy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("dm_control/*",),
+    description="DeepMind's control suite",
+    package="dm_control",
+    extra="dm-control",
+    examples=(Example("dm_control/cartpole-balance-v0", {"max_episode_steps": 100}, slow=True),),
+    registers="shimmy",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

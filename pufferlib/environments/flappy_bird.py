@@ -1,0 +1,20 @@
+"""Flappy Bird."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("FlappyBird-*",),
+    description="Flappy Bird",
+    package="flappy_bird_gymnasium",
+    extra="flappy-bird",
+    examples=(Example("FlappyBird-v0"),),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

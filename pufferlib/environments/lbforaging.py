@@ -1,0 +1,20 @@
+"""Level-based foraging: agents in a Tuple, under the interface of Gymnasium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("Foraging-*",),
+    description="level-based foraging, agents in a Tuple",
+    package="lbforaging",
+    extra="lbforaging",
+    examples=(Example("Foraging-8x8-3p-3f-v3"),),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,0 +1,21 @@
+"""Battles of hundreds of agents: MAgent2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_module
+
+FAMILY = Family(
+    names=("magent/*",),
+    description="battles of hundreds of agents (PettingZoo)",
+    package="magent2",
+    extra="magent",
+    examples=(Example("magent/battle_v4", {"max_cycles": 150}),),
+    folder="magent2.environments",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_module(FAMILY, name, **kwargs)

@@ -1,0 +1,25 @@
+"""MiniGrid and BabyAI: grid worlds with a mission, which is a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("MiniGrid-*", "BabyAI-*"),
+    description="grid worlds with a mission",
+    package="minigrid",
+    extra="minigrid",
+    examples=(
+        Example("MiniGrid-Fetch-5x5-N2-v0", {"max_episode_steps": 30}),
+        Example("BabyAI-GoToLocalS5N2-v0", {"max_episode_steps": 50}),
+    ),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as MiniGrid has it, with a bound to its mission, which the space of them does not say."""
+    env = from_gymnasium(FAMILY, name, **kwargs)
+    env.observation_space["mission"].max_length = 256 if name.startswith("BabyAI-") else 128
+    return env

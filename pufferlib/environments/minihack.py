@@ -1,0 +1,20 @@
+"""Levels, tasks and puzzles made of NetHack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("MiniHack-*",),
+    description="levels and puzzles made of NetHack",
+    package="minihack",
+    extra="minihack",
+    examples=(Example("MiniHack-Room-Random-5x5-v0", {"max_episode_steps": 30}),),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,0 +1,24 @@
+"""Particles that talk, chase and gather: MPE2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_module
+
+FAMILY = Family(
+    names=("mpe/*",),
+    description="particles that talk, chase and gather (PettingZoo)",
+    package="mpe2",
+    extra="mpe",
+    examples=(
+        Example("mpe/simple_tag_v3"),
+        Example("mpe/simple_speaker_listener_v4"),
+    ),
+    folder="mpe2",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_module(FAMILY, name, **kwargs)

@@ -1,0 +1,36 @@
+"""Robots that walk, swim and reach, with MuJoCo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=(
+        "Ant-*",
+        "HalfCheetah-*",
+        "Hopper-*",
+        "Humanoid-*",
+        "HumanoidStandup-*",
+        "InvertedPendulum-*",
+        "InvertedDoublePendulum-*",
+        "Pusher-*",
+        "Reacher-*",
+        "Swimmer-*",
+        "Walker2d-*",
+    ),
+    description="robots that walk, swim and reach",
+    package="mujoco",
+    extra="mujoco",
+    examples=(
+        Example("HalfCheetah-v5", {"max_episode_steps": 100}),
+        Example("Hopper-v5"),
+    ),
+    registers="gymnasium",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,0 +1,20 @@
+"""Robot arms and hands, mazes and a kitchen: Gymnasium-Robotics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("Fetch*", "HandReach*", "HandManipulate*", "AntMaze_*", "PointMaze_*", "Adroit*", "FrankaKitchen-*"),
+    description="robot arms and hands, mazes, a kitchen",
+    package="gymnasium_robotics",
+    extra="robotics",
+    examples=(Example("FetchReach-v4", {"max_episode_steps": 50}, slow=True),),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

@@ -1,0 +1,20 @@
+"""Robots in a warehouse: agents in a Tuple, under the interface of Gymnasium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("rware-*",),
+    description="robots in a warehouse, agents in a Tuple",
+    package="rware",
+    extra="rware",
+    examples=(Example("rware-tiny-2ag-v2", {"max_steps": 50}),),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)

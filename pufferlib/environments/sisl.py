@@ -1,0 +1,24 @@
+"""Stanford's cooperative games of pursuit and balance, from PettingZoo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_module
+
+FAMILY = Family(
+    names=("sisl/*",),
+    description="pursuit and balance in teams (PettingZoo)",
+    package="pettingzoo",
+    extra="sisl",
+    examples=(
+        Example("sisl/pursuit_v4", {"max_cycles": 50}, slow=True),
+        Example("sisl/multiwalker_v9", {"max_cycles": 50}, slow=True),
+    ),
+    folder="pettingzoo.sisl",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_module(FAMILY, name, **kwargs)
