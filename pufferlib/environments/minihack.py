@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_gymnasium
+from pufferlib.environments.nethack import Seeded
 
 FAMILY = Family(
     names=("MiniHack-*",),
@@ -16,5 +17,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment as its package has it."""
-    return from_gymnasium(FAMILY, name, **kwargs)
+    """Return a task of MiniHack that seeds make repeatable."""
+    return Seeded(from_gymnasium(FAMILY, name, **kwargs))

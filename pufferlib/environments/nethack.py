@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
+import numpy as np
+
 from pufferlib.environments import Example, Family, from_gymnasium
 
 FAMILY = Family(
@@ -15,6 +18,20 @@ FAMILY = Family(
 )
 
 
+class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """NetHack whose games follow from the seed of the first reset; by itself it leaves seeds to a method of its own."""
+
+    _random: np.random.Generator | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None or self._random is None:
+            self._random = np.random.default_rng(seed)
+        core, disp = self._random.integers(1 << 31, size=2).tolist()
+        self.unwrapped.seed(core, disp, reseed=False)  # type: ignore[attr-defined]
+        return self.env.reset(seed=seed, options=options)
+
+
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment as its package has it."""
-    return from_gymnasium(FAMILY, name, **kwargs)
+    """Return a task of NetHack that seeds make repeatable; but for NetHackChallenge, which refuses them."""
+    env = from_gymnasium(FAMILY, name, **kwargs)
+    return env if name.startswith("NetHackChallenge") else Seeded(env)
