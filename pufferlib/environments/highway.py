@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
+
 from pufferlib.environments import Example, Family, from_gymnasium
 
 FAMILY = Family(
@@ -25,6 +27,14 @@ FAMILY = Family(
 )
 
 
+class Repeatable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A road whose first infos hold no action: there was none, and the package draws one by chance."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        return observation, {key: value for key, value in info.items() if key != "action"}
+
+
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment as its package has it."""
-    return from_gymnasium(FAMILY, name, **kwargs)
+    """Return a road as its package has it."""
+    return Repeatable(from_gymnasium(FAMILY, name, **kwargs))

@@ -1,8 +1,10 @@
-"""Tasks of one robot arm: Meta-World."""
+"""Meta-World: tasks of one robot arm."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium
 
@@ -15,6 +17,15 @@ FAMILY = Family(
 )
 
 
-def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment as its package has it."""
-    return from_gymnasium(FAMILY, name, **kwargs)
+class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A task whose goals follow from the seed of the first reset; Meta-World seeds them by a method of its own."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.unwrapped.seed(seed)  # type: ignore[attr-defined]
+        return self.env.reset(seed=seed, options=options)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, *, seed: int = 0, **kwargs: Any) -> Any:
+    """Return an environment, which has its choice of fifty goals; seed: what those are drawn with, for all alike."""
+    return Seeded(from_gymnasium(FAMILY, name, seed=seed, **kwargs))

@@ -1,0 +1,56 @@
+"""Crafter: an open world to survive in, seen from above."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.environments import Example, Family
+
+FAMILY = Family(
+    names=("crafter/*",),
+    description="an open world to survive in",
+    package="crafter",
+    extra="crafter",
+    examples=(Example("crafter/reward", {"length": 100}, slow=True),),
+    members=("crafter/reward", "crafter/noreward"),
+)
+
+
+class Crafter(gymnasium.Env[Any, Any]):
+    """Crafter under Gymnasium's interface: uint8 (64, 64, 3), seeded by ``reset``, and truncated where time is up."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
+        """kwargs: of ``crafter.Env``; "length" is how long an episode is at most."""
+        self.render_mode = render_mode
+        self._world = importlib.import_module("crafter").Env(**kwargs)
+        # Creatures lie in sets, ordered by where they are in memory: who vanishes would be drawn by chance.
+        balance = self._world._balance_chunk
+        self._world._balance_chunk = lambda chunk, held: balance(chunk, sorted(held, key=lambda each: tuple(each.pos)))
+        height, width = self._world.observation_space.shape[:2]
+        self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
+        self.action_space = spaces.Discrete(self._world.action_space.n)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # what its world comes from
+        return self._world.reset(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, done, info = self._world.step(int(action))
+        dead = info["discount"] == 0
+        return observation, float(reward), bool(dead), bool(done and not dead), info
+
+    def render(self) -> Any:
+        return self._world.render()
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return "crafter/reward", which pays for each achievement's first time and for health, or "crafter/noreward"."""
+    return Crafter(reward=name == "crafter/reward", **kwargs)

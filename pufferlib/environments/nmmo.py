@@ -1,0 +1,23 @@
+"""Neural MMO 2: 128 agents that gather, trade and fight."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pufferlib.environments import Example, Family
+
+FAMILY = Family(
+    names=("nmmo/*",),
+    description="128 agents that gather, trade and fight (Python 3.10)",
+    package="nmmo",
+    extra="nmmo",
+    examples=(Example("nmmo/default", {"HORIZON": 40}, slow=True),),
+    members=("nmmo/default",),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return Neural MMO. kwargs: what differs in ``nmmo.config.Default``, in its capital letters."""
+    nmmo, config = importlib.import_module("nmmo"), importlib.import_module("nmmo.core.config")
+    return nmmo.Env(type("Config", (config.Default,), kwargs)())

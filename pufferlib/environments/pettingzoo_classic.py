@@ -1,0 +1,21 @@
+"""PettingZoo's board and card games, which are played in turns, with masks of what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_module
+
+FAMILY = Family(
+    names=("pettingzoo-classic/*",),
+    description="board and card games in turns, with action masks",
+    package="pettingzoo",
+    extra="pettingzoo-classic",
+    examples=(Example("pettingzoo-classic/connect_four_v3"), Example("pettingzoo-classic/leduc_holdem_v4")),
+    folder="pettingzoo.classic",
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return a game, an AEC environment."""
+    return from_module(FAMILY, name, "env", **kwargs)

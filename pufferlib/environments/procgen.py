@@ -1,0 +1,76 @@
+"""Procgen: sixteen games whose levels are drawn anew for each episode."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.environments import Example, Family
+
+GAMES = (
+    *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist"),
+    *("jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot"),
+)
+FAMILY = Family(
+    names=("procgen/*",),
+    description="sixteen games of drawn levels",
+    package="procgen",
+    extra="procgen",
+    examples=(Example("procgen/bigfish"),),
+    members=tuple(f"procgen/{game}" for game in GAMES),
+)
+
+
+class Procgen(gymnasium.Env[Any, Any]):
+    """A game under Gymnasium's interface: uint8 (64, 64, 3), Discrete(15).
+
+    Procgen takes its seed where it is made, and begins the next level by itself. So a reset with a seed makes it anew;
+    one without begins the level that has followed, or, in the middle of one, makes it anew as well. The picture that an
+    episode ends with is not to be had, it is overwritten by the next one's first: what stands in its place is that.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, game: str, render_mode: str | None = None, **kwargs: Any) -> None:
+        """kwargs: of ``procgen.ProcgenGym3Env``, such as ``num_levels`` and ``distribution_mode``."""
+        self.render_mode = render_mode
+        self._game, self._kwargs = game, kwargs
+        self._env: Any = None
+        self._ended = False
+        self.observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+        self.action_space = spaces.Discrete(15)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None or not self._ended:
+            self.close()
+            made = {"rand_seed": int(self.np_random.integers(1 << 31)), "num_threads": 0, **self._kwargs}
+            self._env = importlib.import_module("procgen").ProcgenGym3Env(num=1, env_name=self._game, **made)
+        self._ended = False
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._env.act(np.array([action], np.int32))
+        rewards, _, firsts = self._env.observe()
+        self._ended = bool(firsts[0])
+        return self._picture(), float(rewards[0]), self._ended, False, {}
+
+    def render(self) -> Any:
+        return self._picture()
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _picture(self) -> Any:
+        return self._env.observe()[1]["rgb"][0].copy()
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return a game."""
+    return Procgen(name.rpartition("/")[2], **kwargs)
