@@ -18,6 +18,10 @@ FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 # The libraries that pufferlib.adapters has faces for.
 ADAPTERS ?= sb3 tianshou torchrl skrl dm_env gymnax
 
+# The families of environments, one file each; those of OLD_FAMILIES need an older Python and what it ran with.
+FAMILIES ?= $(filter-out __init__,$(basename $(notdir $(wildcard pufferlib/environments/*.py))))
+OLD_FAMILIES := nmmo
+
 # $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
 define core_tests
 PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
@@ -27,8 +31,8 @@ PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters container clean \
-	dev train
+.PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
+	clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,11 +81,20 @@ test-adapters:  ## Test the faces for other libraries, each in an environment of
 		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
 	done
 
+test-envs:  ## Play each family of environments in an environment of its own, and make the table; FAMILIES="atari" for some
+	@status=0; for name in $(FAMILIES); do folder=.venv-envs/$$name; \
+		extra=$$(sed -n 's/^    extra="\(.*\)",/\1/p' pufferlib/environments/$$name.py); \
+		case " $(OLD_FAMILIES) " in *" $$name "*) versions=3.10 with=tests/$$name.txt ;; *) versions=3.11 with= ;; esac; \
+		if PYTHON= TORCH=none VERSIONS=$$versions .ci/venv $$folder $$extra $$with; then \
+			$$folder/bin/python tests/check_family.py $$name || status=1; \
+		else python3 tests/check_family.py $$name --failed $$folder/install.log; status=1; fi; \
+	done; python3 tests/check_family.py --page; exit $$status
+
 container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" for some
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tests/container.sh $(TARGETS)
 
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-envs benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

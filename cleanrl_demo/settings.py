@@ -3,7 +3,8 @@
     puffer train CartPole-v1 --config my.toml --learning-rate 1e-3
 
 A file is TOML with the names of the trainer's ``Config``, and tables ``[env_kwargs]``, ``[wrap_kwargs]`` and
-``[policy_kwargs]``; or the ``config.json`` of a run, or its folder. What suits a family stands in ``defaults.toml``.
+``[policy_kwargs]``; or the ``config.json`` of a run, or its folder. What suits a family stands in ``defaults.toml``, or
+beside the family's file in ``pufferlib/environments``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cleanrl_demo.runs import RUN, read_run
-from pufferlib import registry
+from pufferlib import environments, registry
 from pufferlib.errors import PlanError
 from pufferlib.toml import read_toml
 
@@ -126,13 +127,16 @@ def algorithm_in(path: str | Path) -> str | None:
 
 
 def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, Any]]:
-    """Return what ``defaults.toml`` has for an environment: the patterns that fit its name, and the settings.
+    """Return what ``defaults.toml`` and its family's have for an environment: the patterns that fit, and the settings.
 
     A later table goes before an earlier one, and where it names another policy, the earlier one's arguments are not for
     that. Both are empty where none fits. Raises RegistryError for a name that stands for nothing.
     """
-    names = {env, registry.find(env).target}
-    tables = read_toml(DEFAULTS, "install pufferlib again").get(config_type.algorithm, {})
+    entry = registry.find(env)
+    names = {env, entry.target}
+    files = [DEFAULTS, environments.FOLDER / f"{entry.family}.toml"]
+    told = [read_toml(file, "install pufferlib again") for file in files if file.exists()]
+    tables = {pattern: table for each in told for pattern, table in each.get(config_type.algorithm, {}).items()}
     fitting = [pattern for pattern in tables if any(fnmatchcase(name, pattern) for name in names)]
     values: dict[str, Any] = {}
     for table in (tables[pattern] for pattern in fitting):
@@ -141,7 +145,9 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
             if table.get(owner, before) != before:
                 values = {name: value for name, value in values.items() if name not in owned}
         values |= table
-    return ", ".join(fitting), checked(values, config_type, f"{DEFAULTS.name}, {', '.join(fitting)}")
+    return ", ".join(fitting), checked(
+        values, config_type, f"{', '.join(file.name for file in files)}, {', '.join(fitting)}"
+    )
 
 
 def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:

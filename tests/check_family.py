@@ -89,7 +89,7 @@ def checked(example: Any) -> dict[str, Any]:
     return found
 
 
-def compared(example: Any) -> dict[str, Any]:
+def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     """Play an environment on both backends and return its rows' form. Raises AssertionError where a row differs."""
     from comparison import compare
     from oracles import Tape
@@ -106,7 +106,7 @@ def compared(example: Any) -> dict[str, Any]:
         tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
     steps = {}
     for backend, plan in BACKENDS.items():
-        least = NUM_STEPS if backend == "serial" or not example.slow else NUM_STEPS // 10
+        least = num_steps if backend == "serial" or not example.slow else num_steps // 10
         num_moments = least // NUM_ENVS
         while sum(tape.steps(num_moments) for tape in tapes) < least:
             num_moments += 1
@@ -120,7 +120,7 @@ def compared(example: Any) -> dict[str, Any]:
                 "actions": str(vec.single_action_space),
             }
         steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - NUM_ENVS}
-    assert steps["serial"]["episodes"] > 0, f"no episode ended within {NUM_STEPS} steps: nothing is proved of ends"
+    assert steps["serial"]["episodes"] > 0, f"no episode ended within {num_steps} steps: nothing is proved of ends"
     for tape in tapes:
         tape.close()
     return {**found, "compared": steps, "exact": True}

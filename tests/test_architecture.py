@@ -28,6 +28,7 @@ LAYERS = [
         "pufferlib._native",
     },
     {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
+    {"pufferlib.environments"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},

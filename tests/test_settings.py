@@ -18,7 +18,7 @@ import pytest
 from cleanrl_demo import settings
 from cleanrl_demo.ppo import Config
 from cleanrl_demo.settings import algorithm_in, checked, family_settings, from_command_line, read_settings, settle
-from pufferlib import registry
+from pufferlib import environments, registry
 from pufferlib.cli import main
 from pufferlib.errors import PlanError, RegistryError
 from pufferlib.toml import read_toml, to_toml
@@ -215,19 +215,22 @@ def test_families_fit_the_trainer_and_the_environments_that_they_are_for(monkeyp
     monkeypatch.undo()
     known = read_toml(settings.DEFAULTS, "")
     assert set(known) == {"ppo", "ppo_lstm", "appo_ray"}
-    for algorithm, tables in known.items():
+    of_families = {file.stem: read_toml(file, "") for file in environments.FOLDER.glob("*.toml")}
+    assert set(of_families) <= set(environments.families())
+    for algorithm, tables in [item for each in (known, *of_families.values()) for item in each.items()]:
         kind = importlib.import_module(f"cleanrl_demo.{algorithm}").Config
         for pattern, values in tables.items():
             kind(**checked(values, kind, pattern))
     cartpole = "*[Cc]art[Pp]ole*"
-    ids = {"CartPole-v1": cartpole, "LunarLander-v3": "LunarLander*", "ALE/Pong-v5": "ALE/*",
-           "Pendulum-v1": "Pendulum-*", "classic/cartpole": cartpole}  # fmt: skip
+    ids = {"CartPole-v1": cartpole, "LunarLander-v3": "LunarLander*", "ALE/Pong-v5": "[aA]*/*",
+           "Pendulum-v1": "Pendulum-*", "classic/cartpole": cartpole,
+           "atari/Pong-v5": "[aA]*/*, atari/*"}  # fmt: skip
     for env, pattern in ids.items():
         assert registry.find(env)
         assert family_settings(env, Config)[0] == pattern
     assert family_settings("ocean/squared", Config)[0] == "ocean/*, ocean/squared"
     assert family_settings("ocean/squared", Config)[1]["total_steps"] > known["ppo"]["ocean/*"]["total_steps"]
-    assert family_settings("MiniGrid-Empty-8x8-v0", Config) == ("", {})
+    assert family_settings("Blackjack-v1", Config) == ("", {})
     assert family_settings("CartPole-v1", type("Other", (Config,), {"algorithm": "other"})) == ("", {})
     with pytest.raises(RegistryError):
         family_settings("CartPol-v1", Config)

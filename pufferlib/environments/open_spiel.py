@@ -18,5 +18,14 @@ FAMILY = Family(
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return a game, an AEC environment; kwargs: "config", the game's parameters."""
-    shimmy = importlib.import_module("shimmy.openspiel_compatibility")
-    return shimmy.OpenSpielCompatibilityV0(game_name=name.rpartition("/")[2], **kwargs)
+    game: Any = importlib.import_module("shimmy.openspiel_compatibility").OpenSpielCompatibilityV0
+
+    class Repeatable(game):  # type: ignore[misc]
+        """A game whose chance follows from the seed of the first reset, also in those after it."""
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+            if seed is None and hasattr(self, "np_seed"):
+                seed = int(self.np_random.integers(1 << 31))
+            super().reset(seed, options)
+
+    return Repeatable(game_name=name.rpartition("/")[2], **kwargs)

@@ -12,7 +12,7 @@ FAMILY = Family(
     package="pettingzoo",
     extra="sisl",
     examples=(
-        Example("sisl/pursuit_v4", {"max_cycles": 50}, slow=True),
+        Example("sisl/pursuit_v5", {"max_cycles": 50}, slow=True),
         Example("sisl/multiwalker_v9", {"max_cycles": 50}, slow=True),
     ),
     folder="pettingzoo.sisl",
