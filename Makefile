@@ -35,7 +35,7 @@ endef
 	clean dev train
 
 help:  ## Say what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: train  ## Train a learner on ocean/squared, under a minute
 	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
