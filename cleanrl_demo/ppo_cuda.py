@@ -334,21 +334,24 @@ class Rollout:
                 team.write(self.choices[step], choices)
                 team.write(self.log_probs[step], distribution.log_prob(choices, aims))
             self.vec.send(self.choices[step].view(self._actions_shape))
-            batch: Any = self.vec.recv()
-            for column, came in (
-                (self.observations[step + 1], batch.observations),
-                (self.rewards[step], batch.rewards),
-                (self.terminations[step], batch.terminations),
-                (self.truncations[step], batch.truncations),
-                (self.real[step], batch.masks),
-            ):
-                column.copy_(came.view_as(column))
-            if self.exposures is not None:
-                self.exposures.take(step, batch)
+            self.keep(step, self.vec.recv())
         for team in self.learner.teams:
             team.write(self.values[-1], team.actor(team.rows_of(self.observations[-1:]))[1])
         if self.reward_clip is not None:
             self.rewards.clamp_(-self.reward_clip, self.reward_clip)
+
+    def keep(self, step: int, batch: Any) -> None:
+        """Take over the rows that a step has led to."""
+        for column, came in (
+            (self.observations[step + 1], batch.observations),
+            (self.rewards[step], batch.rewards),
+            (self.terminations[step], batch.terminations),
+            (self.truncations[step], batch.truncations),
+            (self.real[step], batch.masks),
+        ):
+            column.copy_(came.view_as(column))
+        if self.exposures is not None:
+            self.exposures.take(step, batch)
 
     def advantages(self, gamma: float, gae_lambda: float) -> Tensor:
         """Return the advantage of each action, (steps, envs, agents); 0 where it does not count."""

@@ -1,0 +1,456 @@
+"""Training that never leaves the device, from end to end: where its time goes, and what is learnt in how many seconds.
+
+    python -m benchmarks.gpu_train                              on a GPU
+    python -m benchmarks.gpu_train --device host --short        the same program on the CPU, within 3 minutes
+    python -m benchmarks.gpu_train --plot                       draws all results again
+
+An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts by themselves: playing a rollout, the
+environments of one alone (sending actions that lie there, taking over rows), and the update; inference is what playing
+takes beyond environments. On a GPU each is a CUDA graph, timed by events, on the host clocks are read; parts take
+turns, and medians of repeats stand with the least and the greatest. Beside it: the share of an iteration in which the
+host launches, and bytes that cross the bus in a step, by our counter and, on a GPU, by the memory copies that
+torch.profiler sees.
+
+Then 12 agents play continuous Tag, learning with one network for all: on the device, over our pool on the CPU
+(cleanrl_demo.ppo), and in a loop that steps one environment after another as Gymnasium's SyncVectorEnv does (the same
+trainer on backend "serial"). Ways take turns, seed by seed. Writes benchmarks/results/gpu-train-<device>.json and
+docs/pictures/gpu-train-<device>.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
+from cleanrl_demo import ppo, ppo_cuda
+from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
+from cleanrl_demo.results import RETURN_OF
+from cleanrl_demo.session import environments, origin_of, torch_set_up
+
+__all__ = ["Measured", "memcpy_nbytes", "plot", "reached", "split", "table"]
+
+PICTURES = Path("docs/pictures")
+ROLLOUT_LENGTH = 32
+SHORT = {
+    "num_envs": (10, 100), "num_agents": (5, 20), "repeats": 3, "min_steps": 32, "min_s": 0.1, "most_s": 0.6,
+    "seeds": 2, "learning_steps": 30_000, "learning_envs": 8,
+}  # fmt: skip
+LONG = {
+    "num_envs": (100, 2_000, 10_000, 60_000), "num_agents": (5, 105, 1_000), "repeats": 5, "min_steps": 320,
+    "min_s": 1.0, "most_s": 10.0, "seeds": 5, "learning_steps": 2_000_000, "learning_envs": 128,
+}  # fmt: skip
+TARGETS = {("tag/grid", 2_000, 5): 2e7, ("tag/grid", 2_000, 1_000): 2e6, ("tag/grid", 60_000, 5): 1e8}
+TAG_12: Mapping[str, Any] = {
+    "num_taggers": 2,
+    "num_runners": 10,
+    "grid_length": 10.0,
+    "episode_length": 40,
+    "tagging_distance": 0.1,
+    "tag_penalty_for_runner": -1.0,
+    "step_reward_for_runner": 0.05,
+    "max_acceleration": 0.3,
+    "num_acceleration_levels": 3,
+    "num_turn_levels": 4,
+}
+WAYS = ("device", "pool", "one after another")
+TEAMS = ("tagger", "runner")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Iterations of a case. Seconds are medians of one; rates are steps of environments a second.
+
+    launch_share: of an iteration, in which the host launches; None on the host. *_nbytes_per_step: of all environments
+    together; by_profiler is None on the host.
+    """
+
+    env: str
+    num_envs: int
+    num_agents: int
+    median: float
+    least: float
+    greatest: float
+    repeats: int
+    whole_s: float
+    environments_s: float
+    inference_s: float
+    training_s: float
+    rest_s: float
+    launch_share: float | None
+    host_to_device_nbytes_per_step: float
+    device_to_host_nbytes_per_step: float
+    by_profiler: dict[str, float] | None
+
+
+def split(whole_s: float, playing_s: float, environments_s: float, update_s: float) -> dict[str, float]:
+    """Return the seconds of each part of an iteration; what is not in its parts is the rest, 0 at least."""
+    inference_s = max(0.0, playing_s - environments_s)
+    return {
+        "whole_s": whole_s,
+        "environments_s": environments_s,
+        "inference_s": inference_s,
+        "training_s": update_s,
+        "rest_s": max(0.0, whole_s - environments_s - inference_s - update_s),
+    }
+
+
+def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
+    """Return what iterations of a case take."""
+    config = ppo_cuda.Config(
+        env=case.env,
+        env_kwargs=case.env_kwargs,
+        num_envs=case.num_envs,
+        device=device,
+        rollout_length=ROLLOUT_LENGTH,
+        runs=None,
+    )
+    with torch_set_up(config), environments(config, None) as vec, ppo_cuda.on_own_stream(config.device):
+        where: torch.device = vec.device  # type: ignore[attr-defined]
+        learner = ppo_cuda.Learner(vec, origin_of(config, None), config)
+        vec.async_reset(seed=1)
+        rollout = ppo_cuda.Rollout(vec, learner, config)
+        rollout.begin()
+        rollout.play()
+        actions = rollout.choices.view(ROLLOUT_LENGTH, vec.agents_per_batch, *(vec.single_action_space.shape or ()))
+
+        def step_environments() -> tuple[torch.Tensor, ...]:
+            for step in range(ROLLOUT_LENGTH):
+                vec.send(actions[step])
+                rollout.keep(step, vec.recv())
+            return ()
+
+        def play() -> tuple[torch.Tensor, ...]:
+            rollout.play()
+            return ()
+
+        def train() -> tuple[torch.Tensor, ...]:
+            return (ppo_cuda.update(learner, rollout, config),)
+
+        iterate = ppo_cuda.iteration(rollout, config)
+        parts = [
+            iterate,
+            *(ppo_cuda.Iteration(each, learner.generator, config) for each in (play, step_environments, train)),
+        ]
+
+        def steps(part: Callable[[], Any]) -> Callable[[], int]:
+            def call() -> int:
+                part()
+                return ROLLOUT_LENGTH
+
+            return call
+
+        for part in parts * (3 if where.type == "cuda" else 0):  # so that each is captured
+            part()
+        timings = in_turns([steps(part) for part in parts], settings, where)
+        seconds = [ROLLOUT_LENGTH / median(rates) for rates in timings]
+        vec.stats(reset=True)  # type: ignore[call-arg]
+        iterate()
+        counted: Any = vec.stats()
+        rates = [rate * case.num_envs for rate in timings[0]]
+        on_gpu = where.type == "cuda"
+        return Measured(
+            case.env,
+            case.num_envs,
+            case.num_agents,
+            median(rates),
+            min(rates),
+            max(rates),
+            len(rates),
+            **split(*seconds),
+            launch_share=launching_s(iterate, where) / seconds[0] if on_gpu else None,
+            host_to_device_nbytes_per_step=counted.host_to_device_nbytes / ROLLOUT_LENGTH,
+            device_to_host_nbytes_per_step=counted.device_to_host_nbytes / ROLLOUT_LENGTH,
+            by_profiler=profiled(iterate, where) if on_gpu else None,
+        )
+
+
+def in_turns(
+    parts: Sequence[Callable[[], int]], settings: Mapping[str, Any], device: torch.device
+) -> list[list[float]]:
+    """Return steps a second of each part, of all repeats, in which parts take turns, so that a load meets all alike.
+
+    A part plays some steps, and returns their number.
+    """
+    once = {**settings, "repeats": 1, "most_s": settings["most_s"] / settings["repeats"]}
+    rates, num_calls = [], []
+    for part in parts:
+        found, num_steps = timed(part, once, device)
+        rates.append(found)
+        num_calls.append(max(1, num_steps // ROLLOUT_LENGTH))
+    for _ in range(settings["repeats"] - 1):
+        for part, found, calls in zip(parts, rates, num_calls, strict=True):
+            clock = Clock(device)
+            num_steps = sum(part() for _ in range(calls))
+            found.append(num_steps / clock.seconds())
+    return rates
+
+
+def launching_s(iterate: Callable[[], Any], device: torch.device) -> float:
+    """Return the seconds in which the host launches an iteration: those that a call takes which waits for nothing."""
+    found = []
+    for _ in range(5):
+        torch.cuda.synchronize(device)
+        start_s = time.perf_counter()
+        iterate()
+        found.append(time.perf_counter() - start_s)
+    return median(found)
+
+
+def profiled(iterate: Callable[[], Any], device: torch.device) -> dict[str, float]:
+    """Return the bytes that cross the bus in a step, each way, by the copies that the profiler sees."""
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.profiler.profile(activities=activities) as profile:
+            iterate()
+            torch.cuda.synchronize(device)
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        found = memcpy_nbytes(json.loads(path.read_text()))
+    return {way: nbytes / ROLLOUT_LENGTH for way, nbytes in found.items()}
+
+
+def memcpy_nbytes(trace: Mapping[str, Any]) -> dict[str, int]:
+    """Return the bytes of all copies between host and device in a trace of torch.profiler."""
+    found = {"HtoD": 0, "DtoH": 0}
+    for event in trace["traceEvents"]:
+        for way in found:
+            if event.get("cat") == "gpu_memcpy" and way in event["name"]:
+                found[way] += int(event["args"]["bytes"])
+    return found
+
+
+# --------------------------------------------------------------------------------------------- reward against seconds
+
+
+def learnt(way: str, seed: int, device: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the curves of a run: seconds, steps and each team's mean return, all of one length."""
+    common: dict[str, Any] = {
+        "env": "tag/continuous",
+        "env_kwargs": TAG_12,
+        "seed": seed,
+        "total_steps": settings["learning_steps"],
+        "num_envs": settings["learning_envs"],
+        "rollout_length": ROLLOUT_LENGTH,
+        "num_epochs": 4,
+        "num_minibatches": 4,
+        "learning_rate": 1e-3,
+        "eval_episodes": 1,
+        "checkpoint_every": None,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        if way == "device":
+            result = ppo_cuda.train(ppo_cuda.Config(**common, device=device, runs=folder))
+        else:
+            backend = "pool" if way == "pool" else "serial"
+            result = ppo.train(ppo.Config(**common, backend=backend, runs=folder))
+        assert result.run_folder is not None
+        seconds = read(result.run_folder, SECONDS_TAG)
+        curves = {team: team_curve(result.run_folder, team) for team in TEAMS}
+    steps = curves[TEAMS[0]].steps
+    return {
+        "way": way,
+        "seed": seed,
+        "num_steps": result.num_steps,
+        "training_s": result.seconds,
+        "seconds": np.interp(steps, seconds.steps, seconds.values).round(3).tolist(),
+        "steps": steps.tolist(),
+        "returns": {team: np.interp(steps, *curves[team]).round(4).tolist() for team in TEAMS},
+    }
+
+
+def team_curve(run_folder: Path, team: str) -> Curve:
+    """Return the mean return of a team's agents, which one trainer tells of the team, the other of each of them."""
+    try:
+        return read(run_folder, f"{RETURN_OF}{team}")
+    except NoScalar:
+        each = [read(run_folder, f"{RETURN_OF}{team}_{place}") for place in range(TAG_12[f"num_{team}s"])]
+    steps = each[0].steps
+    return Curve(steps, np.mean([np.interp(steps, *curve) for curve in each], axis=0))
+
+
+def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each way has come to when the fastest of all runs was done: medians, the least and the greatest.
+
+    A run that had told nothing by then counts with what it told first.
+    """
+    at_s = min(run["seconds"][-1] for run in runs)
+    found = []
+    for way in dict.fromkeys(run["way"] for run in runs):
+        own = [run for run in runs if run["way"] == way]
+        row: dict[str, Any] = {"way": way, "at_s": at_s, "seeds": len(own)}
+        columns = {"steps": [np.interp(at_s, run["seconds"], run["steps"]) for run in own]}
+        columns["steps_per_s"] = [run["num_steps"] / run["training_s"] for run in own]
+        for team in TEAMS:
+            columns[team] = [np.interp(at_s, run["seconds"], run["returns"][team]) for run in own]
+        for name, values in columns.items():
+            row[name] = [float(each(values)) for each in (median, min, max)]
+        found.append(row)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- what is made of it
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Return the figures as Markdown."""
+    lines = [
+        f"{results['device']}; {results['machine']}; load {' – '.join(f'{load:.1f}' for load in results['load'])}",
+        "",
+        "| environment | agents | environments | env-steps/s from end to end | environments | inference | training "
+        "| rest | launching | bytes/step to, from |",
+        "| --- |" + " ---: |" * 9,
+    ]
+    for each in results["figures"]:
+        shares = [each[f"{part}_s"] / each["whole_s"] for part in ("environments", "inference", "training", "rest")]
+        launching = "—" if each["launch_share"] is None else f"{each['launch_share']:.1%}"
+        lines.append(
+            f"| {each['env']} | {each['num_agents']:,} | {each['num_envs']:,} | {each['median']:,.3g} "
+            f"({each['least']:,.3g}–{each['greatest']:,.3g}) | {' | '.join(f'{share:.0%}' for share in shares)} "
+            f"| {launching} | {each['host_to_device_nbytes_per_step']:g}, {each['device_to_host_nbytes_per_step']:g} |"
+        )
+    for (env, num_envs, num_agents), target in TARGETS.items():
+        for each in results["figures"]:
+            if (each["env"], each["num_envs"], each["num_agents"]) == (env, num_envs, num_agents):
+                met = "met" if each["median"] >= target else "missed"
+                lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}: {met}.")
+    lines += [
+        "",
+        f"| 12 agents, continuous Tag, after {results['reached'][0]['at_s']:.1f} s | agents' steps | steps/s at all "
+        "| a tagger's return | a runner's |",
+        "| --- |" + " ---: |" * 4,
+    ]
+    for row in results["reached"]:
+        cells = [_spread(row[name], form) for name, form in (("steps", ",.0f"), ("steps_per_s", ",.0f"))]
+        cells += [_spread(row[team], ".2f") for team in TEAMS]
+        lines.append(f"| {row['way']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    middle, least, greatest = (f"{value:{form}}" for value in values)
+    return f"{middle} ({least} – {greatest})"
+
+
+def plot(path: Path, folder: Path) -> Path:
+    """Draw a file of results into a PNG of the same name in a folder; return it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    results = json.loads(path.read_text())
+    drawing = Figure(figsize=(13, 7.5), layout="constrained")
+    FigureCanvasAgg(drawing)
+    panels = drawing.subplots(2, 2)
+    rates, parts = panels[0]
+    figures = results["figures"]
+    lines = dict.fromkeys((each["env"], each["num_agents"]) for each in figures)
+    for env, num_agents in lines:
+        of = [each for each in figures if (each["env"], each["num_agents"]) == (env, num_agents)]
+        middle = [each["median"] for each in of]
+        bars = [[each["median"] - each["least"] for each in of], [each["greatest"] - each["median"] for each in of]]
+        rates.errorbar(
+            [each["num_envs"] for each in of],
+            middle,
+            bars,
+            label=f"{env}, {num_agents:,} agents",
+            marker="o",
+            capsize=3,
+        )
+    rates.set(
+        xscale="log", yscale="log", xlabel="environments", ylabel="environment steps a second", title="from end to end"
+    )
+    rates.legend(frameon=False, fontsize=8)
+    names = [f"{each['env']}\n{each['num_envs']:,} × {each['num_agents']:,}" for each in figures]
+    left = np.zeros(len(figures))
+    for part in ("environments", "inference", "training", "rest"):
+        share = np.array([each[f"{part}_s"] / each["whole_s"] for each in figures])
+        parts.barh(names, share, left=left, label=part)
+        left += share
+    parts.set(title="where an iteration's time goes", xlabel="share of an iteration, each part timed by itself")
+    parts.tick_params(axis="y", labelsize=7)
+    parts.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.12))
+    for team, panel in zip(TEAMS, panels[1], strict=True):
+        for number, way in enumerate(dict.fromkeys(run["way"] for run in results["runs"])):
+            for nth, run in enumerate(each for each in results["runs"] if each["way"] == way):
+                panel.plot(
+                    run["seconds"], run["returns"][team], color=f"C{number}", label=None if nth else way, linewidth=1
+                )
+        panel.set(title=f"12 agents, continuous Tag: a {team}'s return", xlabel="seconds of training")
+        panel.legend(frameon=False, fontsize=8)
+    for panel in panels.flat:
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+    where = "CPU, no GPU" if results["device"] == "host" else results["device"]
+    drawing.suptitle(f"{where} ({results['machine'].partition(';')[0]}), load {max(results['load']):.1f}", fontsize=10)
+    target = folder / f"{path.stem}.png"
+    drawing.savefig(target, dpi=100, format="png")
+    return target
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
+    parser.add_argument("--short", action="store_true", help="few cases, and two seeds")
+    parser.add_argument("--envs", nargs="+", default=["tag/grid", "tag/continuous"])
+    parser.add_argument("--out", type=Path, help="the JSON file; by default benchmarks/results/gpu-train-<device>.json")
+    parser.add_argument("--pictures", type=Path, default=PICTURES, help="folder of the picture")
+    parser.add_argument("--plot", action="store_true")
+    options = parser.parse_args()
+    if options.plot:
+        for path in sorted(RESULTS.glob("gpu-train-*.json")):
+            print(plot(path, options.pictures))
+        return
+    settings: dict[str, Any] = SHORT if options.short else LONG
+    device = torch.device("cpu" if options.device == "host" else options.device)
+    load, start_s = os.getloadavg()[0], time.perf_counter()
+    figures, left_out = [], []
+    for env in options.envs:
+        for num_agents in settings["num_agents"]:
+            for num_envs in settings["num_envs"]:
+                case = Case(env, num_envs, num_agents)
+                try:
+                    found = measured(case, options.device, settings)
+                except torch.OutOfMemoryError:
+                    left_out.append(f"{case.text}, for want of memory")
+                    torch.cuda.empty_cache()
+                    continue
+                print(f"{case.text:32} {found.median:,.3g} env-steps/s", flush=True)
+                figures.append(asdict(found))
+    runs = []
+    for seed in range(1, settings["seeds"] + 1):
+        for shift in range(len(WAYS)):
+            runs.append(learnt(WAYS[(seed + shift) % len(WAYS)], seed, options.device, settings))
+    results = {
+        **device_facts(device),
+        "command": shlex.join(["python", "-m", "benchmarks.gpu_train", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "load": [load, os.getloadavg()[0]],
+        "seconds": round(time.perf_counter() - start_s, 1),
+        "figures": figures,
+        "left_out": left_out,
+        "runs": runs,
+        "reached": reached(runs),
+    }
+    path = options.out or RESULTS / f"gpu-train-{re.sub(r'[^a-z0-9]+', '-', str(results['device']).lower())}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print("\n" + table(results))
+    print(plot(path, options.pictures))
+
+
+if __name__ == "__main__":
+    main()

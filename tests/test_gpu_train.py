@@ -1,0 +1,69 @@
+"""The benchmark of training on a device: its arithmetic, and a small case of it on the host."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import Case
+from benchmarks.gpu_train import Measured, measured, memcpy_nbytes, plot, reached, split, table
+
+pytestmark = pytest.mark.beside
+
+
+def test_an_iteration_is_split_into_its_parts() -> None:
+    parts = split(10.0, 5.0, 2.0, 4.0)
+    assert parts == {"whole_s": 10.0, "environments_s": 2.0, "inference_s": 3.0, "training_s": 4.0, "rest_s": 1.0}
+    assert split(1.0, 1.0, 2.0, 1.0)["inference_s"] == split(1.0, 1.0, 2.0, 1.0)["rest_s"] == 0.0
+
+
+def test_copies_between_host_and_device_are_added_up() -> None:
+    def event(name: str, nbytes: int, cat: str = "gpu_memcpy") -> dict[str, Any]:
+        return {"cat": cat, "name": name, "args": {"bytes": nbytes}}
+
+    events = [
+        event("Memcpy HtoD (Pageable -> Device)", 8),
+        event("Memcpy DtoH (Device -> Pinned)", 16),
+        event("Memcpy DtoH (Device -> Pinned)", 4),
+        event("Memcpy DtoD (Device -> Device)", 1000),
+        event("HtoD by the name alone", 7, "cpu_op"),
+        {"name": "a mark"},
+    ]
+    assert memcpy_nbytes({"traceEvents": events}) == {"HtoD": 8, "DtoH": 20}
+
+
+def run(way: str, rate: float, last_s: float) -> dict[str, Any]:
+    """A run that makes so many steps a second; a tagger's return grows with the steps, a runner's falls."""
+    seconds = [0.0, last_s]
+    steps = [rate * each for each in seconds]
+    returns = {"tagger": [each / 100 for each in steps], "runner": [-each / 100 for each in steps]}
+    return {"way": way, "seed": 1, "num_steps": steps[1], "training_s": last_s, "seconds": seconds, "steps": steps,
+            "returns": returns}  # fmt: skip
+
+
+def test_ways_are_compared_when_the_fastest_is_done() -> None:
+    runs = [run("device", 1000.0, 2.0), run("pool", 100.0, 20.0), run("pool", 300.0, 20.0), run("device", 500.0, 4.0)]
+    device, pool = reached(runs)
+    assert device["at_s"] == pool["at_s"] == 2.0 and (device["seeds"], pool["seeds"]) == (2, 2)
+    assert device["steps"] == [1500.0, 1000.0, 2000.0] and pool["steps"] == [400.0, 200.0, 600.0]
+    assert device["tagger"] == [15.0, 10.0, 20.0] and pool["runner"] == [-4.0, -6.0, -2.0]
+    assert pool["steps_per_s"] == [200.0, 100.0, 300.0]
+
+
+def test_a_case_is_measured_and_drawn(tmp_path: Path) -> None:
+    found = measured(Case("tag/grid", 4, 5), "host", {"min_steps": 32, "min_s": 0.0, "most_s": 0.1, "repeats": 2})
+    assert isinstance(found, Measured) and 0 < found.least <= found.median <= found.greatest and found.repeats == 2
+    assert found.whole_s > found.environments_s > 0 and found.training_s > 0
+    assert (found.host_to_device_nbytes_per_step, found.device_to_host_nbytes_per_step) == (0, 0)
+    runs = [run("device", 1000.0, 2.0), run("pool", 100.0, 20.0)]
+    results = {"device": "host", "machine": "some; cores", "load": [0.5, 1.0], "figures": [asdict(found)],
+               "runs": runs, "reached": reached(runs)}  # fmt: skip
+    text = table(results)
+    assert "| tag/grid | 5 | 4 | " in text and "| device | 2,000 (2,000 – 2,000) | 1,000 (" in text
+    path = tmp_path / "gpu-train-host.json"
+    path.write_text(json.dumps(results))
+    assert plot(path, tmp_path).stat().st_size > 5000
