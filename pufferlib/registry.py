@@ -76,7 +76,7 @@ def names(members: bool = True) -> list[Entry]:
     for stem, family in environments.families().items():
         for pattern in family.names:
             found = list(_members(stem, family, pattern)) if members else []
-            entries += found or [_of_family(stem, family, pattern, pattern.replace("*", "…"))]
+            entries += found or [_of_family(stem, family, pattern.replace("*", "…"))]
     return entries
 
 
@@ -89,11 +89,13 @@ def find(name: str) -> Entry:
     for entry in (*_ocean(), *_kernels()):
         if entry.name == name:
             return entry
-    found = environments.family_of(name)
-    if found is not None and not _CALLABLE.fullmatch(name):
-        entry = _of_family(*found, name)
-        known = found[1].folder or found[1].members  # or ids of Gymnasium, of which only the package knows
-        if not (known and installed(entry)) or entry in _members(*found):
+    found = _family_of(name)
+    if found is not None:
+        stem, family, pattern = found
+        entry = _of_family(stem, family, name)
+        own = {family.package, family.registers}  # where it is not Gymnasium, only the package knows its ids
+        known = family.folder or family.members or "gymnasium" in own
+        if not (known and installed(entry)) or entry in _members(stem, family, pattern):
             return entry
     if _CALLABLE.fullmatch(name):
         return Entry(name, name, name.split(":")[0].split(".")[0], "", "a callable of yours")
@@ -123,7 +125,7 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
     if entry.family:
-        return _OfFamily(entry.family, entry.name)
+        return _OfFamily(entry.family, entry.name, gymnasium.registry.get(entry.name))
     if _CALLABLE.fullmatch(entry.target):
         if entry.extra:
             return _Later(entry.name, entry.target)
@@ -160,7 +162,7 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryErr
 def _extra(name: str) -> str:
     """Return the extra that brings what an environment needs; "" where there is none."""
     try:
-        found = environments.family_of(name.removeprefix("gymnasium.envs:"))
+        found = _family_of(name.removeprefix("gymnasium.envs:"))
         return found[1].extra if found else find(name).extra
     except RegistryError:
         return ""
@@ -195,9 +197,13 @@ class _OfFamily:
 
     family: str
     name: str
+    spec: Any  # gymnasium's EnvSpec of an id that is registered here, maybe by the user: a worker may not know it
 
     def __call__(self, **kwargs: Any) -> Any:
         with _saying_what_is_missing(self.name):
+            if self.spec is not None:
+                environments.register(environments.families()[self.family])
+                gymnasium.registry.setdefault(self.name, self.spec)
             return environments.module(self.family).env_creator(self.name, **kwargs)
 
 
@@ -334,7 +340,18 @@ def _read(file: Path, shown: str, changed: tuple[int, int] | None) -> tuple[str,
         return class_name, f"{shown} cannot be read: {_in_words(error, file.name)}"
 
 
-def _of_family(stem: str, family: Family, pattern: str, name: str) -> Entry:
+def _family_of(name: str) -> tuple[str, Family, str] | None:
+    """Return the family that makes an environment; None for what a pattern fits by chance: a callable of the user's, or
+    an id that the user has registered, where the family's package is not there."""
+    found = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
+    if found is None or name not in gymnasium.registry or installed(_of_family(*found[:2], name)):
+        return found
+    made_by = gymnasium.registry[name].entry_point
+    module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "")
+    return found if found[1].registers == "gymnasium" and module.startswith("gymnasium.envs") else None
+
+
+def _of_family(stem: str, family: Family, name: str) -> Entry:
     target = "" if "…" in name else name
     return Entry(name, target, family.package, family.extra, family.description, stem)
 
@@ -348,7 +365,7 @@ def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
         known = [*family.members] or [*gymnasium.registry]
     for name in known:
         if fnmatchcase(name, pattern):
-            yield _of_family(stem, family, pattern, name)
+            yield _of_family(stem, family, name)
 
 
 def _folders(dotted: str) -> list[Path]:

@@ -45,11 +45,11 @@ class Maze(gymnasium.Env):
         return 1, 0.0, True, False, {}
 
 
-@pytest.fixture
-def maze_id():
-    gymnasium.register("tests/Maze-v0", entry_point=Maze)
-    yield "tests/Maze-v0"
-    del gymnasium.registry["tests/Maze-v0"]
+@pytest.fixture(params=["tests/Maze-v0", "CartPole-Maze-v0", "exit-Maze-v0"])  # as a family of others might be called
+def maze_id(request):
+    gymnasium.register(request.param, entry_point=Maze)
+    yield request.param
+    del gymnasium.registry[request.param]
 
 
 @pytest.fixture
@@ -200,6 +200,8 @@ def test_a_package_that_is_missing_only_where_it_is_made_is_answered_so_too(name
         ("Xonotic-v0", DependencyNotInstalled("MuJoCo is not installed, run `x`"), "MuJoCo is not installed; run `x`"),
         ("of_mine:make", ModuleNotFoundError("no", name="cv2"),
          "cv2 is not installed; run `pip install opencv-python-headless`"),
+        ("Fetched:make", ModuleNotFoundError("no", name="cv2"),
+         "cv2 is not installed; run `pip install opencv-python-headless`"),
         (Maze, DependencyNotInstalled("there is no sound"), "there is no sound"),
     ],
 )  # fmt: skip
@@ -261,6 +263,7 @@ def test_callables_of_the_user(module):
         ("ocean/square", 'no environment is called "ocean/square"; did you mean ocean/squared'),
         ("squared", "did you mean ocean/squared"),
         ("Cartpole-v1", "did you mean CartPole-v1"),
+        ("CartPole-v9", "did you mean CartPole-v1"),
         ("mpe/simple_tag_v9", "did you mean mpe/simple_tag_v3"),
         ("nothing like it", "; `puffer envs` lists all, and module:callable names one of your own"),
         ("no_such_module:make", '"no_such_module:make": there is no module no_such_module on the module search path'),

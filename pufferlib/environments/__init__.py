@@ -18,7 +18,17 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["FOLDER", "Example", "Family", "families", "family_of", "from_gymnasium", "from_module", "module"]
+__all__ = [
+    "FOLDER",
+    "Example",
+    "Family",
+    "families",
+    "family_of",
+    "from_gymnasium",
+    "from_module",
+    "module",
+    "register",
+]
 
 FOLDER = Path(__file__).parent
 
@@ -78,9 +88,14 @@ def module(stem: str) -> Any:
     return importlib.import_module(f"{__name__}.{stem}")
 
 
+def register(family: Family) -> None:
+    """Import what makes a family's ids known to Gymnasium."""
+    importlib.import_module(family.registers or family.package)
+
+
 def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
     """Return what is registered with Gymnasium, after the import of what registers it."""
-    importlib.import_module(family.registers or family.package)
+    register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
     return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
