@@ -6,9 +6,9 @@ tyro reads the arguments, rich draws; both come with the extra "train", and are 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
-import importlib
 import itertools
 import math
 import os
@@ -18,9 +18,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
-from pufferlib import registry
+from pufferlib import environments, registry
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
 from pufferlib.cli.parsing import parse, require
@@ -147,8 +145,8 @@ def envs(words: list[str]) -> int:
 
     text = "only those with this in their name; lists families in full"
     wanted = parse(Envs, "envs", words, "FILTER", text).env
-    entries, ids = _entries(wanted.lower()), _gymnasium_ids(wanted.lower())
-    if not entries and not ids:
+    entries = _entries(wanted.lower())
+    if not entries:
         raise RegistryError(f'no environment has "{wanted}" in its name; `puffer envs` lists all')
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("name", no_wrap=True)
@@ -159,13 +157,11 @@ def envs(words: list[str]) -> int:
     ):
         what = description if ready else f'{description}: pip install "pufferlib[{extra}]"'
         table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", escape(what))
-    if wanted and ids:
-        table.add_row("\n".join(ids), "yes", "ids of Gymnasium")
     console = new_console()
     console.print(table)
     if not wanted:
         console.print(
-            f"\nAnd {len(ids)} ids of Gymnasium, such as {', '.join(ids[:3])}, and module:function of your own.\n"
+            "\nAnd any other id that is registered with Gymnasium, and module:function of your own.\n"
             "`puffer envs minigrid` lists all with that in their name."
         )
     return 0
@@ -445,19 +441,10 @@ def _entries(wanted: str) -> list[registry.Entry]:
     """Return what the registry names with this in it; where something is wanted, the members of families too."""
     for entry in registry.names() if wanted else ():
         if not entry.target and registry.installed(entry):
-            importlib.import_module(entry.package)  # which registers its ids
+            with contextlib.suppress(Exception):  # of what cannot be imported the others are listed all the same
+                environments.register(environments.families()[entry.family])
     known = registry.names(members=bool(wanted))
     return [entry for entry in known if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
-
-
-def _gymnasium_ids(wanted: str) -> list[str]:
-    """Return Gymnasium's own ids, the newest version of each."""
-    newest: dict[str, str] = {}
-    for name, spec in gymnasium.registry.items():
-        own = str(spec.entry_point).startswith("gymnasium.envs.")
-        if own and "/" not in name and wanted in name.lower():
-            newest[spec.name] = name
-    return list(newest.values())
 
 
 def _flags(text: str) -> list[str]:
