@@ -33,7 +33,7 @@ class Crafter(gymnasium.Env[Any, Any]):
         # Creatures lie in sets, ordered by where they are in memory: who vanishes would be drawn by chance.
         balance = self._world._balance_chunk
         self._world._balance_chunk = lambda chunk, held: balance(chunk, sorted(held, key=lambda each: tuple(each.pos)))
-        height, width = self._world.observation_space.shape[:2]
+        width, height = self._world.observation_space.shape[:2]  # Crafter's size; its pictures lie the other way
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = spaces.Discrete(self._world.action_space.n)
 
