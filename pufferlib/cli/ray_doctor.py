@@ -63,7 +63,7 @@ def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
             yield _fit(here, ray.get(probe.versions.remote(), timeout=ANSWER_S))
             cost = _costs(ray, probe)
         except ray.exceptions.RayError as error:
-            why = str(error).strip().splitlines()[-1] or type(error).__name__
+            why = (str(error).strip() or type(error).__name__).splitlines()[-1]
             yield Finding("", f"answers no calls: {why}", fine=False)
             continue
         finally:
