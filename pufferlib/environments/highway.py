@@ -17,6 +17,7 @@ FAMILY = Family(
         "intersection-*",
         "racetrack-*",
         "exit-*",
+        "lane-keeping-*",
         "two-way-*",
         "u-turn-*",
     ),
