@@ -41,6 +41,6 @@ def test_each_family_has_an_extra_and_names_of_its_own(stem: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extras
-def test_preprocessed_games_are_what_the_raw_ones_say() -> None:
+def test_preprocessed_games_are_emulated_exactly() -> None:
     example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": 30})
     assert check_family.compared(example, 150)["observations"] == "Box(0, 255, (84, 84), uint8)"

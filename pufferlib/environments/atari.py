@@ -24,7 +24,8 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return a game: "ALE/…" as ALE has it, "atari/…" in gray pictures, uint8 (84, 84), one for every fourth frame.
 
     The latter has up to 30 no-ops at the beginning, the maximum of the last two frames, and no sticky actions, as DQN
-    saw it. Stacked frames, rewards that are bounded and lives for episodes are a learner's: atari.toml.
+    saw it; "max_episode_steps" counts the emulator's frames, four an action. Stacked frames, rewards that are bounded
+    and lives for episodes are a learner's: atari.toml.
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518 (2015).
     """
     if name.startswith("ALE/"):

@@ -31,6 +31,7 @@ class Procgen(gymnasium.Env[Any, Any]):
     Procgen takes its seed where it is made, and begins the next level by itself. So a reset with a seed makes it anew;
     one without begins the level that has followed, or, in the middle of one, makes it anew as well. The picture that an
     episode ends with is not to be had, it is overwritten by the next one's first: what stands in its place is that.
+    Where its time is up an episode terminates too, as Procgen does not tell why one ends.
     """
 
     metadata = {"render_modes": ["rgb_array"]}

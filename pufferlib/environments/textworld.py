@@ -28,6 +28,7 @@ MAX_COMMANDS = 64
 class Quest(gymnasium.Env[Any, Any]):
     """A quest through some rooms. An observation is a Dict: what the game says ("text"), the commands that it would
     understand, one a line ("commands"), and an "action_mask" of them; an action is the number of one.
+    There are MAX_COMMANDS of them at most: where the game has more, the last ones cannot be chosen.
 
     num_rooms, num_objects, quest_length: of the game, which game_seed makes; it is the same in all episodes.
     max_episode_steps: then an episode is truncated. The reward is what the score has grown by.
