@@ -25,7 +25,7 @@ import torch.distributed
 from torch import Tensor
 
 from cleanrl_demo.planner import AUTO
-from cleanrl_demo.runs import read_run
+from cleanrl_demo.runs import command_to_resume, num_processes, read_run
 from pufferlib.errors import CheckpointError, PlanError
 
 __all__ = ["alike", "gathered", "is_first", "joined", "mine", "require_as_many", "several", "total"]
@@ -38,7 +38,7 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
     ``num_envs`` and ``seed`` become this process's share; only the first process shows and writes anything. plan: says
     for num_envs="auto" how many environments this process has room for; each has as many as the one with the least.
     """
-    world_size = int(os.environ.get("WORLD_SIZE", 1))
+    world_size = num_processes()
     if world_size == 1:
         alone = replace(config, num_envs=plan(config)) if config.num_envs == AUTO else config
         yield alone, alone
@@ -72,14 +72,11 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
 
 def require_as_many(folder: Path) -> None:
     """Raise PlanError unless as many processes as began the run in a folder are to go on with it."""
-    began, here = read_run(folder).get("processes", 1), int(os.environ.get("WORLD_SIZE", 1))
+    began, here = read_run(folder).get("processes", 1), num_processes()
     if began != here:
-        command = f"puffer train --resume {folder}"
-        if began > 1:
-            command = f"torchrun --nproc-per-node {began} -m pufferlib.cli train --resume {folder}"
         raise PlanError(
             f"{folder} was begun by {began} process{'es' if began > 1 else ''}, and this would be {here}: each goes on "
-            f"with its own environments and random numbers; use {command}"
+            f"with its own environments and random numbers; use {command_to_resume(folder, began)}"
         )
 
 

@@ -38,6 +38,7 @@ from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, t
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
 from cleanrl_demo.results import RETURN_OF, Result
+from cleanrl_demo.runs import num_processes
 from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
 from pufferlib.errors import PlanError
 from pufferlib.memory import memory_text
@@ -506,7 +507,7 @@ def num_envs_that_fit(
     update: Callable[[Learner, Rollout, Any], Tensor] = update,
     free: float | None = None,
 ) -> int:
-    """Return how many environments fit, and print it. free: bytes to be had, by default all that are free."""
+    """Return how many environments of this process fit, and print it. free: bytes, by default all that are free."""
     with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
         rows_per_env = vec.agents_per_env * config.rollout_length
 
@@ -523,7 +524,7 @@ def num_envs_that_fit(
                     iterate()
 
     free = free_nbytes(config.device) if free is None else free
-    most = max(1, config.total_steps // rows_per_env)
+    most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as all play towards total_steps
     found, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
     print(f"num_envs={found}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
     return found

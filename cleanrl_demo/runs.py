@@ -43,10 +43,20 @@ def new_run_folder(config: Any, env_name: str, algorithm: str) -> Path:
         except NotADirectoryError as error:
             raise pufferlib.PlanError(f"runs={config.runs} lies in a file; name a folder for those of runs") from error
         _write(folder / CONFIG, vars(config))
-        processes = int(os.environ.get("WORLD_SIZE", 1))  # that torchrun has started
-        _write(folder / RUN, {"env": env_name, "algorithm": algorithm, "processes": processes, **provenance()})
+        _write(folder / RUN, {"env": env_name, "algorithm": algorithm, "processes": num_processes(), **provenance()})
         return folder
     raise AssertionError("unreachable")
+
+
+def num_processes() -> int:
+    """Return how many processes torchrun has started, of which this is one; alone, 1."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def command_to_resume(folder: Path, processes: int, env: str = "") -> str:
+    """Return the command by which a run of so many processes goes on. env: what was passed, rather than named."""
+    puffer = "puffer" if processes == 1 else f"torchrun --nproc-per-node {processes} -m pufferlib.cli"
+    return f"{puffer} train {env}{' ' * bool(env)}--resume {folder}"
 
 
 def note_resumed(folder: Path, config: Any, num_steps: int) -> None:

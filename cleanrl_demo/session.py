@@ -25,7 +25,7 @@ from cleanrl_demo.peers import gathered, is_first, mine, several
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, labels_of, summary
-from cleanrl_demo.runs import new_run_folder, note_resumed, saying_where
+from cleanrl_demo.runs import command_to_resume, new_run_folder, note_resumed, num_processes, saying_where
 from cleanrl_demo.settings import from_command_line
 from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
@@ -212,7 +212,7 @@ class Session:
         if learner.num_steps > self.num_kept:
             self._save_policy(folder)
         passed = self.origin.env is None
-        lines = [f"To go on: puffer train {'my_module:make_env ' if passed else ''}--resume {folder}"]
+        lines = [f"To go on: {command_to_resume(folder, num_processes(), 'my_module:make_env' if passed else '')}"]
         if not (folder / FILE).exists():
             lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
         elif not is_plain(vars(self.config)):

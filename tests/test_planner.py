@@ -73,7 +73,7 @@ def test_what_never_fits_is_said_with_numbers() -> None:
         if len(tried) > 2:
             raise torch.OutOfMemoryError("another program has it")
 
-    told = r"into 122\.1 KiB, 50% of the 244\.1 KiB .* 0\.9 KiB|1\.0 KiB for each and 48\.9 KiB for all"
+    told = r"into 122\.1 KiB, 50% of the 244\.1 KiB .* (0\.9|1\.0) KiB for each and 48\.9 KiB for all"
     with pytest.raises(PlanError, match=told):
         as_many_as_fit(later_less, most=2, free=250_000, **room)
     assert tried == [3, 6, 2, 1]
@@ -107,6 +107,13 @@ def test_what_trainers_take_is_predicted(trainer: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(ppo_cuda, "as_many_as_fit", compare)
     ppo_cuda.num_envs_that_fit(config(trainer.Config, separate=True), None, trainer.update)
     assert 0.9 < told[0] < 1.1
+
+
+def test_processes_together_take_no_more_than_play_total_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = config(total_steps=2400, rollout_length=10)  # of three agents
+    assert ppo_cuda.num_envs_that_fit(own) == 80
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ppo_cuda.num_envs_that_fit(own) == 40
 
 
 def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
