@@ -405,7 +405,7 @@ class RolloutActor:
         self.config = config
         torch.set_num_threads(config.torch_threads)
         self.since_s = time.perf_counter()
-        self.vec = vec = environments(config, env, config.env)
+        self.vec = vec = environments(config, env)
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.num_agents = vec.num_envs * vec.agents_per_env

@@ -151,7 +151,7 @@ def alone(monkeypatch, config, env, index=0):
     monkeypatch.setattr(appo_ray, "ray_module", lambda: ray)
     monkeypatch.setattr(appo_ray, "node_name", lambda: "here")
     actor = RolloutActor(index, appo_ray.packed(config, env, Origin(config.policy)))
-    with environments(config, env, "") as vec:
+    with environments(config, env) as vec:
         torch.manual_seed(1)
         policy = Actor(config.policy, vec.observation_layout, vec.single_action_space)
     weights = {name: part.numpy() for name, part in policy.policy.state_dict().items()}
