@@ -84,9 +84,10 @@ class Fleet:
         finally:
             for member in self.members:
                 self.ray.kill(member.handle)
-            for told_at, (_, rollout_at) in self.plays.items():
+            # Within bounds for all together: where the head is gone, those on other nodes never end.
+            for told_at in self.ray.wait(list(self.plays), num_returns=len(self.plays), timeout=CLOSE_S)[0]:
                 if self._look_at(told_at):
-                    self._look_at(rollout_at)
+                    self._look_at(self.plays[told_at][1])
 
     def broadcast(self, version: int, policy: nn.Module) -> None:
         """Put the weights of a version where actors find them."""

@@ -297,6 +297,15 @@ def test_rollouts_that_are_too_old_are_dropped_and_weights_are_put_once_a_versio
     assert len(few.killed) == 2
 
 
+def test_the_end_waits_for_all_plays_together():
+    """And for none of those that never end, as on another node where the head is gone."""
+    few, fleet = a_fleet([], num_actors=3)
+    few.wait, few.get = lambda references, **options: ([], references), None
+    with fleet:
+        pass
+    assert len(few.killed) == 3
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_where_no_lag_is_allowed_actors_wait_for_the_newest_weights(count):
     _, fleet = a_fleet([1, 0] * 10, num_actors=2, rollouts_per_update=count, max_lag=0)
