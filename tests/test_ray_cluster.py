@@ -257,6 +257,31 @@ def test_a_ray_of_our_own_ends_with_its_last_user_and_with_this_process() -> Non
         time.sleep(0.05)
 
 
+def test_where_somebody_has_shut_ray_down_no_other_is_started() -> None:
+    done = run("""
+        import pytest
+        import ray
+        import pufferlib
+        from mock_envs import HashEnv
+
+        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=2)
+        vec.reset()
+        ray.shutdown()
+
+        def reset_after_ctrl_c():
+            vec._torn = True
+            vec.reset()
+
+        for use in (vec.stats, vec.reset, reset_after_ctrl_c):
+            with pytest.raises(pufferlib.PlatformError, match="somebody has called ray.shutdown"):
+                use()
+            assert not ray.is_initialized(), use
+        vec.close()
+        print("closed")
+    """)
+    assert done.stdout.endswith("closed\n"), done.stderr
+
+
 def test_without_ray_the_error_says_what_to_install() -> None:
     done = run("""
         import sys

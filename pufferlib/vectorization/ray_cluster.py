@@ -207,6 +207,7 @@ class RayCrew(Crew):
         self._place(actor)
 
     def _place(self, actor: Actor) -> None:
+        self._connection.require()
         kind = self._ray.remote(Group).options(
             max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
             max_restarts=0,
@@ -463,7 +464,7 @@ class RayCrew(Crew):
         handle, actor.handle = actor.handle, None
         actor.calls.clear()
         actor.more, actor.begun_s = False, None
-        if handle is not None and not self._connection.lost:
+        if handle is not None and self._connection.alive():  # else Ray would start another one, to be told
             self._ray.kill(handle)
 
     def restart(self, worker: int) -> None:
@@ -510,6 +511,7 @@ class RayCrew(Crew):
 
     def fetch_times(self) -> None:
         assert self._slab is not None
+        self._connection.require()
         slab, placed = self._slab, [actor for actor in self._actors if actor.handle and actor.begun_s is None]
         refs = {actor.handle.times.remote(): actor for actor in placed}
         if not refs:
