@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,14 +19,12 @@ from torch import nn
 
 from cleanrl_demo.report import Report
 from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
-from pufferlib.vectorization.ray_connection import head_of, require_address
+from pufferlib.vectorization.ray_connection import head_of, plain, require_address, require_answer
 
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
 PATIENCE_S = 30.0  # without any rollout, before that is told
-REACH_S = 5.0  # for the machine at an address to answer
 CLOSE_S = 5.0  # that actors have to close their environments
-COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 
 
 class Told(NamedTuple):
@@ -198,7 +194,7 @@ class Fleet:
         """Replace an actor that has died. Raises what its environments or policy raised."""
         cause = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
-            raise self._explained(member, cause, str(error)) from None
+            raise self._explained(member, cause, plain(error)) from None
         num_envs, reason = self.config.num_envs, str(error).strip().splitlines()[-1].partition(". ")[0]
         self.num_lost += 1
         self.num_deaths += 1
@@ -225,7 +221,6 @@ class Fleet:
         """Return what an actor raised as an error of ours that says where."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause
-        trace = COLOR.sub("", trace)
         env_id = getattr(cause, "env_id", None)
         return WorkerError(
             f"actor {member.index}: {cause if isinstance(cause, WorkerError) else trace}",
@@ -258,8 +253,7 @@ def connected(config: Any) -> Iterator[Any]:
         _quieten(stack)
         stack.callback(ray.shutdown)
         try:
-            if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):  # Ray itself would try for minutes
-                socket.create_connection((found[1], int(found[2])), REACH_S).close()
+            require_answer(address)
             ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
         except (OSError, ValueError) as error:
             raise PlanError(

@@ -7,7 +7,6 @@ store. What an actor does with them is in ray_actor.py; here it is asked, heard,
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 import warnings
@@ -27,7 +26,7 @@ from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews, require_possible
 from pufferlib.vectorization.ray_actor import REVIVE, STEPS, TOLD, Answer, Format, Group, GroupTask, outcomes_of
-from pufferlib.vectorization.ray_connection import Connection, Placement
+from pufferlib.vectorization.ray_connection import Connection, Placement, plain
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -36,7 +35,6 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
-COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
 
@@ -585,7 +583,7 @@ class RayCrew(Crew):
 
 def reason(error: Exception) -> str:
     """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
-    text = COLOR.sub("", str(error))
+    text = plain(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "unavailable" in line]
     return telling[0].rstrip(".") if telling else text

@@ -13,11 +13,14 @@ from typing import Any
 from pufferlib.errors import MissingExtra, PlanError, PlatformError
 from pufferlib.vectorization.plan import available_cpus
 
-__all__ = ["Connection", "Placement", "head_of", "require_address"]
+__all__ = ["Connection", "Placement", "head_of", "plain", "require_address", "require_answer"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
 CHECK_S = 1.0  # how often the head is asked
+REACH_S = 5.0  # for the machine at an address to answer
 LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, and says so in a log
+
+COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
 
 _users = 0  # of the connection that was made here
 _own = False  # whether that is to a Ray of our own
@@ -67,6 +70,7 @@ class Connection:
         before = os.environ.get("RAY_USAGE_STATS_ENABLED")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
+            require_answer(address)
             self.ray.init(address, **settings)
         except Exception as error:  # ConnectionError, OSError, and a plain Exception where a node does not come up
             if _own:
@@ -127,6 +131,17 @@ def head_of(ray: Any) -> str | None:
     """Return host:port of the head to which this process is connected, None where ray:// stands in between."""
     client: Any = ray.util.client.ray  # without annotations
     return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
+
+
+def require_answer(address: str | None) -> None:
+    """Raise OSError where nobody answers at an address that names a machine and a port: Ray would try for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
+        socket.create_connection((found[1].strip("[]"), int(found[2])), REACH_S).close()
+
+
+def plain(error: Exception) -> str:
+    """Return what an error of Ray's says, without colours."""
+    return COLOR.sub("", str(error))
 
 
 def require_address(asked: str | None, head: str | None) -> None:
