@@ -214,6 +214,8 @@ def test_the_loss_of_the_head_is_told() -> None:
             deadline = time.monotonic() + 40
             while time.monotonic() < deadline:
                 vec.step(np.zeros(2, np.int64))
+        with pytest.raises(pufferlib.PlatformError, match="has not answered for 3 s"):
+            vec.stats()  # at once: Ray would wait, and then end this process
         vec.close()
         print("closed")
     """)

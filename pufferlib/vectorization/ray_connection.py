@@ -44,7 +44,7 @@ class Connection:
                 "backend='ray' needs Ray; install it with pip install 'pufferlib[ray]', or use backend='pool'"
             ) from error
         self.ray: Any = ray
-        self.lost = False  # whether the head does not answer
+        self._lost = ""  # how; for good, as nobody tells actors to go any more
         self._looked_s = self._answered_s = time.monotonic()
         if not ray.is_initialized():
             _session += 1
@@ -87,7 +87,7 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether there is anything left to be told to go."""
-        return not self.lost and self._session == _session and bool(self.ray.is_initialized())
+        return not self._lost and self._session == _session and bool(self.ray.is_initialized())
 
     def check(self) -> None:
         """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
@@ -103,19 +103,20 @@ class Connection:
             socket.create_connection((host.strip("[]"), int(port)), CHECK_S).close()
         except OSError as error:
             if now_s - self._answered_s > LOST_S:
-                self.lost = True
-                raise PlatformError(
+                self._lost = (
                     f"the head of the Ray cluster, at {self.head}, has not answered for {LOST_S:g} s ({error}); close "
                     "this, and connect to a cluster that lives"
-                ) from error
+                )
+                raise PlatformError(self._lost) from error
         else:
             self._answered_s = time.monotonic()
 
     def require(self) -> None:
         """Raise PlatformError unless this is the connection still: Ray would make another one, wherever to."""
         if self._session != _session or not self.ray.is_initialized():
-            self.lost = True
-            raise PlatformError("this process is no longer connected to Ray; somebody has called ray.shutdown")
+            self._lost = "this process is no longer connected to Ray; somebody has called ray.shutdown"
+        if self._lost:
+            raise PlatformError(self._lost)
 
     def release(self) -> None:
         """Have no more use for it."""
