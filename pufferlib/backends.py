@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from pufferlib import vectorization
 from pufferlib.errors import PlanError
-from pufferlib.vectorization import CUDA, Multiprocessing, Pool, Ray, Serial, VecEnv
+from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
 
 __all__ = ["BACKENDS", "known_backends", "make"]
 
 BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment, on this machine
-KINDS: dict[str, Callable[..., VecEnv]] = {**BACKENDS, Ray.backend: Ray, CUDA.backend: CUDA}
+KINDS = {backend: kind.__name__ for backend, kind in BACKENDS.items()} | {"ray": "Ray", "cuda": "CUDA"}
 
 
 def known_backends() -> tuple[str, ...]:
     """Return the backends of any environment that can be used here."""
-    return (*BACKENDS, *[Ray.backend] * (find_spec("ray") is not None))
+    return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
 def make(
@@ -83,9 +84,10 @@ def make(
     cannot be flattened, WorkerError if an environment cannot be made.
     """
     try:
-        kind = KINDS[backend]
+        name = KINDS[backend]
     except (KeyError, TypeError):
         raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, KINDS))}") from None
+    kind: Callable[..., VecEnv] = getattr(vectorization, name)
     return kind(
         env,
         num_envs=num_envs,

@@ -21,7 +21,7 @@ from mock_envs import HashEnv
 from shadow import Shadow
 
 import pufferlib
-from pufferlib import backends, bench
+from pufferlib import backends, bench, vectorization
 from pufferlib.vectorization import Ray
 from pufferlib.vectorization.ray_cluster import RayCrew
 
@@ -71,7 +71,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
         def _make_crew(self, *args: Any, **kwargs: Any) -> Any:
             return super()._make_crew(*args, local_workers=num, **kwargs)
 
-    monkeypatch.setitem(backends.KINDS, "ray", Local)
+    monkeypatch.setattr(vectorization, "Ray", Local)
 
 
 ARRANGEMENTS = [

@@ -13,11 +13,24 @@ ray_cluster  a crew of Ray's actors; ray_actor is what runs there, ray_connectio
 cuda         no crew: kernels on a device step the environments
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pufferlib.vectorization.batch import Batch
-from pufferlib.vectorization.cuda import CUDA
 from pufferlib.vectorization.processes import Multiprocessing, Pool
-from pufferlib.vectorization.ray_cluster import Ray
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.vecenv import VecEnv
 
+if TYPE_CHECKING:
+    from pufferlib.vectorization.cuda import CUDA
+    from pufferlib.vectorization.ray_cluster import Ray
+
 __all__ = ["CUDA", "Batch", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]
+
+LATER = {"CUDA": "cuda", "Ray": "ray_cluster"}  # where they are asked for: importing pufferlib is to cost little
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{LATER[name]}"), name)
