@@ -348,7 +348,7 @@ def _family_of(name: str) -> tuple[str, Family, str] | None:
         return found
     made_by = gymnasium.registry[name].entry_point
     module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "")
-    return found if found[1].registers == "gymnasium" and module.startswith("gymnasium.envs") else None
+    return found if module.partition(".")[0] in (found[1].package, found[1].registers) else None
 
 
 def _of_family(stem: str, family: Family, name: str) -> Entry:
