@@ -440,7 +440,7 @@ def main() -> None:
     if options.plot:
         from benchmarks.scaling import plot
 
-        for path in sorted(RESULTS.glob("gpu-*.json")):
+        for path in sorted(set(RESULTS.glob("gpu-*.json")) - set(RESULTS.glob("gpu-train-*.json"))):  # gpu_train.py's
             print(plot(path, Path("docs/pictures")))
         return
     settings = {**LIMITS, **(SHORT if options.short or options.device == "host" else LONG)}
