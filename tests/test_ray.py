@@ -17,12 +17,14 @@ import test_failures
 import test_misuse
 import test_restarts
 import test_vectorization
+from gymnasium.spaces import Box
 from mock_envs import HashEnv
 from shadow import Shadow
 
 import pufferlib
 from pufferlib import backends, bench, vectorization
 from pufferlib.vectorization import Ray
+from pufferlib.vectorization.ray_actor import SMALL_NBYTES
 from pufferlib.vectorization.ray_cluster import RayCrew
 
 ray = pytest.importorskip("ray")
@@ -207,9 +209,21 @@ def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int)
         assert vec.restarts == [0] * 4
 
 
-def test_a_batch_of_one_actor_is_read_where_it_came_to() -> None:
-    """In the object store; so its arrays last, and a partial reset finds the rows that it repeats."""
-    with pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=1, seed=0) as vec:
+class LargeEnv(HashEnv):
+    """One whose observations are too large to travel otherwise than in the object store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Box(0, 255, (2 * SMALL_NBYTES,), np.uint8)
+
+    def _observation(self) -> Any:
+        return np.resize(super()._observation(), 2 * SMALL_NBYTES)
+
+
+@pytest.mark.parametrize("env", [HashEnv, LargeEnv])
+def test_a_batch_of_one_actor_is_read_where_it_came_to(env: type[HashEnv]) -> None:
+    """So its arrays last, and a partial reset finds the rows that it repeats."""
+    with pufferlib.make(env, backend="ray", num_envs=4, num_workers=1, seed=0) as vec:
         vec.reset()
         seen = []
         for _ in range(5):

@@ -88,6 +88,12 @@ class Express(States):
         return ids
 
     @property
+    def last_slots(self) -> Sequence[int]:
+        """Where the rows of the last batch lie."""
+        first = (self.lane.head - 1) % self._slab.shape.num_blocks * self._block_size
+        return range(first, first + self._block_size)
+
+    @property
     def num_coming(self) -> int:
         """How many environments were sent something and have not been received."""
         coming: int = self.lane.coming

@@ -67,6 +67,12 @@ class Flight(States):
         self._all_wait, self._all_fly, self._none_over = (bytes([state]) * num_envs for state in (WAITING, FLYING, 0))
 
     @property
+    def last_slots(self) -> Sequence[int]:
+        """Where the rows of the last batch lie."""
+        laps, num_envs = self._laps, self._num_envs
+        return [(laps[env_id] - 1) % LAPS * num_envs + env_id for env_id in self.last_ids or ()]
+
+    @property
     def num_coming(self) -> int:
         """How many environments were sent something and have not been received."""
         return self.num_flying + self.num_ready

@@ -7,6 +7,7 @@ store. What an actor does with them is in ray_actor.py; here it is asked, heard,
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -22,10 +23,20 @@ from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
 from pufferlib.vectorization.launch import portable, start_method
-from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
+from pufferlib.vectorization.messages import Call, Died, Done, EnvFace, Failed, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews, require_possible
-from pufferlib.vectorization.ray_actor import REVIVE, STEPS, TOLD, Answer, Format, Group, GroupTask, outcomes_of
+from pufferlib.vectorization.ray_actor import (
+    REVIVE,
+    STEPS,
+    TOLD,
+    Answer,
+    Format,
+    Group,
+    GroupTask,
+    opened,
+    outcomes_of,
+)
 from pufferlib.vectorization.ray_connection import Connection, Placement, plain
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
@@ -54,7 +65,8 @@ class Ray(CrewedVecEnv):
         a placement group), or a scheduling strategy of Ray's.
     local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
         With a timeout there is at least one, to be killed.
-    worker_threads, spin: as for Multiprocessing. start_timeout: seconds within which an actor has to be placed.
+    worker_threads, spin: as for Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
+        has to be placed.
     """
 
     backend = "ray"
@@ -349,9 +361,10 @@ class RayCrew(Crew):
             return
         self._connection.require()
         share, plan = len(actor.env_ids), self._plan
-        num_back = share if plan.synchronous else max(1, plan.batch_size * share // plan.num_envs)
+        num_back = share if plan.synchronous else min(share, plan.batch_size)
         actor.number += 1
-        actor.calls.append(("exchange", actor.handle.exchange.remote(actor.number, requests, num_back)))
+        call = pickle.dumps((actor.number, requests, num_back), pickle.HIGHEST_PROTOCOL)
+        actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def poll(self, timeout: float | None) -> list[Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -405,7 +418,7 @@ class RayCrew(Crew):
         if kind == "start":
             messages = self._messages(actor, answer)
             return messages if self._face is None else [each for each in messages if not isinstance(each, Ready)]
-        return self._take(actor, Answer(*answer))
+        return self._take(actor, opened(answer))
 
     def _take(self, actor: Actor, answer: Answer) -> list[Any]:
         """Put the rows of an answer where they go, and return its messages."""
@@ -425,7 +438,7 @@ class RayCrew(Crew):
             else:
                 for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
                     column[place] = rows.reshape(len(ids), *column.shape[1:])
-        quiet = [Played(worker) for worker in actor.workers] if answer.quiet else []
+        quiet = [Done(list(actor.env_ids), [False] * len(actor.env_ids), [])] if answer.quiet else []
         return [*quiet, *self._messages(actor, answer.frames)]
 
     def _messages(self, actor: Actor, frames: bytes) -> list[Any]:

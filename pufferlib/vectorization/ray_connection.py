@@ -66,7 +66,8 @@ class Connection:
     def _connect(self, address: str | None) -> None:
         settings: dict[str, Any] = {"logging_level": logging.ERROR}
         if _own:
-            settings.update(include_dashboard=False, num_cpus=available_cpus())
+            # Workers run at this process's priority, as other backends' do; Ray would have them wait for all others.
+            settings.update(include_dashboard=False, num_cpus=available_cpus(), _system_config={"worker_niceness": 0})
         before = os.environ.get("RAY_USAGE_STATS_ENABLED")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         try:
