@@ -3,7 +3,7 @@
     python -m benchmarks.ray_backend [--repeats 5] [--seconds 3] [--out FILE]
 
 *sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
-node; batches hold the first 8 to finish. The ideal is 32 / mean. *overhead*: environments that cost nothing, in two
+node; batches hold the first 8 or 16 to finish, or all. The ideal is 32 / mean. *overhead*: environments that cost nothing, in two
 actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one call a step:
 ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import logging
 import os
@@ -29,6 +30,7 @@ from pufferlib.bench import machine
 RESULTS = Path(__file__).parent / "results" / "ray.json"
 MEAN_S = 5e-3
 SPREADS = (0.0, 1.0)
+BATCHES = (8, 16, 32)
 NUM_ACTORS = 2
 ENVS_PER_ACTOR = (1, 4, 16, 64, 256)
 BY_HAND = (2, 8, 16)  # actors of one environment
@@ -47,8 +49,9 @@ def main() -> None:
     report: dict[str, Any] = {"machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0]}
     command = f"python -m benchmarks.ray_backend --repeats {asked.repeats} --seconds {asked.seconds:g}"
     report |= {"command": command, "sleep": [], "overhead": []}
-    for spread in SPREADS:
-        report["sleep"].append({"spread": spread, **share_of_ideal(spread, asked)})
+    for spread, batch_size in itertools.product(SPREADS, BATCHES):
+        share = share_of_ideal(spread, batch_size, asked)
+        report["sleep"].append({"spread": spread, "batch_size": batch_size, **share})
         print(json.dumps(report["sleep"][-1]), flush=True)
     for num in ENVS_PER_ACTOR:
         report["overhead"].append({"how": "backend", "envs_per_actor": num, **backend_us(num, asked)})
@@ -66,7 +69,7 @@ def spread_of(values: list[float]) -> dict[str, float]:
     return {"median": median(values), "min": min(values), "max": max(values)}
 
 
-def share_of_ideal(spread: float, asked: Any) -> dict[str, float]:
+def share_of_ideal(spread: float, batch_size: int, asked: Any) -> dict[str, float]:
     """Return the share of 32 / mean that is reached."""
     creator = functools.partial(PlainEnv, mean_s=MEAN_S, spread=spread, kind="sleep", episode_length=10**9)
     shares = []
@@ -75,18 +78,17 @@ def share_of_ideal(spread: float, asked: Any) -> dict[str, float]:
         backend="ray",
         num_envs=32,
         num_workers=NUM_ACTORS,
-        batch_size=8,
+        batch_size=batch_size,
         seed=1,
         backend_kwargs={"local_workers": 16},
     ) as vec:
-        actions = np.zeros(8, np.int64)
+        actions = np.zeros(batch_size, np.int64)
         vec.async_reset()
         play_for(vec, actions, 1.0)
         for _ in range(asked.repeats):
             vec.stats(reset=True)
             num, seconds = play_for(vec, actions, asked.seconds)
-            slept_s = MEAN_S  # not what a step takes, which is longer on a machine whose cores are wanted
-            shares.append(num * 8 / seconds / (32 / slept_s))
+            shares.append(num * batch_size / seconds / (32 / MEAN_S))  # a step takes longer than it is to sleep
     return spread_of(shares)
 
 
@@ -172,7 +174,8 @@ def table(report: dict[str, Any]) -> str:
     lines = ["| | median (min – max) |", "| --- | --- |"]
     for entry in report["sleep"]:
         text = " – ".join(f"{entry[name]:.2f}" for name in ("min", "max"))
-        name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors: share of 32 / mean"
+        name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors, batches of {entry['batch_size']}"
+        name += ": share of 32 / mean"
         lines.append(f"| {name} | {entry['median']:.2f} ({text}) |")
     for entry in report["overhead"]:
         text = " – ".join(f"{entry[name]:.1f}" for name in ("min", "max"))
