@@ -4,7 +4,8 @@
 
 *sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
 node; batches hold the first 8 or 16 to finish, or all. The ideal is 32 / mean. *overhead*: environments that cost
-nothing, in two actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one call a step:
+nothing, in two actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one
+call a step:
 ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json.
 """
 
