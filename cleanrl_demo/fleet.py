@@ -19,7 +19,7 @@ from torch import nn
 
 from cleanrl_demo.report import Report
 from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
-from pufferlib.vectorization.ray_connection import head_of, plain, require_address, require_answer
+from pufferlib.vectorization.ray_connection import head_of, plain, reason, require_address, require_answer
 
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
@@ -195,7 +195,7 @@ class Fleet:
         cause = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
             raise self._explained(member, cause, plain(error)) from None
-        num_envs, reason = self.config.num_envs, str(error).strip().splitlines()[-1].partition(". ")[0]
+        num_envs, why = self.config.num_envs, reason(cause if isinstance(cause, self.ray.exceptions.RayError) else error)
         self.num_lost += 1
         self.num_deaths += 1
         member.deaths += 1
@@ -204,13 +204,13 @@ class Fleet:
         where = f"actor {member.index}" + (f" on {member.node}" if member.node else "")
         if member.deaths == MOST_DEATHS:
             raise WorkerError(
-                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {error}",
+                f"{where} died {MOST_DEATHS} times without having come to the end of a rollout; the last time: {why}",
                 worker=member.index,
             )
         first = member.index * num_envs
-        self.report.infos([{"env_id": env_id, "restarted": reason} for env_id in range(first, first + num_envs)])
+        self.report.infos([{"env_id": env_id, "restarted": why} for env_id in range(first, first + num_envs)])
         self._say(
-            f"{where} died: {reason}. A rollout and the open episodes of its {num_envs} environments are lost; "
+            f"{where} died: {why}. A rollout and the open episodes of its {num_envs} environments are lost; "
             "another one takes its place"
         )
         self.ray.kill(member.handle)

@@ -218,6 +218,12 @@ class Gone(Exception):
     """What Ray raises for an actor that has died."""
 
 
+DEATH = """The actor died unexpectedly before finishing this task.
+\tactor_id: 1
+The actor is \x1b[36mdead\x1b[39m because its process has died. Exit type: SYSTEM_ERROR. Some common causes include: many.
+"""
+
+
 class FewRays:
     """As much of Ray as a fleet calls, in this process: actors answer in the order that a test says."""
 
@@ -251,7 +257,7 @@ class FewRays:
         if len(reference) == 2:
             return reference
         if self.dies:
-            raise Gone("the actor is gone. And more")
+            raise Gone(DEATH)
         return Told(reference[2], "here", 8, 0.5, [])
 
     def kill(self, handle):
@@ -326,10 +332,12 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
     assert len(seeds) == 2 + 3  # of each life of each actor
     assert fleet.num_lost == fleet.num_deaths == len(few.killed) == 3
     assert [info["env_id"] for info in fleet.report.told] == [2, 3] * 3
-    assert fleet.report.told[0]["restarted"] == "the actor is gone"
-    assert "actor 1 on here died: the actor is gone. A rollout and the open episodes of its 2" in fleet.report.said[0]
+    why = "The actor is dead because its process has died. Exit type: SYSTEM_ERROR"
+    assert fleet.report.told[0]["restarted"] == why
+    assert f"actor 1 on here died: {why}. A rollout and the open episodes of its 2" in fleet.report.said[0]
     few.answers = iter([-1, 1, -1, -1])
-    with pytest.raises(WorkerError, match="actor 0 on here died 3 times without having come to the end of a rollout"):
+    told = f"actor 0 on here died 3 times without having come to the end of a rollout; the last time: {why}$"
+    with pytest.raises(WorkerError, match=told):
         fleet.gather(2)
 
 

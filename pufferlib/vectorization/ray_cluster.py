@@ -37,7 +37,7 @@ from pufferlib.vectorization.ray_actor import (
     opened,
     outcomes_of,
 )
-from pufferlib.vectorization.ray_connection import Connection, Placement, plain
+from pufferlib.vectorization.ray_connection import Connection, Placement, reason
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -217,6 +217,7 @@ class RayCrew(Crew):
         self._place(actor)
 
     def _place(self, actor: Actor) -> None:
+        """Ask Ray for an actor, where it is, and to start its workers; what is held for it stays held."""
         self._connection.require()
         kind = self._ray.remote(Group).options(
             max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
@@ -592,11 +593,3 @@ class RayCrew(Crew):
     def leave_in_child(self) -> None:
         """In a forked child: nothing here is its own."""
         self.turn.owner = NOBODY
-
-
-def reason(error: Exception) -> str:
-    """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
-    text = plain(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "because" in line or "unavailable" in line]
-    return telling[0].rstrip(".") if telling else text

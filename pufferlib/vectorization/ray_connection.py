@@ -13,7 +13,7 @@ from typing import Any
 from pufferlib.errors import MissingExtra, PlanError, PlatformError
 from pufferlib.vectorization.plan import available_cpus
 
-__all__ = ["Connection", "Placement", "head_of", "plain", "require_address", "require_answer"]
+__all__ = ["Connection", "Placement", "head_of", "plain", "reason", "require_address", "require_answer"]
 
 GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
 CHECK_S = 1.0  # how often the head is asked
@@ -21,6 +21,7 @@ REACH_S = 5.0  # for the machine at an address to answer
 LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, and says so in a log
 
 COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
+GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # behind a death's reason
 
 _users = 0  # of the connection that was made here
 _own = False  # whether that is to a Ray of our own
@@ -144,6 +145,14 @@ def require_answer(address: str | None) -> None:
 def plain(error: Exception) -> str:
     """Return what an error of Ray's says, without colours."""
     return COLOR.sub("", str(error))
+
+
+def reason(error: Exception) -> str:
+    """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
+    text = plain(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "unavailable" in line]
+    return GUESSES.sub("", telling[0]).rstrip(".") if telling else text
 
 
 def require_address(asked: str | None, head: str | None) -> None:
