@@ -195,7 +195,8 @@ class Fleet:
         cause = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
             raise self._explained(member, cause, plain(error)) from None
-        num_envs, why = self.config.num_envs, reason(cause if isinstance(cause, self.ray.exceptions.RayError) else error)
+        lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play was to begin with
+        num_envs, why = self.config.num_envs, reason(cause if lost else error)
         self.num_lost += 1
         self.num_deaths += 1
         member.deaths += 1

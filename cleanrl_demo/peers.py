@@ -12,6 +12,7 @@ environments' seeds follow from its rank.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
         yield alone, alone
         return
     rank, on_gpu = int(os.environ["RANK"]), torch.device(config.device).type == "cuda"
+    if rank:
+        sys.stdout = open(os.devnull, "w")  # to the end of the process, which has nothing to say
     own: dict[str, Any] = {"device": f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else config.device}
     if config.num_envs == AUTO:  # before processes wait for each other, which trials that fail would not come to
         own["num_envs"] = plan(replace(config, **own))
@@ -56,15 +59,17 @@ def joined(config: Any, plan: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]
         own |= {"seed": seed, "runs": None, "track": False, "eval_episodes": 1, "video_envs": ()}
     if on_gpu:
         torch.cuda.set_device(own["device"])
+    # Its functions have the group for a default, if there is one: gloo's threads would then outlive the group, and a
+    # process that ends while one holds a tensor ends by SIGABRT (pytorch/pytorch#190489). Optimizers import it, too.
+    importlib.import_module("torch.distributed.nn.functional")
     torch.distributed.init_process_group("nccl" if on_gpu else "gloo")
-    if rank:
-        sys.stdout = open(os.devnull, "w")  # to the end of the process, which has nothing more to say
     try:
         if config.num_envs == AUTO:
             least = torch.tensor(own["num_envs"], device=own["device"])
             torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
             own["num_envs"] = int(least)
             config = replace(config, num_envs=int(least) * world_size)
+            print(f"num_envs={config.num_envs}: {int(least)} in each of {world_size} processes")
         yield replace(config, **own), config
     finally:
         torch.distributed.destroy_process_group()

@@ -526,7 +526,8 @@ def num_envs_that_fit(
     free = free_nbytes(config.device) if free is None else free
     most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as all play towards total_steps
     found, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
-    print(f"num_envs={found}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
+    where = "" if num_processes() == 1 else " in the first process"
+    print(f"num_envs={found}{where}: {needs}; {memory_text(free)} are free, and total_steps is enough for {most}")
     return found
 
 

@@ -221,7 +221,7 @@ class Gone(Exception):
 
 DEATH = """The actor died unexpectedly before finishing this task.
 \tactor_id: 1
-The actor is \x1b[36mdead\x1b[39m because its process has died. Exit type: SYSTEM_ERROR. Some common causes include: many.
+The actor is \x1b[36mdead\x1b[39m because its process has died. Exit type: ERROR. Some common causes include: many.
 """
 
 
@@ -333,7 +333,7 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
     assert len(seeds) == 2 + 3  # of each life of each actor
     assert fleet.num_lost == fleet.num_deaths == len(few.killed) == 3
     assert [info["env_id"] for info in fleet.report.told] == [2, 3] * 3
-    why = "The actor is dead because its process has died. Exit type: SYSTEM_ERROR"
+    why = "The actor is dead because its process has died. Exit type: ERROR"
     assert fleet.report.told[0]["restarted"] == why
     assert f"actor 1 on here died: {why}. A rollout and the open episodes of its 2" in fleet.report.said[0]
     few.answers = iter([-1, 1, -1, -1])

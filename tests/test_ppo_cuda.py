@@ -48,6 +48,13 @@ def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, puff
     return learner, rollout, vec
 
 
+def as_peers(script: Path) -> Any:
+    """What came of a script that two processes ran."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=env, cwd=script.parent, capture_output=True, text=True)
+
+
 def test_advantages_are_those_of_the_other_trainer() -> None:
     generator = np.random.default_rng(0)
     num_steps, num_agents = 40, 7
@@ -211,7 +218,7 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
             observations, *_, infos = env.step(player.act(observations, infos))
 
 
-# Without destructors: gloo's have a process end by SIGABRT now and then (pytorch/pytorch#190489).
+# Without destructors: optimizers have kept the group (see peers.py), whose threads abort now and then.
 END = """
 torch.distributed.barrier()
 os._exit(0)
@@ -237,9 +244,7 @@ def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: di
     name = trainer.__name__.rpartition(".")[2]
     told = "".join(f"{key}={value}, " for key, value in more.items())
     (tmp_path / "peer.py").write_text(PEER.format(trainer=name, more=told, folder=tmp_path, END=END))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(tmp_path / "peer.py")], env=env, cwd=tmp_path, capture_output=True, text=True)
+    done = as_peers(tmp_path / "peer.py")
     assert done.returncode == 0, done.stderr
     (first, losses), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert torch.equal(first, second)
@@ -285,9 +290,7 @@ keep("resumed", ppo_cuda.resume(run_folder, total_steps=600)[1])
 
 def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Path) -> None:
     (tmp_path / "peer.py").write_text(STOPPED.format(folder=tmp_path, END=END))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, str(tmp_path / "peer.py")], env=env, cwd=tmp_path, capture_output=True, text=True)
+    done = as_peers(tmp_path / "peer.py")
     assert done.returncode == 0, done.stdout + done.stderr
     told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
     (num_steps, weights), *others = *told["whole"], *told["resumed"]
