@@ -107,11 +107,12 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
             trial(num_envs)
-            return torch.cuda.max_memory_allocated(device) - before
-        # Where more is promised than there is, who takes it is killed: so the limit is kept here.
-        with Account(budget) as account:
-            trial(num_envs)
-        return account.most_nbytes
+            most = torch.cuda.max_memory_allocated(device) - before
+        else:  # where more is promised than there is, who takes it is killed: so a trial ends at the budget
+            with Account(budget) as account:
+                trial(num_envs)
+            most = account.most_nbytes
+        return most if most <= budget else None
     except Exception as error:
         if not ran_out(error):
             raise
