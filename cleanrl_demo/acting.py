@@ -17,7 +17,7 @@ Act = Callable[[pufferlib.Batch], Any]  # flat actions for a batch
 def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
     """Return what plays at random: samples of the action space, of choices only those that a mask allows."""
     read_mask = action_mask_reader(vec.observation_layout, vec.single_action_space) if _has_choices(vec) else None
-    space = vec.action_space
+    space, single_space = vec.action_space, vec.single_action_space
     space.seed(seed)
     if read_mask is None:
         return lambda batch: space.sample()
@@ -28,9 +28,9 @@ def random_actor(vec: pufferlib.VecEnv, *, seed: int = 0) -> Act:
         alike = torch.zeros(mask.shape), *[torch.zeros(len(mask), decisions.num_aims)] * 2
         choices, aims = decisions.distribution(alike if decisions.num_aims else alike[0], mask).sample(generator)
         flat, drawn = decisions.actions(choices, aims), space.sample()
-        if not isinstance(flat, tuple):
+        if not isinstance(single_space, spaces.Tuple):
             return flat
-        parts = zip(vec.single_action_space, flat, drawn, strict=True)
+        parts = zip(single_space, flat, drawn, strict=True)
         return tuple(free if isinstance(part, spaces.Box) else chosen for part, chosen, free in parts)
 
     return act

@@ -230,7 +230,7 @@ class Lines(NamedTuple):
             tuple(torch.from_numpy(part).to(device) for part in (each if isinstance(each, tuple) else (each,)))
             for each in self
         )
-        return Lines(*(column for (column,) in columns), states)
+        return Lines._make([*(column for (column,) in columns), states])
 
 
 def joined(rollouts: Sequence[Lines]) -> Lines:
@@ -243,7 +243,7 @@ def joined(rollouts: Sequence[Lines]) -> Lines:
 
     *columns, states = zip(*rollouts, strict=True)
     memories = tuple(np.concatenate(parts) for parts in zip(*states, strict=True))
-    return Lines(*(np.concatenate([filled(part) for part in parts], 1) for parts in columns), memories)
+    return Lines._make([*(np.concatenate([filled(part) for part in parts], 1) for parts in columns), memories])
 
 
 def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[str, float]:
@@ -364,20 +364,26 @@ class RolloutActor:
     whatever is amiss is raised by that, and is not the death of an actor.
     """
 
+    config: Config
+    actor: Actor
+    outcomes: Outcomes
+    rollout: Rollout
+    memory: Memory | None
+
     def __init__(self, index: int, given: bytes) -> None:
         self.index, self.given = index, given
         self.vec: pufferlib.VecEnv | None = None
         self.seed = self.version = -1
+        self.num_agents, self.since_s = 0, 0.0
 
     def play(self, seed: int, version: int, weights: list[Any]) -> tuple[Told, Lines]:
         """Play a rollout. seed: of the environments, which begin anew with another one.
 
         weights: a list with a reference to those of this version, which are fetched if the version is another one.
         """
-        if self.vec is None:
-            self._open()
+        vec = self._opened() if self.vec is None else self.vec
         if seed != self.seed:
-            self._begin(seed)
+            self._begin(vec, seed)
         if version != self.version:
             kept = ray_module().get(weights[0])
             self.actor.policy.load_state_dict({name: torch.from_numpy(part.copy()) for name, part in kept.items()})
@@ -385,9 +391,10 @@ class RolloutActor:
         infos: list[list[dict[str, Any]]] = []
         self.rollout.start()
         for rows in self.rollout.batches[1:]:
-            batch = self.vec.recv()
-            self.rollout.receive(batch, self.vec.host_batch, rows)
-            self.vec.send(self._actions(batch, rows))
+            batch, host = vec.recv(), vec.host_batch
+            assert host is not None
+            self.rollout.receive(batch, host, rows)
+            vec.send(self._actions(batch, rows))
             infos.append([self._told(info) for info in batch.infos])
         lines, now_s = lines_of(self.rollout), time.perf_counter()
         seconds, self.since_s = now_s - self.since_s, now_s
@@ -398,7 +405,7 @@ class RolloutActor:
         if self.vec is not None:
             self.vec.close()
 
-    def _open(self) -> None:
+    def _opened(self) -> pufferlib.VecEnv:
         path, rest = pickle.loads(self.given)
         sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
         config, env, origin = pickle.loads(rest)
@@ -409,9 +416,10 @@ class RolloutActor:
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
         self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.num_agents = vec.num_envs * vec.agents_per_env
+        return vec
 
-    def _begin(self, seed: int) -> None:
-        vec, config, self.seed = self.vec, self.config, seed
+    def _begin(self, vec: pufferlib.VecEnv, seed: int) -> None:
+        config, self.seed = self.config, seed
         torch.manual_seed(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.outcomes.forget()
@@ -423,14 +431,15 @@ class RolloutActor:
         vec.async_reset(seed=seed)
 
     @torch.inference_mode()
-    def _actions(self, batch: pufferlib.Batch, rows: slice) -> Any:
+    def _actions(self, batch: Any, rows: slice) -> Any:
         """Return what the policy does in a batch, and put it down in the rollout."""
         rollout, state = self.rollout, None
         if self.memory is not None:
             state = rollout.recall(self.memory.of(batch.agent_ids, batch.masks), rows)
-        distribution, values, state = self.actor(rollout.observations[rows], state)
+        distribution, values, after = self.actor(rollout.observations[rows], state)
         if self.memory is not None:
-            self.memory.keep(batch.agent_ids, state)
+            assert after is not None
+            self.memory.keep(batch.agent_ids, after)
         choices, aims = distribution.sample(self.generator)
         rollout.log_probs[rows] = distribution.log_prob(choices, aims)
         rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
@@ -449,9 +458,10 @@ def lines_of(rollout: Rollout) -> Lines:
     steps = rollout.lines()
     seen = (rollout.observations, rollout.choices, rollout.aims, rollout.log_probs)
     observations, choices, aims, log_probs = (column[torch.from_numpy(steps)].numpy() for column in seen)
-    ends = (rollout.rewards, rollout.terminations, rollout.truncations, rollout.real)
+    starts, ends = rollout.starts, (rollout.rewards, rollout.terminations, rollout.truncations, rollout.real)
     states = tuple(part[torch.from_numpy(steps[0])].numpy() for part in rollout.states)
-    return Lines(observations, rollout.starts[steps], choices, aims, log_probs, *(each[steps] for each in ends), states)
+    played = (observations, starts[steps], choices, aims, log_probs)
+    return Lines._make([*played, *(each[steps] for each in ends), states])
 
 
 if __name__ == "__main__":

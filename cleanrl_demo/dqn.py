@@ -17,7 +17,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import gymnasium
 import numpy as np
@@ -112,8 +112,9 @@ class Learner:
     def __init__(self, vec: pufferlib.VecEnv, origin: Origin, config: Config) -> None:
         self.actor: Actor = origin.actor(vec.observation_layout, vec.single_action_space)
         self.actor.policy.to(config.device)
-        self.target = copy.deepcopy(self.actor.policy.network).requires_grad_(False)
-        self.optimizer = Adam(self.actor.policy.network.parameters(), config.learning_rate, fused=True)
+        self.policy = cast("Greedy", self.actor.policy)
+        self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
+        self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(config.seed)
         self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
@@ -147,12 +148,17 @@ class QNetwork(nn.Module):
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 256) -> None:
         super().__init__()
-        image = is_image(observation_layout)
-        self.read: Any = (Frames if image else Features)(observation_layout)
-        first = convolutions(self.read.shape[0], (32, 64, 64)) if image else nn.Identity()
-        size = num_features(first, self.read.shape) if image else self.read.size
+        self.read: Frames | Features
+        first: nn.Module = nn.Identity()
+        if is_image(observation_layout):
+            self.read = frames = Frames(observation_layout)
+            first = convolutions(frames.shape[0], (32, 64, 64))
+            size = num_features(first, frames.shape)
+        else:
+            self.read = features = Features(observation_layout)
+            size = features.size
         layers = [nn.Linear(size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, hidden_size), nn.ReLU()]
-        self.layers = nn.Sequential(first, *layers, nn.Linear(hidden_size, int(action_space.n)))
+        self.layers = nn.Sequential(first, *layers, nn.Linear(hidden_size, int(cast("Any", action_space).n)))
 
     def forward(self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None) -> tuple[Any, ...]:
         """Return (Q-values, values, state)."""
@@ -203,7 +209,8 @@ class Greedy(nn.Module):
 
     def actions(self, choices: np.ndarray) -> np.ndarray:
         """Return zero-based choices as the actions that ``VecEnv.send`` takes."""
-        return (choices + self.space.start).astype(self.space.dtype)
+        actions: np.ndarray = (choices + self.space.start).astype(self.space.dtype)
+        return actions
 
 
 def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -216,14 +223,16 @@ def allowed(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Play, and learn from what was played, until there have been ``total_steps`` transitions."""
-    vec, report, policy, replay = session.vec, session.report, learner.actor.policy, learner.replay
+    vec, report, policy, replay = session.vec, session.report, learner.policy, learner.replay
     generator = learner.generator
     for last_step in session.stretches():
         learner.outcomes.forget()
         told, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
         frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
         while learner.num_steps < last_step:
-            batch, host = vec.recv(), vec.host_batch
+            batch: Any = vec.recv()  # of tensors
+            host = vec.host_batch
+            assert host is not None
             report.phase("inference")
             falling = learner.num_steps / (config.exploration_fraction * config.total_steps)
             epsilon = config.start_epsilon + min(1.0, falling) * (config.end_epsilon - config.start_epsilon)
@@ -257,7 +266,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 
 def update(learner: Learner, config: Config) -> Tensor:
     """Take one step towards the targets of drawn transitions; return the mean (loss, Q-value), float32 (2,)."""
-    policy, target = learner.actor.policy, learner.target
+    policy, target = learner.policy, learner.target
     if learner.num_updates % config.target_period == 0:
         target.load_state_dict(policy.network.state_dict())
     drawn = learner.replay.sample(config.minibatch_size, learner.generator)
@@ -265,8 +274,8 @@ def update(learner: Learner, config: Config) -> Tensor:
     mask = learner.actor.mask(sampled.observations)
     with torch.no_grad():
         next_mask = learner.actor.mask(sampled.next_observations)
-        following = [network(sampled.next_observations, None, next_mask)[0] for network in (policy.network, target)]
-        aims = targets(sampled.rewards, sampled.terminations, *following, next_mask, config.gamma)
+        online, older = (net(sampled.next_observations, None, next_mask)[0] for net in (policy.network, target))
+        aims = targets(sampled.rewards, sampled.terminations, online, older, next_mask, config.gamma)
     q_values = policy.network(sampled.observations, None, mask)[0].gather(1, sampled.choices[:, None]).squeeze(1)
     loss = nn.functional.mse_loss(q_values, aims)
     learner.optimizer.zero_grad()

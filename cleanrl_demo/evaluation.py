@@ -145,7 +145,8 @@ def play(
     pictures of, in snapshots_folder, with a GIF of it all. watch: the terminal in which to show the one environment
     that plays then. Raises PlanError, before anything is played, for what cannot be done.
     """
-    from cleanrl_demo.video import RGB, Reel, Snapshots, render_mode
+    from cleanrl_demo.film import RGB
+    from cleanrl_demo.video import Reel, Snapshots, render_mode
 
     if num_episodes < 1 or max_steps < 1:
         raise PlanError(f"{num_episodes} episodes of at most {max_steps} steps; use 1 or more of both")
@@ -240,7 +241,9 @@ def evaluate(
         env_ids, rewards, masks = host.env_ids if copies == 1 else host.agent_ids, host.rewards, host.masks
         real = masks.reshape(len(env_ids), -1)
         # A row of no transition begins an episode.
-        returns[env_ids] = np.where(real.any(1)[:, None], returns[env_ids] + rewards.reshape(real.shape) * real, 0)
+        returns[env_ids] = np.where(
+            real.any(1, keepdims=True), returns[env_ids] + rewards.reshape(real.shape) * real, 0
+        )
         lengths[env_ids] = np.where(real.any(1), lengths[env_ids] + 1, 0)
         num_steps += int(real.any(1).sum())
         ended = finished.in_batch(batch.infos)

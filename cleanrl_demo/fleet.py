@@ -192,7 +192,7 @@ class Fleet:
 
     def _lose(self, member: Member, error: Any) -> None:
         """Replace an actor that has died. Raises what its environments or policy raised."""
-        cause = getattr(error, "cause", None)
+        cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
             raise self._explained(member, cause, plain(error)) from None
         lost = isinstance(cause, self.ray.exceptions.RayError)  # what the play was to begin with

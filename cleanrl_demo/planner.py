@@ -107,7 +107,7 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
             trial(num_envs)
-            most = torch.cuda.max_memory_allocated(device) - before
+            most: int = torch.cuda.max_memory_allocated(device) - before
         else:  # where more is promised than there is, who takes it is killed: so a trial ends at the budget
             with Account(budget) as account:
                 trial(num_envs)
@@ -151,7 +151,7 @@ class Account(TorchDispatchMode):
     """
 
     def __init__(self, limit: float = math.inf) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.limit = limit
         self.nbytes = self.most_nbytes = 0
         self._known: set[int] = set()

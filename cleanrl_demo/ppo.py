@@ -173,9 +173,11 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         while learner.num_steps < last_step:
             rollout.start()
             for rows in rollout.batches[1:]:
-                batch = vec.recv()
+                batch: Any = vec.recv()  # of tensors
+                host = vec.host_batch
+                assert host is not None
                 report.phase("inference")
-                rollout.receive(batch, vec.host_batch, rows)
+                rollout.receive(batch, host, rows)
                 with torch.inference_mode():
                     distribution, values, _ = learner.actor(rollout.observations[rows])
                     choices, aims = distribution.sample(learner.generator)
@@ -201,8 +203,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
-    advantages = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
-    advantages = torch.from_numpy(advantages).to(config.device)
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
     real = torch.from_numpy(rollout.real.nonzero()[0]).to(config.device)
     (weights,) = optimizer.param_groups[0]["params"]
@@ -290,10 +292,10 @@ class Rollout:
         self.real[:] = False
         self.following[:] = self.nobody
 
-    def receive(self, batch: pufferlib.Batch, host: pufferlib.Batch, rows: slice) -> None:
+    def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
 
-        batch: of tensors, on the policy's device; host: the same as arrays.
+        batch: a Batch of tensors, on the policy's device; host: the same as arrays.
         """
         before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[before], self.terminations[before] = self.outcomes(host)
@@ -307,8 +309,7 @@ class Rollout:
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
         """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
         ends = (self.terminations, self.truncations)
-        lines = (self.real, self.following, self.batches)
-        return advantages(self.rewards, values, *ends, *lines, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, self.real, self.following, self.batches, gamma, gae_lambda)
 
 
 def advantages(

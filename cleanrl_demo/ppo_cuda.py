@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -183,7 +183,7 @@ class Team:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Have the optimizer go on where ``state_dict`` was asked of it."""
-        self.optimizer.load_state_dict(state)
+        self.optimizer.load_state_dict(dict(state))
         if self.weights.is_cuda:
             self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
 
@@ -544,13 +544,15 @@ def tell(session: Session, learner: Learner, rollout: Rollout, reading: Reading)
     if rollout.exposures is not None:
         show(session, rollout.exposures, learner, exposed)
     learner.num_steps += int(num_steps)
-    episodes = EpisodeSums(*sums, session.vec.agent_names).stats()
+    num_episodes, num_ended_steps, scores, returns = sums
+    episodes = EpisodeSums(num_episodes, num_ended_steps, scores, returns, session.vec.agent_names).stats()
     if episodes.num_episodes:
         learner.charts = charts_of(episodes)
     scalars = dict(learner.charts)
+    names = cast("DeviceConfig", session.config).losses
     for team, terms, rate in zip(learner.teams, losses.tolist(), reading.rates, strict=True):
         end = f"_{team.name}" if team.name else ""
-        scalars.update({f"losses/{name}{end}": term for name, term in zip(session.config.losses, terms, strict=True)})
+        scalars.update({f"losses/{name}{end}": term for name, term in zip(names, terms, strict=True)})
         scalars[f"charts/learning_rate{end}"] = rate
     session.report.update(learner.num_steps, scalars)
 

@@ -135,7 +135,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     actor = origin.actor(vec.observation_layout, vec.single_action_space)
     if not actor.recurrent:
         raise PlanError(f"policy={config.policy!r} has no memory (no initial_state); cleanrl_demo.ppo trains it sooner")
-    if any(part.requires_grad for part in actor.initial_state(1)):
+    if any(part.requires_grad for part in actor.initial_state(1) or ()):
         raise PlanError(f"policy={config.policy!r} learns its initial state; have that be zeros that forward adds to")
     actor.policy.to(config.device)
     actor.precision = PRECISIONS[config.precision]
@@ -178,17 +178,22 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
     for last_step in session.stretches():
         learner.outcomes.forget()
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
-        memory = Memory(learner.actor.initial_state(vec.num_envs * vec.agents_per_env))
+        initial = learner.actor.initial_state(vec.num_envs * vec.agents_per_env)
+        assert initial is not None
+        memory = Memory(initial)
         while learner.num_steps < last_step:
             rollout.start()
             for rows in rollout.batches[1:]:
-                batch = vec.recv()
+                batch: Any = vec.recv()  # of tensors
+                host = vec.host_batch
+                assert host is not None
                 report.phase("inference")
-                rollout.receive(batch, vec.host_batch, rows)
+                rollout.receive(batch, host, rows)
                 with torch.inference_mode():
                     state = rollout.recall(memory.of(batch.agent_ids, batch.masks), rows)
-                    distribution, values, state = learner.actor(rollout.observations[rows], state)
-                    memory.keep(batch.agent_ids, state)
+                    distribution, values, after = learner.actor(rollout.observations[rows], state)
+                    assert after is not None
+                    memory.keep(batch.agent_ids, after)
                     choices, aims = distribution.sample(learner.generator)
                     rollout.log_probs[rows] = distribution.log_prob(choices, aims)
                     rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
@@ -212,8 +217,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
-    advantages = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
-    advantages = torch.from_numpy(advantages).to(config.device)
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
     lines = torch.from_numpy(rollout.lines()).to(config.device)
     real, starts = (torch.from_numpy(column).to(config.device) for column in (rollout.real, rollout.starts))
@@ -316,10 +321,10 @@ class Rollout:
         self.real[:] = False
         self.following[:] = self.nobody
 
-    def receive(self, batch: pufferlib.Batch, host: pufferlib.Batch, rows: slice) -> None:
+    def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
 
-        batch: of tensors, on the policy's device; host: the same as arrays.
+        batch: a Batch of tensors, on the policy's device; host: the same as arrays.
         """
         before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[before], self.terminations[before] = self.outcomes(host)
@@ -348,8 +353,7 @@ class Rollout:
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
         """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
         ends = (self.terminations, self.truncations)
-        lines = (self.real, self.following, self.batches)
-        return advantages(self.rewards, values, *ends, *lines, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, self.real, self.following, self.batches, gamma, gae_lambda)
 
 
 def advantages(

@@ -64,7 +64,7 @@ class Report:
         self.resumed_at = resumed_at
         self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
         self.console = Console(highlight=False) if console is None else console
-        self.writer = None
+        self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
         self.recent = Recent(labels)
         self.scalars: dict[str, float] = {}  # those of the last update

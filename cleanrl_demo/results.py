@@ -88,8 +88,8 @@ class Episodes:
         for info in infos:
             if info.get("env") is True and "episode" in info:  # ours: users may have an "env" of their own
                 env_id, told = info[self.key], info["episode"]
-                score, returns = self._close(env_id)
-                ended.append(Episode(env_id, told["r"], told["l"], score, False, self._by_label(returns)))
+                score, of_places = self._close(env_id)
+                ended.append(Episode(env_id, told["r"], told["l"], score, False, self._by_label(of_places)))
         return ended
 
     def cut(self, env_id: int, returns: np.ndarray, length: int) -> Episode:

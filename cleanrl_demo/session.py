@@ -93,7 +93,8 @@ class RunConfig:
     """steps from the beginning of one film of an environment to that of the next"""
 
     def __post_init__(self) -> None:
-        if not (self.plans_num_envs and self.num_envs == AUTO):
+        given: Any = self.num_envs
+        if not (self.plans_num_envs and given == AUTO):
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
         self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
         self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
@@ -169,7 +170,9 @@ class Session:
     def film(self) -> None:
         """Take pictures of those that are filmed; to be called while the environments of the batch wait for actions."""
         if self.videos is not None:
-            self.videos.see(self.vec.host_batch, self.learner.num_steps)
+            host = self.vec.host_batch
+            assert host is not None
+            self.videos.see(host, self.learner.num_steps)
 
     @property
     def seed(self) -> int:
@@ -273,7 +276,7 @@ def run(
                 if kept is not None:
                     session.restore(kept)
                     if folder is not None:
-                        note_resumed(folder, whole, resumed_at)
+                        note_resumed(folder, whole, learner.num_steps)
                     kept = None  # which may be as large as a replay buffer
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
@@ -282,7 +285,7 @@ def run(
             learner.actor.policy.eval()
             seed = config.seed + 1_000_000
             num_agents = vec.num_envs * vec.agents_per_env
-            how = {"agents_per_env": vec.agents_per_env, "greedy": config.eval_greedy, "seed": seed}
+            how: dict[str, Any] = {"agents_per_env": vec.agents_per_env, "greedy": config.eval_greedy, "seed": seed}
             player = BatchPlayer(learner.actor, num_agents, **how)
             episodes = evaluate(vec, player, config.eval_episodes, seed)
         except KeyboardInterrupt:
@@ -312,8 +315,9 @@ def name_of(config: RunConfig, env: Callable[..., Any] | None) -> str:
 
 def origin_of(config: RunConfig, env: Callable[..., Any] | None) -> Origin:
     """Return what a run's policy is to be made as, and for."""
-    made_for = (None if env is not None else config.env, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
-    return Origin(*config.made_as(), *made_for)
+    policy, policy_kwargs = config.made_as()
+    name = None if env is not None else config.env
+    return Origin(policy, policy_kwargs, name, config.env_kwargs, config.wrap_kwargs, config.frame_stack)
 
 
 def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib.VecEnv:

@@ -56,7 +56,7 @@ def from_command_line(config_type: type[Config], words: Sequence[str] | None = N
     kind.__doc__ = config_type.__doc__
 
     def parse(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        return vars(tyro.cli(kind, args=words, default=kind(**defaults)))
+        return dict(vars(tyro.cli(kind, args=words, default=kind(**defaults))))
 
     config, note = settle(config_type, parse, words)
     if note:

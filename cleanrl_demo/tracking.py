@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pufferlib
@@ -17,7 +16,8 @@ class Tracker:
     def __init__(self, project: str, config: Mapping[str, Any]) -> None:
         """Raises MissingExtra if wandb is not installed: before training, not after the environments were made."""
         self.project, self.config = project, config
-        self.wandb, self.run = _wandb(), None
+        self.wandb = _wandb()
+        self.run: Any = None
 
     @classmethod
     def asked_for(cls, config: Any) -> Tracker | None:
@@ -54,7 +54,7 @@ class Tracker:
             self.run.finish(exit_code=int(failed))
 
 
-def _wandb() -> ModuleType:
+def _wandb() -> Any:
     try:
         import wandb
     except ImportError as error:

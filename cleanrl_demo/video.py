@@ -70,7 +70,8 @@ def with_pictures(config: Any, env: Any = None) -> Mapping[str, Any] | list[dict
     """
     wanted = config.video_envs
     if not wanted:
-        return config.env_kwargs
+        given: Mapping[str, Any] = config.env_kwargs
+        return given
     wrong = [env_id for env_id in wanted if not 0 <= env_id < config.num_envs]
     if wrong:
         raise PlanError(f"video_envs={wrong} do not exist; use 0 to {config.num_envs - 1}")

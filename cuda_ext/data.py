@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) -> np.dtype[Any]:
     """Return ``struct Env`` as NumPy has it. constants: what is compiled in, and so is no member."""
     kinds = {"int": np.int32}
-    members = [(name, kinds.get(ctype, np.uint64)) for name, ctype in LAUNCH]
+    members: list[tuple[str, Any]] = [(name, kinds.get(ctype, np.uint64)) for name, ctype in LAUNCH]
     members += [(each.name, np.dtype(each.dtype)) for each in schema.parameters]
     members += [(each.name, np.uint64) for each in schema.all_fields]
     return np.dtype([member for member in members if member[0] not in (constants or ())], align=True)

@@ -29,7 +29,8 @@ def built() -> str:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return f"built, but what was built cannot be loaded: {error}"
-    fresh, changed = [], []
+    fresh: list[str] = []
+    changed: list[str] = []
     for kernel in kernels:
         digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
         if digest is not None:

@@ -159,7 +159,8 @@ class Schema:
     all_fields: tuple[Field, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        names = [name for name, _ in LAUNCH] + [each.name for each in (*COMMON, *self.parameters, *self.fields)]
+        names = [name for name, _ in LAUNCH] + [each.name for each in self.parameters]
+        names += [each.name for each in (*COMMON, *self.fields)]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{name!r} is declared twice, or what every environment has; choose another name")

@@ -76,7 +76,8 @@ class Continuous(PufferEnv):
             return np.array([self._chosen_push()])
         # Three tenths of the way in each step: never too fast to stop, so never out of the square.
         wanted = 0.3 * (self.target - self.position)
-        return np.clip((wanted - self.velocity) / PUSH, -1, 1).astype(np.float32)[None]
+        push: np.ndarray[Any, Any] = np.clip((wanted - self.velocity) / PUSH, -1, 1).astype(np.float32)[None]
+        return push
 
     def render(self) -> Any:
         grid = np.zeros((SIDE, SIDE), np.int8)

@@ -14,7 +14,7 @@ Source       New.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,7 @@ SIDE = 9  # cells of the picture
 class Mixed(gymnasium.Env[np.ndarray[Any, Any], dict[str, Any]]):
     """The environment."""
 
-    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 1}
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 1}
     # 1/8 + E[max(0, 1 - u - v)]/2 for u and v of density 2·(1 - x): half the distances of uniform points. The mean is
     # E[1 - u - v] + E[max(0, u + v - 1)] = 1/3 + 4·(1!·1!·1!/5!) = 11/30.
     chance = 1 / 8 + 11 / 60

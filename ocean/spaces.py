@@ -15,7 +15,7 @@ Source       After "Spaces" of PufferLib's Ocean (MIT), written anew; this one h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -27,7 +27,7 @@ from ocean._render import RENDER_MODES, check_render_mode, draw
 class Spaces(gymnasium.Env[Any, Any]):
     """The environment, of nested spaces and therefore Gymnasium's."""
 
-    metadata: ClassVar = {"render_modes": list(RENDER_MODES), "render_fps": 4}
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 4}
     chance = 0.5  # each answer is right half of the time
     best = 1.0
     bar = 0.95

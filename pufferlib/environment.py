@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -59,7 +59,7 @@ class PufferEnv:
     single_observation_space: gymnasium.Space[Any]
     single_action_space: gymnasium.Space[Any]
     num_agents: int = 1
-    metadata: Mapping[str, Any] = {"render_modes": []}
+    metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}
     render_mode: str | None = None
     spec: Any = None
 

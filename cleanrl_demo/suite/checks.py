@@ -96,10 +96,11 @@ def _entropy_falls() -> bool:
 def _begins_decided() -> bool:
     with pufferlib.make("ocean/bandit", num_envs=4, seed=1) as vec:
         torch.manual_seed(1)
-        actor = Actor("mlp", vec.observation_layout, vec.single_action_space)
+        space: Any = vec.single_action_space
+        actor = Actor("mlp", vec.observation_layout, space)
         with torch.no_grad():
             distribution, *_ = actor(torch.from_numpy(vec.reset()[0]))
-        return float(distribution.entropy().min()) < 0.99 * math.log(vec.single_action_space.n)
+        return float(distribution.entropy().min()) < 0.99 * math.log(space.n)
 
 
 def _log_prob_differs() -> bool:
@@ -147,7 +148,7 @@ def _unsolved() -> bool:
             for _ in range(40):
                 batch = vec.recv()
                 scores += [info["score"] for info in batch.infos if "score" in info]
-                solved = vec.call("solve", env_ids=batch.env_ids)
+                solved = vec.call("solve", env_ids=batch.env_ids.tolist())
                 vec.send(_rows(vec, solved))
             if not scores or min(scores) < 1 - SMALL:
                 return True
@@ -169,10 +170,10 @@ def _seen_otherwise() -> bool:
             vec.async_reset()
             for _ in range(40):
                 batch = vec.recv()
-                shown = np.concatenate(vec.get_attr("observations", env_ids=batch.env_ids))
+                shown = np.concatenate(vec.get_attr("observations", env_ids=batch.env_ids.tolist()))
                 if not np.array_equal(batch.observations, shown):
                     return True
-                vec.send(_rows(vec, vec.call("solve", env_ids=batch.env_ids)))
+                vec.send(_rows(vec, vec.call("solve", env_ids=batch.env_ids.tolist())))
     return False
 
 

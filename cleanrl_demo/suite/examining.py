@@ -107,7 +107,7 @@ def learner(name: str) -> Learner:
         raise PlanError(
             f"trainer={name!r} cannot be called as train(task) ({error}); see cleanrl_demo.suite"
         ) from error
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def examine(task: Task, train: Learner, num_episodes: int = NUM_EPISODES) -> tuple[Verdict, Callable[[Any], Any]]:
@@ -179,7 +179,7 @@ def _range(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
         num = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
         start = np.ravel(getattr(space, "start", 0))  # older MultiDiscretes have none
         return start + np.zeros_like(num), start + num - 1
-    size = int(np.prod(space.shape))
+    size = int(np.prod(space.shape or ()))
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(size), np.ones(size)
     return np.full(size, -np.inf), np.full(size, np.inf)

@@ -19,7 +19,7 @@ Source       CartPole-v1 of Gymnasium, which computes in float64 and draws its s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -47,10 +47,10 @@ WHITE, BLACK, BROWN = (255, 255, 255), (0, 0, 0), (200, 150, 100)
 COLUMNS, LINES = 61, 7  # of text
 
 
-class ClassicCartpole(gymnasium.Env[Floats, int]):
+class ClassicCartpole(gymnasium.Env[Floats, Any]):
     """The environment. Its state: ``seed``, ``episode`` and ``t``, ints; x, x_dot, theta and theta_dot, float32."""
 
-    metadata: ClassVar = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}
 
     def __init__(self, *, max_episode_steps: int = 500, render_mode: str | None = None) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -62,7 +62,10 @@ class ClassicCartpole(gymnasium.Env[Floats, int]):
         self.action_space = spaces.Discrete(2)
         self.seed: int | None = None
         self.episode = self.t = 0
-        self.x = self.x_dot = self.theta = self.theta_dot = f(0)
+        self.x: Any = f(0)  # and all of them are float32
+        self.x_dot: Any = f(0)
+        self.theta: Any = f(0)
+        self.theta_dot: Any = f(0)
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -125,4 +128,5 @@ class ClassicCartpole(gymnasium.Env[Floats, int]):
 
 
 def _columns(places: Any) -> NDArray[np.intp]:
-    return np.round(places).astype(np.intp).clip(0, COLUMNS - 1)
+    columns: NDArray[np.intp] = np.round(places).astype(np.intp).clip(0, COLUMNS - 1)
+    return columns

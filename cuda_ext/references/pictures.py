@@ -130,7 +130,8 @@ def _ring(radius: float) -> Shape:
 def _hand(length: float, direction: float) -> Shape:
     def distance(x: Floats, y: Floats) -> Floats:
         along, across = _turned(x, y, direction)
-        return np.hypot(along - along.clip(0, length), across) - 1.0
+        found: Floats = np.hypot(along - along.clip(0, length), across) - 1.0
+        return found
 
     return distance
 
@@ -143,7 +144,8 @@ def _tagger(radius: float, direction: float | None) -> Shape:
         along, across = _turned(x, y, direction)
         tip, tail, half = 1.7 * radius, 1.1 * radius, 1.2 * radius
         side = ((along - tip) * half + np.abs(across) * (tip + tail)) / np.hypot(half, tip + tail)
-        return np.maximum(side, -along - tail)
+        found: Floats = np.maximum(side, -along - tail)
+        return found
 
     return distance
 

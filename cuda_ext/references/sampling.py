@@ -88,4 +88,4 @@ def _chosen(
     spoil = np.where(spoiled, np.float32(np.nan), np.float32(0))
     log_total = logarithm(total)
     log_probs = np.take_along_axis(distances, choices[:, np.newaxis], axis=1)[:, 0] - log_total
-    return choices, spoil + log_probs, spoil + (log_total - summed / total)
+    return choices, spoil + log_probs, spoil + (log_total - np.divide(summed, total))

@@ -338,7 +338,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             least += [-bound] * num_seen
             most += [bound] * num_seen
         flags = 2 * num_seen + 1
-        return spaces.Box(np.float32(least + [0] * flags), np.float32(most + [1] * flags))
+        return spaces.Box(np.array(least + [0] * flags, np.float32), np.array(most + [1] * flags, np.float32))
 
     def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
         return {self.possible_agents[i]: values[i] for i in agents}

@@ -216,13 +216,15 @@ class TagGrid(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         """Move everybody; return who hit the wall."""
         wanted_x, wanted_y = self.x + moves[:, 0], self.y + moves[:, 1]
         self.x, self.y = np.clip(wanted_x, 0, self.grid_length), np.clip(wanted_y, 0, self.grid_length)
-        return (self.x != wanted_x) | (self.y != wanted_y)
+        hit: NDArray[np.bool_] = (self.x != wanted_x) | (self.y != wanted_y)
+        return hit
 
     def _tagged(self) -> NDArray[np.bool_]:
         """Return which agents are runners in the game on the cell of a tagger."""
         taggers = ~self.is_runner
         met = (self.x[:, np.newaxis] == self.x[taggers]) & (self.y[:, np.newaxis] == self.y[taggers])
-        return self.is_runner & self.alive & met.any(axis=1)
+        tagged: NDArray[np.bool_] = self.is_runner & self.alive & met.any(axis=1)
+        return tagged
 
     def _rewards(self, hit: NDArray[np.bool_], tagged: NDArray[np.bool_]) -> NDArray[np.float32]:
         num_tagged = np.float32(tagged.sum())

@@ -56,7 +56,9 @@ class FrameStack:
     else it is a Tuple of observations. Raises PlanError for less than one frame.
     """
 
-    def __init__(self, layout: Layout, num_frames: int, num_agents: int, device: torch.device | None = None) -> None:
+    def __init__(
+        self, layout: Layout, num_frames: int, num_agents: int, device: torch.device | str | None = None
+    ) -> None:
         self.single, self.num_frames = layout, num_frames
         self.layout = stacked_layout(layout, num_frames)
         self._frames = torch.from_numpy(np.zeros((num_agents, num_frames, *layout.shape), layout.dtype)).to(device)
