@@ -93,20 +93,45 @@ def find(name: str) -> Entry:
     if found is not None:
         stem, family, pattern = found
         entry = _of_family(stem, family, name)
-        own = {family.package, family.registers}  # where it is not Gymnasium, only the package knows its ids
-        known = family.folder or family.members or "gymnasium" in own
-        if not (known and installed(entry)) or entry in _members(stem, family, pattern):
+        if not _is_there(entry.package) or _may_be(stem, family, pattern, entry):
             return entry
     if _CALLABLE.fullmatch(name):
         return Entry(name, name, name.split(":")[0].split(".")[0], "", "a callable of yours")
     if name in gymnasium.registry or _MODULE_ID.fullmatch(name):
         return Entry(name, name, "gymnasium", "", "registered with Gymnasium")
-    raise RegistryError(f'no environment is called "{name}"{_alternatives(name)}')
+    raise _unknown(name)
 
 
 def installed(entry: Entry) -> bool:
-    """Tell whether the package that an entry needs can be imported, without importing it."""
-    return entry.package in sys.modules or find_spec(entry.package) is not None
+    """Tell whether all packages can be imported that an entry's extra brings, without importing them.
+
+    Without some of them, some environments can be made all the same.
+    """
+    needs = environments.families()[entry.family].needs if entry.family else ()
+    return all(map(_is_there, (entry.package, *needs)))
+
+
+def _is_there(package: str) -> bool:
+    return package in sys.modules or find_spec(package) is not None
+
+
+def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
+    """Tell whether a family whose package is there has an environment, as far as is known before it is made.
+
+    Where names are listed, and this is none of them, that takes an import of the package.
+    """
+    own = {family.package, family.registers}  # where it is not Gymnasium, only the package knows its ids
+    if family.folder or family.members or "gymnasium" in own:
+        return entry in _members(stem, family, pattern)
+    if family.listed is None:
+        return True
+    if any(entry.name in family.listed(folder) for folder in _folders(family.package)):
+        return True
+    try:
+        environments.register(family)
+    except Exception:  # which is told where the environment is made
+        return True
+    return entry in _members(stem, family, pattern)
 
 
 def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -120,7 +145,7 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             raise RegistryError(f"{env!r} is no environment; pass a callable that makes one, or a name")
         return env
     entry = find(env)
-    if not installed(entry):
+    if not _is_there(entry.package):
         if not entry.extra:
             raise RegistryError(f'"{env}": there is no module {entry.package} on the module search path')
         raise MissingExtra(f'"{env}" needs {entry.package}: pip install "pufferlib[{entry.extra}]"')
@@ -204,7 +229,10 @@ class _OfFamily:
             if self.spec is not None:
                 environments.register(environments.families()[self.family])
                 gymnasium.registry.setdefault(self.name, self.spec)
-            return environments.module(self.family).env_creator(self.name, **kwargs)
+            try:
+                return environments.module(self.family).env_creator(self.name, **kwargs)
+            except gymnasium.error.UnregisteredEnv:  # by now all that the package has are known
+                raise _unknown(self.name) from None
 
 
 @dataclass(frozen=True)
@@ -344,7 +372,7 @@ def _family_of(name: str) -> tuple[str, Family, str] | None:
     """Return the family that makes an environment; None for what a pattern fits by chance: a callable of the user's, or
     an id that the user has registered, where the family's package is not there."""
     found = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
-    if found is None or name not in gymnasium.registry or installed(_of_family(*found[:2], name)):
+    if found is None or name not in gymnasium.registry or _is_there(found[1].package):
         return found
     made_by = gymnasium.registry[name].entry_point
     module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "")
@@ -363,6 +391,12 @@ def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
         known = [pattern.replace("*", each) for each in sorted(files) if _MODULE_NAME.fullmatch(each)]
     else:
         known = [*family.members] or [*gymnasium.registry]
+        known += [
+            alias + env_id.removeprefix(start)
+            for alias, start in family.aliases.items()
+            for env_id in gymnasium.registry
+            if env_id.startswith(start)
+        ]
     for name in known:
         if fnmatchcase(name, pattern):
             yield _of_family(stem, family, name)
@@ -374,6 +408,10 @@ def _folders(dotted: str) -> list[Path]:
     spec = find_spec(package)
     locations = spec.submodule_search_locations if spec is not None else None
     return [Path(location, *inner) for location in locations or ()]
+
+
+def _unknown(name: str) -> RegistryError:
+    return RegistryError(f'no environment is called "{name}"{_alternatives(name)}')
 
 
 def _alternatives(name: str) -> str:

@@ -265,6 +265,9 @@ def test_callables_of_the_user(module):
         ("Cartpole-v1", "did you mean CartPole-v1"),
         ("CartPole-v9", "did you mean CartPole-v1"),
         ("mpe/simple_tag_v9", "did you mean mpe/simple_tag_v3"),
+        ("MiniGrid-Emty-8x8-v0", "did you mean MiniGrid-Empty-8x8-v0"),
+        ("ALE/Brekout-v5", "ALE/Breakout-v5"),
+        ("atari/Combat-v6", 'no environment is called "atari/Combat-v6"'),
         ("nothing like it", "; `puffer envs` lists all, and module:callable names one of your own"),
         ("no_such_module:make", '"no_such_module:make": there is no module no_such_module on the module search path'),
         ("users_game.inner:make", "there is no module users_game.inner"),
@@ -284,6 +287,28 @@ def test_a_wrong_name_is_answered_with_the_way_out(name, message, module, tmp_pa
     with pytest.raises(RegistryError) as raised:
         registry.creator(name)
     assert message in str(raised.value)
+
+
+def test_what_a_family_does_not_list_its_package_is_asked_for():
+    for name in ("MiniGrid-WFC-MazeSimple-v0", "atari/TicTacToe3D-v5", "ALE/TicTacToe3D-v5"):
+        assert registry.find(name).name == name
+    assert {"atari/Breakout-v5", "ALE/Breakout-v5"} <= {entry.name for entry in registry.names()}
+
+
+def test_a_wrong_name_of_a_family_that_lists_none_is_answered_where_it_is_made():
+    env_creator = registry.creator("Foraging-8x8-3p-3q-v3")
+    with pytest.raises(RegistryError, match="did you mean Foraging-8x8-3p-3f-v3"):
+        env_creator()
+
+
+def test_installed_is_what_has_all_of_its_extra(monkeypatch):
+    hidden = {"chess"}
+    monkeypatch.setattr(registry, "_is_there", lambda package: package not in hidden)
+    entry = registry.find("pettingzoo-classic/connect_four_v3")
+    assert not registry.installed(entry)
+    assert registry.creator(entry.name) is not None  # which needs no chess
+    hidden.clear()
+    assert registry.installed(entry)
 
 
 def test_a_module_that_cannot_import_what_it_needs_says_so(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -54,7 +54,9 @@ class Family:
     without which there are none. extra: ``pip install "pufferlib[extra]"`` brings it. examples: the first is the
     default of ``env_creator``. folder: the dotted path of modules, one an environment, each called as it is behind the
     "/"; else they are ids of Gymnasium, or known to ``members``. registers: the module that makes the ids known, where
-    it is not the package.
+    it is not the package. aliases: beginnings of names that stand for such ids, and how these begin. listed: returns
+    names that the package's folder tells without an import; what is not among them, the package is asked for. needs:
+    further modules that the extra brings, without which some environments cannot be made.
     """
 
     names: tuple[str, ...]
@@ -65,6 +67,9 @@ class Family:
     folder: str | None = None
     registers: str | None = None
     members: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    listed: Callable[[Path], Iterable[str]] | None = None
+    needs: tuple[str, ...] = ()
 
 
 @functools.cache

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from pufferlib.environments import Example, Family, from_gymnasium
+
+
+def _games(folder: Path) -> Iterator[str]:
+    """Yield the names of the games whose ROM is there: breakout.bin is Breakout."""
+    for rom in (folder / "roms").glob("*.bin"):
+        game = "".join(word.capitalize() for word in rom.stem.split("_"))
+        yield from (f"ALE/{game}-v5", f"atari/{game}-v5")
+
 
 FAMILY = Family(
     names=("ALE/*", "atari/*"),
@@ -17,6 +27,9 @@ FAMILY = Family(
         Example("atari/Breakout-v5", {"max_episode_steps": 250}),
         Example("ALE/Breakout-v5", {"max_episode_steps": 250}),
     ),
+    aliases={"atari/": "ALE/"},
+    listed=_games,
+    needs=("cv2",),
 )
 
 

@@ -13,6 +13,7 @@ FAMILY = Family(
     extra="bsuite",
     examples=(Example("bsuite/catch-v0"),),
     registers="shimmy",
+    needs=("shimmy",),
 )
 
 

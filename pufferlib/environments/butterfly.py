@@ -15,6 +15,7 @@ FAMILY = Family(
         Example("butterfly/knights_archers_zombies_v11", {"max_cycles": 100, "spawn_delay": 4, "line_death": True}),
     ),
     folder="pettingzoo.butterfly",
+    needs=("pygame", "pymunk"),
 )
 
 

@@ -13,6 +13,7 @@ FAMILY = Family(
     extra="dm-control",
     examples=(Example("dm_control/cartpole-balance-v0", {"max_episode_steps": 100}, slow=True),),
     registers="shimmy",
+    needs=("shimmy",),
 )
 
 

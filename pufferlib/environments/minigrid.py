@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_gymnasium
+
+
+def _ids(folder: Path) -> list[str]:
+    """Return the ids that the package says in full where it registers them; a few others it puts together."""
+    return re.findall(r'id="([\w-]+)"', (folder / "__init__.py").read_text(encoding="utf-8"))
+
 
 FAMILY = Family(
     names=("MiniGrid-*", "BabyAI-*"),
@@ -15,6 +23,7 @@ FAMILY = Family(
         Example("MiniGrid-Fetch-5x5-N2-v0", {"max_episode_steps": 30}),
         Example("BabyAI-GoToLocalS5N2-v0", {"max_episode_steps": 50}),
     ),
+    listed=_ids,
 )
 
 

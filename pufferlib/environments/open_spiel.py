@@ -13,6 +13,7 @@ FAMILY = Family(
     package="shimmy",
     extra="open-spiel",
     examples=(Example("open_spiel/tic_tac_toe"), Example("open_spiel/kuhn_poker")),
+    needs=("pettingzoo", "pyspiel"),
 )
 
 

@@ -13,6 +13,7 @@ FAMILY = Family(
     extra="pettingzoo-classic",
     examples=(Example("pettingzoo-classic/connect_four_v3"), Example("pettingzoo-classic/leduc_holdem_v4")),
     folder="pettingzoo.classic",
+    needs=("chess", "pygame", "rlcard", "shimmy"),
 )
 
 

@@ -16,6 +16,7 @@ FAMILY = Family(
         Example("sisl/multiwalker_v9", {"max_cycles": 50}, slow=True),
     ),
     folder="pettingzoo.sisl",
+    needs=("Box2D", "pygame", "pymunk", "scipy"),
 )
 
 
