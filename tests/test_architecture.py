@@ -65,7 +65,11 @@ OPTIONAL = {
         "pufferlib.adapters.torchrl",
         "pufferlib.adapters.skrl",
     },
-    "ray": {"pufferlib.vectorization.ray_actor", "pufferlib.vectorization.ray_connection"},
+    "ray": {
+        "pufferlib.vectorization.ray_actor",
+        "pufferlib.vectorization.ray_connection",
+        "pufferlib.population.actors",
+    },
     "tensorboard": set(),
     "wandb": set(),
     "matplotlib": {"pufferlib.vectorization.plot"},

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import test_contract
+import test_coordinator
 import test_failures
 import test_misuse
+import test_payoffs
 import test_restarts
 import test_vectorization
 from gymnasium.spaces import Box
@@ -23,6 +28,8 @@ from shadow import Shadow
 
 import pufferlib
 from pufferlib import backends, bench, vectorization
+from pufferlib.errors import PlanError, WorkerError
+from pufferlib.population import Coordinator, Task
 from pufferlib.vectorization import Ray
 from pufferlib.vectorization.ray_actor import SMALL_NBYTES
 from pufferlib.vectorization.ray_cluster import RayCrew
@@ -51,7 +58,7 @@ def actors() -> set[psutil.Process]:
     found = set()
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.cmdline()[:1] == ["ray::Group"]:
+            if process.cmdline()[:1] in [["ray::Group"], ["ray::RemoteStation"]]:
                 found.add(process)
         except psutil.Error:
             continue
@@ -298,3 +305,68 @@ def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+class Deadly(test_payoffs.Pays):
+    """Ends its process in the middle of an episode, as often as it is told to, whoever plays it."""
+
+    def __init__(self, folder: str, deaths: int) -> None:
+        super().__init__(noise=1.0)
+        self.folder, self.deaths = folder, deaths
+
+    def step(self, actions: Any) -> None:
+        if self.tick == 3:
+            for number in range(self.deaths):
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(f"{self.folder}/{number}", os.O_CREAT | os.O_EXCL))
+                    os.kill(os.getpid(), signal.SIGKILL)
+        super().step(actions)
+
+
+LOCK = threading.Lock()  # which cannot be pickled
+
+
+def fails(vec: Any, pool: Any, way: str) -> Any:
+    if way == "raises":
+        raise OSError("on purpose")
+    return lambda: way
+
+
+def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: Path) -> None:
+    """The table is the same, bit for bit, in this process and over two actors, one of which dies; and they go on."""
+    found = []
+    for num_actors, deaths in ((0, 0), (2, 1)):
+        with Coordinator(
+            test_payoffs.pool_of_constants(),
+            Deadly,
+            num_actors=num_actors,
+            num_envs=4,
+            env_kwargs={"folder": str(tmp_path), "deaths": deaths},
+        ) as coordinator:
+            found.append(test_coordinator.evaluated(coordinator, max_episodes=9, half_width=0.9))
+            assert coordinator.num_lost == deaths == len(list(tmp_path.iterdir()))
+
+            def run(way: str, call: Any = fails, coordinator: Any = coordinator) -> Any:
+                ((_, result),) = coordinator.run([Task(way, functools.partial(call, way=way))])
+                return result
+
+            with pytest.raises(
+                WorkerError, match="task 'raises' raised(?: on node .*)?: OSError: on purpose"
+            ) as caught:
+                run("raises")
+            assert "in fails" in caught.value.remote_traceback
+            assert run("returns")() == "returns"
+            if num_actors:
+                with pytest.raises(PlanError, match="task 'holds' cannot be pickled, as actors need"):
+                    run("holds", lambda vec, pool, way, lock=LOCK: None)
+                assert len(coordinator._workers._refs) == 4  # type: ignore[attr-defined]
+    assert found[0].counts.min() == 5 < found[0].counts.max()
+    assert test_coordinator.same(*found)
+
+
+def test_what_actors_cannot_make_is_told_as_it_would_be_here() -> None:
+    with (
+        Coordinator(test_payoffs.pool_of_constants(), "CartPole-v0.5", num_actors=1) as coordinator,
+        pytest.raises(pufferlib.RegistryError, match="CartPole"),
+    ):
+        list(coordinator.run([Task("never", fails)]))

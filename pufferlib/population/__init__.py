@@ -8,6 +8,7 @@
     Router         a batch to the policies of its rows, and their actions back
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
+    Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
     Solver         from payoffs to a mixture (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
@@ -16,6 +17,7 @@
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
 
+from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
@@ -27,9 +29,11 @@ from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.solvers import Solver
+from pufferlib.population.station import Task
 
 __all__ = [
     "Capped",
+    "Coordinator",
     "Entry",
     "Evaluator",
     "ExactOracle",
@@ -47,6 +51,7 @@ __all__ = [
     "Sampled",
     "Seat",
     "Solver",
+    "Task",
     "fictitious_self_play",
     "population_based_training",
     "product",

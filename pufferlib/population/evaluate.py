@@ -1,37 +1,41 @@
-"""Evaluator: fills the cells of a payoff table by playing in a VecEnv, whichever environments finish first."""
+"""Evaluator: fills the cells of a payoff table by playing in VecEnvs, whichever environments finish first."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pufferlib.errors import PlanError
+from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.matchup import Matchup
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
+from pufferlib.population.station import Task
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["Evaluator", "Task"]
+__all__ = ["Evaluator", "Lot", "play_lots"]
 
 Array = np.ndarray[Any, Any]
 
+FILL = 4  # episodes of a task for each environment: towards its end environments wait for the last to finish
+ROUND_TASKS = 8  # that are planned together from the intervals; more may go where one was enough
 
-@dataclass(eq=False)
-class Task:
+
+class Lot(NamedTuple):
     """Some episodes of one cell, counted in the table together. batch_id: unique within the cell."""
 
     matchup: Matchup
     batch_id: str
     num_episodes: int
-    num_started: int = 0
-    returns: list[Array] = field(default_factory=list)
 
 
 class Evaluator:
@@ -43,13 +47,16 @@ class Evaluator:
     that has finished would prefer short ones. Blocks of neighbouring environments play the same cell, so that each
     policy has one part of a batch, and little has to be gathered.
 
-    vec: is reset by each call. seats, greedy, seed: as ``Router`` has them. task_episodes: how many of a cell's
-    episodes are counted together, and the environments of a block. confidence: of the intervals.
+    vec: is reset by each call; or a coordinator of the same pool, whose workers play a few cells at a time. What these
+    find depends on ``seed`` and the table and not on how many they are, or what became of them, if the environments
+    keep the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``).
+    seats, greedy, seed: as ``Router`` has them. task_episodes: how many of a cell's episodes are counted together, and
+    the environments of a block. confidence: of the intervals.
     """
 
     def __init__(
         self,
-        vec: VecEnv,
+        vec: VecEnv | Coordinator,
         pool: PolicyPool,
         *,
         min_episodes: int = 100,
@@ -65,10 +72,12 @@ class Evaluator:
             raise PlanError(f"{min_episodes=}, {max_episodes=}, {task_episodes=}: at least 1, and in this order")
         if half_width is not None and max_episodes is None:
             raise PlanError("half_width needs max_episodes, for a cell may never be so sure")
-        self._vec, self._pool, self._seats, self._greedy = vec, pool, seats or seats_of(vec), greedy
+        if isinstance(vec, Coordinator) and vec.pool is not pool:
+            raise PlanError("the coordinator's workers play the policies of another pool; give both the same one")
+        self._vec, self._pool, self._seats, self._greedy = vec, pool, seats, greedy
         self._min, self._max, self._half_width = min_episodes, max_episodes or min_episodes, half_width
         self._confidence = confidence
-        self.block_size = self._task_episodes = task_episodes
+        self._lot_episodes = task_episodes
         self._seeds = np.random.SeedSequence(seed)
 
     def __call__(self, table: PayoffTable, weights: Array | None = None) -> int:
@@ -76,33 +85,71 @@ class Evaluator:
 
         weights: of cells, (n_0, n_1, …): those that weigh more may be off by less, as the support of a mixture.
         """
-        if table.num_seats != len(self._seats):
-            raise PlanError(f"the table has {table.num_seats} seats, the environments {len(self._seats)}")
         before = int(table.counts.sum())
-        schedule = _Schedule(self, table, weights)
-        if schedule.is_over():
-            return 0
-        seed = int(self._seeds.spawn(1)[0].generate_state(1)[0])
-        router = Router(self._pool, self._vec, schedule, seats=self._seats, greedy=self._greedy, seed=seed)
-        self._vec.async_reset()
-        while not schedule.is_over():
-            actions = router.act(self._vec.recv())
-            if not schedule.is_over():
-                self._vec.send(actions)
+        if isinstance(self._vec, Coordinator):
+            self._coordinate(self._vec, table, weights)
+        else:
+            self._play(self._vec, table, weights)
         return int(table.counts.sum()) - before
 
-    def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> tuple[Matchup, int] | None:
-        """Return the cell that needs episodes most, and how many of them to play together; None where none does."""
-        counts = table.counts + _by_cell(table, planned)
-        # A single episode has no interval.
-        fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
-        few = ~table.exact & (counts < fewest)
-        if few.any():
-            cell = tuple(np.argwhere(few)[0].tolist())
-            return table.matchup(cell), min(self._task_episodes, fewest - int(counts[cell]))
-        if self._half_width is None:
-            return None
+    def _play(self, vec: VecEnv, table: PayoffTable, weights: Array | None) -> None:
+        """Play in a VecEnv of ours, and go on with whichever cell needs it most when a block is free."""
+        planned: Counter[Matchup] = Counter()
+
+        def count(lot: Lot, returns: Array) -> None:
+            _count(table, planned, lot, returns)
+
+        schedule = _Schedule(lambda: self._next(table, planned, weights), count, self._lot_episodes)
+        seed = int(self._seeds.spawn(1)[0].generate_state(1)[0])
+        _play_out(vec, self._pool, schedule, table.num_seats, self._seats, self._greedy, seed)
+
+    def _coordinate(self, coordinator: Coordinator, table: PayoffTable, weights: Array | None) -> None:
+        """Have workers play. What is in a task, and its seed, must not depend on which results have come already."""
+        lots_per_task = max(1, round(FILL * coordinator.num_envs / self._lot_episodes))
+        planned: Counter[Matchup] = Counter()
+
+        def tasks(next_lot: Callable[[], Lot | None]) -> Iterator[Task]:
+            while True:
+                known = table.counts + _by_cell(table, planned)
+                lots = list(islice(iter(next_lot, None), lots_per_task))
+                if not lots:
+                    return
+                cell = table.cell(lots[0].matchup)
+                # No two tasks begin with the same episode of a cell, also where a table is gone on with.
+                sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(known[cell])))
+                seed = int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
+                call = partial(
+                    play_lots,
+                    lots=lots,
+                    block_size=self._lot_episodes,
+                    num_seats=table.num_seats,
+                    seats=self._seats,
+                    greedy=self._greedy,
+                    seed=seed,
+                )
+                policies = sorted({policy for lot in lots for policy in lot.matchup})
+                yield Task(f"evaluation of {lots[0].matchup} and {len(lots) - 1} more", call, policies)
+
+        def do(wanted: Iterator[Task]) -> bool:
+            """Count what comes of tasks, and tell whether there were any."""
+            any_done = False
+            for _, results in coordinator.run(wanted):
+                for lot, returns in results:
+                    _count(table, planned, lot, returns)
+                any_done = True
+            return any_done
+
+        do(tasks(lambda: self._next_few(table, planned)))
+        while do(iter(list(islice(tasks(lambda: self._next(table, planned, weights)), ROUND_TASKS)))):
+            pass
+
+    def _next(self, table: PayoffTable, planned: Counter[Matchup], weights: Array | None) -> Lot | None:
+        """Plan episodes of the cell that needs them most; None where none does."""
+        few = self._next_few(table, planned)
+        if few is not None or self._half_width is None:
+            return few
         # What is under way will narrow the intervals as well.
+        counts = table.counts + _by_cell(table, planned)
         open_cells = (counts < self._max) & (table.counts > 1)
         widths = np.where(open_cells, table.half_widths(self._confidence), 0)
         widths *= np.sqrt(table.counts / np.maximum(counts, 1))
@@ -111,62 +158,142 @@ class Evaluator:
         cell = tuple(np.unravel_index(widths.argmax(), widths.shape))
         if widths[cell] <= self._half_width:
             return None
-        return table.matchup(cell), min(self._task_episodes, self._max - int(counts[cell]))
+        return self._plan(table, planned, cell, self._max - int(counts[cell]))
+
+    def _next_few(self, table: PayoffTable, planned: Counter[Matchup]) -> Lot | None:
+        """Plan episodes of the first cell that has not as many as each should; None where all have."""
+        counts = table.counts + _by_cell(table, planned)
+        # A single episode has no interval.
+        fewest = self._min if self._half_width is None else max(self._min, min(2, self._max))
+        few = ~table.exact & (counts < fewest)
+        if not few.any():
+            return None
+        cell = tuple(np.argwhere(few)[0].tolist())
+        return self._plan(table, planned, cell, fewest - int(counts[cell]))
+
+    def _plan(self, table: PayoffTable, planned: Counter[Matchup], cell: tuple[Any, ...], most: int) -> Lot:
+        # A name of its own, also where an evaluation that was broken off has left batches behind the next ones.
+        lot = Lot(table.matchup(cell), uuid.uuid4().hex, min(self._lot_episodes, most))
+        planned[lot.matchup] += lot.num_episodes
+        return lot
+
+
+def play_lots(
+    vec: VecEnv,
+    pool: PolicyPool,
+    lots: Sequence[Lot],
+    *,
+    block_size: int,
+    num_seats: int,
+    seats: Sequence[Seat] | None,
+    greedy: bool,
+    seed: int,
+) -> list[tuple[Lot, Array]]:
+    """Play lots, a block of environments one, and return each with its returns; all chance is of the seed."""
+    found: dict[Lot, Array] = {}
+    source = iter(lots)
+    schedule = _Schedule(lambda: next(source, None), found.__setitem__, block_size)
+    _play_out(vec, pool, schedule, num_seats, seats, greedy, seed, reset_seed=seed)
+    return [(lot, found[lot]) for lot in lots]
+
+
+def _play_out(
+    vec: VecEnv,
+    pool: PolicyPool,
+    schedule: _Schedule,
+    num_seats: int,
+    seats: Sequence[Seat] | None,
+    greedy: bool,
+    seed: int,
+    reset_seed: int | None = None,
+) -> None:
+    """Play until a schedule is over. reset_seed: of the environments; None: their chance goes on as it is."""
+    seats = seats or seats_of(vec)
+    if num_seats != len(seats):
+        raise PlanError(f"the table has {num_seats} seats, the environments {len(seats)}")
+    if schedule.is_over():
+        return
+    router = Router(pool, vec, schedule, seats=seats, greedy=greedy, seed=seed)
+    vec.async_reset(seed=reset_seed)
+    while not schedule.is_over():
+        actions = router.act(vec.recv())
+        if not schedule.is_over():
+            vec.send(actions)
+
+
+@dataclass(eq=False)
+class _Open:
+    """A lot that is played."""
+
+    lot: Lot
+    num_started: int = 0
+    returns: list[Array] = field(default_factory=list)
 
 
 class _Schedule:
-    """The matchmaker of an evaluation: which cell each environment plays next."""
+    """The matchmaker of an evaluation: which lot each environment plays next.
 
-    def __init__(self, evaluator: Evaluator, table: PayoffTable, weights: Array | None) -> None:
-        self._evaluator, self._table, self._weights = evaluator, table, weights
-        self._planned: Counter[Matchup] = Counter()  # episodes of open tasks
-        self._again: deque[Task] = deque()  # tasks of which an episode was lost
-        self._playing: dict[int, Task | None] = {}  # by environment; None counts for nothing
+    next_lot: None where none is needed for now. count: is told of each lot that is complete.
+    """
+
+    def __init__(
+        self, next_lot: Callable[[], Lot | None], count: Callable[[Lot, Array], None], block_size: int
+    ) -> None:
+        self._next_lot, self._count, self._block_size = next_lot, count, block_size
+        self._num_open = 0
+        self._again: deque[_Open] = deque()  # not begun, or an episode of it was lost
+        self._playing: dict[int, _Open | None] = {}  # by environment; None counts for nothing
         self._last: Matchup | None = None
-        self._tasks: dict[int, Task | None] = {}  # by block of environments
+        self._of_block: dict[int, _Open | None] = {}  # blocks of environments
 
     def is_over(self) -> bool:
         """Whether nothing is under way, and nothing needed."""
-        return not self._planned and self._evaluator._next(self._table, self._planned, self._weights) is None
+        if not self._num_open and (lot := self._open()) is not None:
+            self._again.append(lot)
+        return not self._num_open
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._assign(env_id) for env_id in env_ids]
 
     def _assign(self, env_id: int) -> Matchup:
-        block = env_id // self._evaluator.block_size
-        task = self._tasks.get(block)
-        if task is None or task.num_started == task.num_episodes:
-            task = self._tasks[block] = self._again.popleft() if self._again else self._open()
-        self._playing[env_id] = task
-        if task is not None:
-            task.num_started += 1
-            self._last = task.matchup
+        block = env_id // self._block_size
+        lot = self._of_block.get(block)
+        if lot is None or lot.num_started == lot.lot.num_episodes:
+            lot = self._of_block[block] = self._again.popleft() if self._again else self._open()
+        self._playing[env_id] = lot
+        if lot is not None:
+            lot.num_started += 1
+            self._last = lot.lot.matchup
         assert self._last is not None  # nobody asks before there is something to do
         return self._last
 
-    def _open(self) -> Task | None:
-        wanted = self._evaluator._next(self._table, self._planned, self._weights)
-        if wanted is None:
+    def _open(self) -> _Open | None:
+        lot = self._next_lot()
+        if lot is None:
             return None
-        matchup, num_episodes = wanted
-        self._planned[matchup] += num_episodes
-        # A name of its own, also where an evaluation that was broken off has left batches behind the next ones.
-        return Task(matchup, uuid.uuid4().hex, num_episodes)
+        self._num_open += 1
+        return _Open(lot)
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
-        task = self._playing.pop(env_id, None)
-        if task is None:
+        lot = self._playing.pop(env_id, None)
+        if lot is None:
             return
         if returns is None:
-            task.num_started -= 1
-            if task not in self._again and task not in self._tasks.values():
-                self._again.append(task)
+            lot.num_started -= 1
+            if lot not in self._again and lot not in self._of_block.values():
+                self._again.append(lot)
             return
-        task.returns.append(returns)
-        if len(task.returns) == task.num_episodes:
-            self._table.update(matchup, task.batch_id, np.array(task.returns))
-            self._planned[matchup] -= task.num_episodes
-            self._planned += Counter()  # drops what is 0
+        lot.returns.append(returns)
+        if len(lot.returns) == lot.lot.num_episodes:
+            self._num_open -= 1
+            self._count(lot.lot, np.array(lot.returns))
+
+
+def _count(table: PayoffTable, planned: Counter[Matchup], lot: Lot, returns: Array) -> None:
+    table.update(lot.matchup, lot.batch_id, returns)
+    planned[lot.matchup] -= lot.num_episodes
+    if not planned[lot.matchup]:
+        del planned[lot.matchup]
 
 
 def _by_cell(table: PayoffTable, planned: Counter[Matchup]) -> Array:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
 from pufferlib.models.files import save_weights
 
-__all__ = ["Entry", "PolicyPool"]
+__all__ = ["Content", "Entry", "PolicyPool"]
 
 INDEX = "pool.json"
 FORMAT = "pufferlib policy pool"
 VERSION = 1
+
+Content = tuple[Origin, Mapping[str, Tensor]]  # of a policy: how it was made, and its weights
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Entry:
     """What a pool knows of a policy without its weights.
 
     id: counts up from 0; of learners down from -1. seat: whose policy it is; None if it can play any. digest: of its
-    origin and weights, SHA-256 in hexadecimal; "" of a learner, whose weights change.
+    origin and weights, SHA-256 in hexadecimal; "" of a learner that is an actor, whose weights change unseen.
     """
 
     id: int
@@ -45,7 +47,7 @@ class PolicyPool:
     """Policies by id. What has an id keeps it, and keeps its weights: nothing is ever replaced or removed.
 
     Policies of equal origin and weights share them, in memory and on disk. A learner has one live version, and an id
-    below 0; ``freeze`` appends what it is at the moment.
+    below 0; ``freeze`` appends what it is at the moment. Its weights are an actor's, or change with ``publish`` only.
     folder: where all that is frozen is written as it is added; None keeps it in memory only. ``open`` reads it again.
     """
 
@@ -54,15 +56,28 @@ class PolicyPool:
         self._trust = False
         self._entries: list[Entry] = []
         self._learners: list[Entry] = []
-        self._actors: list[Actor] = []  # of the learners
-        self._origins: list[Origin] = []  # likewise
+        self._actors: dict[int, Actor] = {}  # of the learners that have one
+        self._origins: list[Origin] = []  # of the learners
         self._versions: list[int] = []  # likewise
-        self._kept: dict[str, tuple[Origin, dict[str, Tensor]]] = {}  # by digest; read when asked for
+        self._kept: dict[str, Content] = {}  # by digest; read when asked for
         if self._folder is not None:
             if (self._folder / INDEX).exists():
                 raise CallError(f"{self._folder} holds a pool already; PolicyPool.open(folder) goes on with it")
             self._folder.mkdir(parents=True, exist_ok=True)
             self._write_index()
+
+    @classmethod
+    def copied(cls, entries: Sequence[Entry], learners: Sequence[Entry], kept: Mapping[str, Content]) -> PolicyPool:
+        """Return a pool in memory that begins as a copy of another one: of its entries, and of what they stand for.
+
+        learners: each with the digest of what it was. kept: by digest; who is not in it cannot be played.
+        """
+        pool = cls()
+        pool._entries, pool._learners, pool._kept = list(entries), list(learners), dict(kept)
+        pool._versions = [0] * len(learners)
+        for entry in learners:
+            pool._origins.append(kept[entry.digest][0] if entry.digest in kept else Origin())
+        return pool
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> PolicyPool:
@@ -84,36 +99,44 @@ class PolicyPool:
 
     def add(self, policy: nn.Module | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
         """Append a copy of a policy, or of its weights, and return its id. origin: how it was made."""
-        weights = policy.state_dict() if isinstance(policy, nn.Module) else policy
-        kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
-        digest = digest_of(origin, kept)
-        if digest not in self._kept:
-            self._kept[digest] = (origin, kept)
-            if self._folder is not None and not self._path(digest).exists():
-                save_weights(self._path(digest), kept, origin)
+        digest = self._keep(policy.state_dict() if isinstance(policy, nn.Module) else policy, origin)
+        if self._folder is not None and not self._path(digest).exists():
+            save_weights(self._path(digest), self._kept[digest][1], origin)
         self._entries.append(Entry(len(self._entries), seat, digest))
         if self._folder is not None:
             self._write_index()
         return self._entries[-1].id
 
-    def add_learner(self, actor: Actor, origin: Origin, seat: str | None = None) -> int:
-        """Return the id of a policy that goes on learning: the actor is used as it is at any time."""
-        self._learners.append(Entry(-1 - len(self._learners), seat, ""))
-        self._actors.append(actor)
+    def add_learner(self, policy: Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
+        """Return the id of a policy that goes on learning.
+
+        policy: an actor, which is used as it is at any time; or weights, a copy of which is what it has until others
+        are published.
+        """
+        learner = -1 - len(self._learners)
+        if isinstance(policy, Actor):
+            self._actors[learner] = policy
+        digest = "" if isinstance(policy, Actor) else self._keep(policy, origin)
+        self._learners.append(Entry(learner, seat, digest))
         self._origins.append(origin)
         self._versions.append(0)
-        return self._learners[-1].id
+        return learner
 
     def freeze(self, learner: int) -> int:
         """Append what a learner is now, and return the id of that."""
         entry = self._learner(learner)
-        return self.add(self._actors[-1 - learner].policy, self._origins[-1 - learner], entry.seat)
+        return self.add(self.weights(learner), self.origin(learner), entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None) -> int:
         """Say that a learner has other weights, which it is given here unless it has them, and return its version."""
-        self._learner(learner)
-        if weights is not None:
-            self._actors[-1 - learner].policy.load_state_dict(dict(weights))
+        entry = self._learner(learner)
+        if weights is not None and learner in self._actors:
+            self._actors[learner].policy.load_state_dict(dict(weights))
+        elif weights is not None:
+            digest = self._keep(weights, self._origins[-1 - learner])
+            self._learners[-1 - learner] = replace(entry, digest=digest)
+            if all(other.digest != entry.digest for other in (*self._entries, *self._learners)):
+                self._kept.pop(entry.digest, None)
         self._versions[-1 - learner] += 1
         return self._versions[-1 - learner]
 
@@ -137,17 +160,19 @@ class PolicyPool:
         """Return the frozen policies that can play a seat, in the order in which they were added."""
         return tuple(entry.id for entry in self._entries if entry.seat in (seat, None))
 
+    def learners(self) -> tuple[int, ...]:
+        """Return the ids of the learners, in the order in which they were added."""
+        return tuple(entry.id for entry in self._learners)
+
     def weights(self, policy: int) -> Mapping[str, Tensor]:
         """Return the weights of a policy; they are the pool's: not to be changed."""
-        if policy < 0:
-            self._learner(policy)
-            return self._actors[-1 - policy].policy.state_dict()
+        if policy in self._actors:
+            return self._actors[policy].policy.state_dict()
         return self._read(self[policy].digest)[1]
 
     def origin(self, policy: int) -> Origin:
         """Return how a policy was made."""
-        if policy < 0:
-            self._learner(policy)
+        if policy in self._actors:
             return self._origins[-1 - policy]
         return self._read(self[policy].digest)[0]
 
@@ -156,9 +181,8 @@ class PolicyPool:
 
         Raises CheckpointError where the weights are for others.
         """
-        if policy < 0:
-            self._learner(policy)
-            return self._actors[-1 - policy]
+        if policy in self._actors:
+            return self._actors[policy]
         origin, weights = self._read(self[policy].digest)
         actor = origin.actor(layout, action_space)
         try:
@@ -173,8 +197,19 @@ class PolicyPool:
             raise PlanError(f"policy {policy} is frozen; a learner's id is below 0")
         return self[policy]
 
-    def _read(self, digest: str) -> tuple[Origin, dict[str, Tensor]]:
+    def _keep(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
+        """Have a copy of weights, and return their digest."""
+        kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
+        digest = digest_of(origin, kept)
+        self._kept.setdefault(digest, (origin, kept))
+        return digest
+
+    def _read(self, digest: str) -> Content:
         if digest not in self._kept:
+            if self._folder is None:
+                raise PlanError(
+                    "a policy that is not among the task's policies, whose weights came with it; name it there"
+                )
             saved = read_policy(self._path(digest), trust=self._trust)
             weights = {name: value.clone() for name, value in saved.weights.items()}
             if digest_of(saved.origin, weights) != digest:

@@ -1,0 +1,214 @@
+"""A coordinator's workers over Ray: one actor each, which is replaced where it dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pufferlib import leaves
+from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
+from pufferlib.population.pool import Content
+from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task
+from pufferlib.vectorization.ray_cluster import reason
+from pufferlib.vectorization.ray_connection import Connection, Placement, plain
+
+__all__ = ["Actors", "RemoteStation"]
+
+CLOSE_S = 5.0  # that actors have to close their environments
+MOST_DEATHS = 3  # of one worker's actors in a row, before any has made its environments
+SLICE_S = 0.5  # between two looks at the cluster's head
+
+
+class RemoteStation:
+    """The actor: a ``Station``."""
+
+    def start(self, sealed: bytes, path: Sequence[str]) -> str:
+        """Make the environments, and return where this is, in words.
+
+        path: where the coordinator's process finds modules, as does this one where there are such folders here.
+        """
+        import cloudpickle
+        import ray
+
+        sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
+        (env, make_kwargs, torch_threads), custom_spaces = cloudpickle.loads(sealed)
+        leaves.registry.update(custom_spaces)
+        self._station = Station(env, make_kwargs, torch_threads)
+        address: Any = ray.util.get_node_ip_address  # without annotations
+        return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
+
+    def work(self, sealed: bytes, order: Order, *contents: Content) -> Any:
+        """Do a task. Ray has fetched the contents."""
+        import cloudpickle
+
+        result = self._station.work(cloudpickle.loads(sealed), order, contents)
+        # Not every exception can be pickled; its traceback can.
+        return result._replace(cause=None) if isinstance(result, Raised) else result
+
+    def close(self) -> None:
+        """Close the environments."""
+        if hasattr(self, "_station"):
+            self._station.close()
+
+
+@dataclass
+class Member:
+    """A worker, whichever actor it is now.
+
+    handle, call: Ray's; the call is under way. number: of the task that is done; None of another call, or of a task
+    that is of no interest any more. place: of the actor in words, "" before it has made its environments. has: digests
+    of the contents that it has been sent.
+    """
+
+    index: int
+    handle: Any = None
+    call: Any = None
+    number: int | None = None
+    place: str = ""
+    deaths: int = 0  # in a row, before its environments were made
+    has: set[str] = field(default_factory=set)
+
+
+class Actors:
+    """Workers that are actors of Ray. Arguments: as ``Coordinator`` has them."""
+
+    def __init__(
+        self,
+        supply: Supply,
+        env: Any,
+        make_kwargs: Mapping[str, Any],
+        torch_threads: int,
+        *,
+        num_actors: int,
+        address: str | None,
+        resources: Mapping[str, float] | None,
+        placement: Any,
+        start_timeout: float,
+    ) -> None:
+        self._supply, self._start_s = supply, start_timeout
+        self._sealed = _sealed(((env, make_kwargs, torch_threads), leaves.registry), "what makes the environments")
+        self._connection = connection = Connection(address)
+        try:
+            self._placement = Placement(connection, placement, resources, num_actors)
+        except BaseException:
+            connection.release()
+            raise
+        self._ray = connection.ray
+        self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
+        self._began_s = time.monotonic()
+        self._members = [Member(index) for index in range(num_actors)]
+        for member in self._members:
+            self._start(member)
+
+    def _start(self, member: Member) -> None:
+        """Have a new actor in a worker's place."""
+        self._connection.require()
+        kind = self._ray.remote(RemoteStation).options(
+            max_restarts=0, max_task_retries=0, **self._placement.options(member.index)
+        )
+        member.handle, member.place, member.number, member.has = kind.remote(), "", None, set()
+        member.call = member.handle.start.remote(self._sealed, sys.path)
+
+    def idle(self) -> Iterator[int]:
+        return (member.index for member in self._members if member.call is None)
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        self._connection.require()
+        member = self._members[worker]
+        sealed = _sealed(task.call, f"task {task.name!r}")
+        order, new = self._supply.order(task, member.has)
+        for digest in order.forget:
+            self._refs.pop(digest, None)
+        for digest, content in new.items():
+            if digest not in self._refs:
+                self._refs[digest] = self._ray.put(content)
+        member.number = number
+        member.call = member.handle.work.remote(sealed, order, *(self._refs[digest] for digest in new))
+
+    def collect(self) -> list[tuple[int, Any]]:
+        self._connection.check()
+        calls = {member.call: member for member in self._members if member.call is not None}
+        ready, others = self._ray.wait(list(calls), timeout=SLICE_S)
+        if ready and others:
+            ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
+        found = []
+        for call in ready:
+            member, number = calls[call], calls[call].number
+            result = self._hear(member)
+            if number is not None:
+                found.append((number, result))
+        self._require_placed()
+        return found
+
+    def _hear(self, member: Member) -> Any:
+        """Return what a call has brought back, and replace the actor if it is gone."""
+        call, number, member.call, member.number = member.call, member.number, None, None
+        try:
+            result = self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            if number is None and not member.place:
+                raise (
+                    cause
+                    if isinstance(cause, PufferError)
+                    else WorkerError(
+                        f"actor {member.index} could not make its environments: {plain(error)}", worker=member.index
+                    )
+                ) from None
+            return Raised(plain(error), plain(error), member.place, None)
+        except self._ray.exceptions.RayError as error:
+            return self._replace(member, reason(error))
+        if not member.place:
+            member.place, member.deaths = result, 0
+        return result._replace(where=member.place) if isinstance(result, Raised) else result
+
+    def _replace(self, member: Member, how: str) -> Lost:
+        member.deaths += not member.place
+        if member.deaths == MOST_DEATHS:
+            raise WorkerError(
+                f"actor {member.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
+                f"{how}",
+                worker=member.index,
+            )
+        lost = Lost(f"actor {member.index}{member.place}: {how}")
+        self._ray.kill(member.handle)
+        self._start(member)
+        return lost
+
+    def _require_placed(self) -> None:
+        """Raise PlatformError where no actor is there, and none has been for long."""
+        if any(member.place for member in self._members):
+            self._began_s = time.monotonic()
+        elif time.monotonic() - self._began_s > self._start_s:
+            raise PlatformError(
+                f"no actor has made its environments within {self._start_s:g} s: {self._placement.want()}"
+            )
+
+    def abandon(self) -> None:
+        for member in self._members:
+            member.number = None
+
+    def close(self) -> None:
+        if self._connection.alive():
+            closing = [member.handle.close.remote() for member in self._members if member.place]
+            if closing:
+                self._ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+            for member in self._members:
+                self._ray.kill(member.handle)
+            self._placement.remove()
+        self._refs.clear()
+        self._connection.release()
+
+
+def _sealed(value: Any, what: str) -> bytes:
+    """Return the bytes of something for an actor. Raises PlanError."""
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        raise PlanError(f"{what} cannot be pickled, as actors need: {error}") from error

@@ -1,0 +1,147 @@
+"""Coordinator: hands tasks to whoever is idle, in this process or over Ray, and loses none and counts none twice."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
+from pufferlib.population.actors import Actors
+from pufferlib.population.pool import PolicyPool
+from pufferlib.population.station import InPlace, Lost, Raised, Supply, Task, Workers
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """Workers that do tasks, each with a whole VecEnv of its own. A context manager.
+
+    ::
+
+        with Coordinator(pool, GameEnv, num_actors=4, num_envs=64, env_kwargs={"game": "leduc_poker"}) as coordinator:
+            Evaluator(coordinator, pool, min_episodes=1000)(table)
+
+    Idle workers are given the next task, and a task that was lost with its worker goes to another one; in the worker's
+    place a new one is started. What a policy's weights are is sent to a worker once, and a learner's once a version.
+    pool: whose policies tasks play. env, make_kwargs: what ``pufferlib.make`` is called with, in each worker.
+    num_actors: of Ray; 0: the one worker is this process, and Ray is not needed. max_retries: how often a task may be
+    lost before that is an error. torch_threads: that torch takes while a task is done; with the same number, on
+    machines of one kind, a task has the same result wherever it is done.
+    address, resources, placement: of the actors, as those of backend "ray". start_timeout: seconds within which the
+    first actor has to have made its environments.
+    Raises PlanError for counts that cannot be, and what ``pufferlib.make`` and Ray raise.
+    """
+
+    def __init__(
+        self,
+        pool: PolicyPool,
+        env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+        *,
+        num_actors: int = 0,
+        max_retries: int = 3,
+        torch_threads: int = 1,
+        address: str | None = None,
+        resources: Any = None,
+        placement: Any = "SPREAD",
+        start_timeout: float = 120.0,
+        **make_kwargs: Any,
+    ) -> None:
+        if num_actors < 0 or max_retries < 0 or torch_threads < 1 or start_timeout <= 0:
+            raise PlanError(
+                f"{num_actors=}, {max_retries=}: 0 at least; {torch_threads=}: 1; {start_timeout=}: more than 0"
+            )
+        self.pool = pool
+        self.num_envs: int = make_kwargs.get("num_envs") or (1 if callable(env) or isinstance(env, str) else len(env))
+        self.num_lost = 0  # tasks that went with their workers, so far, and were done again
+        self._max_retries, self._closed, self._running = max_retries, False, False
+        told = (env, make_kwargs, torch_threads)
+        self._workers: Workers
+        if num_actors == 0:
+            self._workers = InPlace(Supply(pool), *told)
+        else:
+            self._workers = Actors(
+                Supply(pool),
+                *told,
+                num_actors=num_actors,
+                address=address,
+                resources=resources,
+                placement=placement,
+                start_timeout=start_timeout,
+            )
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Any]]:
+        """Yield each task with its result, once, in the order of the tasks, whoever does them and whenever.
+
+        tasks: the next one is asked for when a worker is idle. Where the caller stops early, what is under way is done
+        for nobody. Raises WorkerError with the name of a task that raised, or was lost more than ``max_retries`` times,
+        and CallError where another ``run`` is not over.
+        """
+        self._require_open()
+        if self._running:
+            raise CallError("another run of this coordinator is not over; finish or close it first")
+        self._running = True
+        try:
+            yield from self._run(enumerate(tasks))
+        finally:
+            self._running = False
+            self._workers.abandon()
+
+    def _run(self, source: Iterator[tuple[int, Task]]) -> Iterator[tuple[Task, Any]]:
+        again: deque[int] = deque()  # numbers of tasks that were lost
+        open_tasks: dict[int, Task] = {}  # by number
+        results: dict[int, Any] = {}  # that came before their turn
+        times_lost: Counter[int] = Counter()
+        due, more = 0, True
+        while True:
+            for worker in self._workers.idle():
+                if again:
+                    number = again.popleft()
+                else:
+                    new = next(source, None) if more else None
+                    if new is None:
+                        more = False
+                        break
+                    number, open_tasks[new[0]] = new
+                self._workers.give(worker, number, open_tasks[number])
+            while due in results:
+                yield open_tasks.pop(due), results.pop(due)
+                due += 1
+            if not open_tasks and not more:
+                return
+            for number, result in self._workers.collect():
+                if isinstance(result, Raised):
+                    raise WorkerError(
+                        f"task {open_tasks[number].name!r} raised{result.where}: {result.text}",
+                        remote_traceback=result.trace,
+                    ) from result.cause
+                if not isinstance(result, Lost):
+                    results[number] = result
+                    continue
+                self.num_lost += 1
+                times_lost[number] += 1
+                if times_lost[number] > self._max_retries:
+                    raise WorkerError(
+                        f"task {open_tasks[number].name!r} was lost {times_lost[number]} times, with its worker; the "
+                        f"last time: {result.how}. See what ends the process, such as a segfault or want of memory"
+                    )
+                again.append(number)
+
+    def close(self) -> None:
+        """End all workers and their environments. What is under way is lost."""
+        if not self._closed:
+            self._closed = True
+            self._workers.close()
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the coordinator is closed; make another one")

@@ -1,0 +1,178 @@
+"""Tasks, and where they are done: one VecEnv, and a copy of the pool with the weights that have come so far."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from pufferlib import make
+from pufferlib.population.pool import Content, Entry, PolicyPool, digest_of
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["InPlace", "Lost", "Order", "Raised", "Station", "Supply", "Task", "Workers"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to be done with a VecEnv: a rollout, an evaluation, a training.
+
+    name: for messages. call: is given the worker's VecEnv, to be reset first, and a copy of the pool; what it adds or
+    publishes there is seen by nobody else, and what it returns is the task's result. It has to be pickled, and so has
+    its result. All chance in it should come from a seed of its own, so that it gives the same wherever it is done.
+    policies: whose weights the copy has; learners as they were last published.
+    """
+
+    name: str
+    call: Callable[[VecEnv, PolicyPool], Any]
+    policies: Sequence[int] = ()
+
+
+class Order(NamedTuple):
+    """What a worker is told with a task.
+
+    entries, learners: of the pool. forget: digests of what nobody has any more. new: digests of the contents that come
+    along.
+    """
+
+    entries: Sequence[Entry]
+    learners: Sequence[Entry]
+    forget: Sequence[str]
+    new: Sequence[str]
+
+
+class Raised(NamedTuple):
+    """The result of a task that raised. where: in words. cause: None where it could not be brought here."""
+
+    text: str
+    trace: str
+    where: str
+    cause: BaseException | None
+
+
+class Lost(NamedTuple):
+    """The result of a task whose worker is gone."""
+
+    how: str
+
+
+class Workers(Protocol):
+    """What a coordinator asks."""
+
+    def idle(self) -> Iterator[int]:
+        """Yield the workers that have nothing to do."""
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        """Have an idle worker do a task, by a number of the caller's."""
+
+    def collect(self) -> list[tuple[int, Any]]:
+        """Wait a little; return numbers of tasks that are over, and for each its result, Raised or Lost."""
+
+    def abandon(self) -> None:
+        """Have the tasks that are under way be of no interest."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class Supply:
+    """What workers have to be sent of a pool."""
+
+    def __init__(self, pool: PolicyPool) -> None:
+        self._pool = pool
+        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners: version, as what, weights
+
+    def order(self, task: Task, has: set[str]) -> tuple[Order, dict[str, Content]]:
+        """Return the order for a task, and contents by digest. has: digests that the worker has; is updated."""
+        pool = self._pool
+        entries = [pool[policy] for policy in range(len(pool))]
+        learners = [self._copy(each)[1] if each in task.policies else self._known(each) for each in pool.learners()]
+        forget = has - {entry.digest for entry in (*entries, *learners)}
+        new: dict[str, Content] = {}
+        for policy in task.policies:
+            entry = learners[-1 - policy] if policy < 0 else pool[policy]
+            if entry.digest not in has:
+                new[entry.digest] = self._copy(policy)[2] if policy < 0 else (pool.origin(policy), pool.weights(policy))
+        has.difference_update(forget)
+        has.update(new)
+        return Order(entries, learners, sorted(forget), list(new)), new
+
+    def _known(self, learner: int) -> Entry:
+        """Return a learner's entry as of its last copy, which a worker may keep."""
+        return self._copies[learner][1] if learner in self._copies else self._pool[learner]
+
+    def _copy(self, learner: int) -> tuple[int, Entry, Content]:
+        """Return the version of a learner, its entry, and its weights, copied once a version."""
+        version = self._pool.version(learner)
+        if learner not in self._copies or self._copies[learner][0] != version:
+            weights = {name: value.detach().cpu().clone() for name, value in self._pool.weights(learner).items()}
+            content = (self._pool.origin(learner), weights)
+            entry = Entry(learner, self._pool[learner].seat, digest_of(*content))
+            self._copies[learner] = (version, entry, content)
+        return self._copies[learner]
+
+
+class Station:
+    """A VecEnv and the weights that have come; does one task after another. What ``make`` raises it raises at once."""
+
+    def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
+        self._threads = torch_threads
+        self._kept: dict[str, Content] = {}
+        self._vec = make(env, **make_kwargs)
+
+    def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order, contents: Sequence[Content]) -> Any:
+        """Do a task, and return its result, or Raised. contents: of ``order.new``."""
+        for digest in order.forget:
+            self._kept.pop(digest, None)
+        self._kept.update(zip(order.new, contents, strict=True))
+        pool = PolicyPool.copied(order.entries, order.learners, self._kept)
+        with _torch_threads(self._threads):
+            try:
+                return call(self._vec, pool)
+            except Exception as error:  # whatever a task raises; who has given it is told
+                return Raised(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._vec.close()
+
+
+class InPlace:
+    """One worker, which is this process."""
+
+    def __init__(self, supply: Supply, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
+        self._station, self._supply = Station(env, make_kwargs, torch_threads), supply
+        self._has: set[str] = set()
+        self._done: list[tuple[int, Any]] = []
+
+    def idle(self) -> Iterator[int]:
+        if not self._done:
+            yield 0
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        order, new = self._supply.order(task, self._has)
+        self._done.append((number, self._station.work(task.call, order, list(new.values()))))
+
+    def collect(self) -> list[tuple[int, Any]]:
+        done, self._done = self._done, []
+        return done
+
+    def abandon(self) -> None:
+        self._done.clear()
+
+    def close(self) -> None:
+        self._station.close()
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

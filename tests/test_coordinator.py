@@ -1,0 +1,172 @@
+"""Tasks and who does them: what is sent to workers, what comes of a task that fails, and that nothing hangs on who."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_payoffs import ORIGIN, Pays, pool_of_constants
+
+from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
+from pufferlib.population import Coordinator, Evaluator, PayoffTable, PolicyPool, Task
+from pufferlib.population.station import Lost, Supply
+
+pytestmark = pytest.mark.beside
+
+NOISY = {"num_envs": 4, "env_kwargs": {"noise": 1.0}}
+
+
+def evaluated(coordinator: Coordinator, populations: Any = ((0, 1, 2), (3, 1)), **arguments: Any) -> PayoffTable:
+    table = PayoffTable(len(populations), populations)
+    settings = {"min_episodes": 5, "task_episodes": 2, "seed": 1, **arguments}
+    assert Evaluator(coordinator, coordinator.pool, **settings)(table) == table.counts.sum()
+    return table
+
+
+def same(one: PayoffTable, other: PayoffTable) -> bool:
+    return all(
+        getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in ("means", "counts", "_squares")
+    )
+
+
+class Several:
+    """Workers in place that take turns and lose tasks: what actors of Ray do, at times that can be repeated."""
+
+    def __init__(self, coordinator: Coordinator, others: list[Coordinator], lose: float, seed: int) -> None:
+        self.each = [each._workers for each in (coordinator, *others)]
+        self.rng, self.lose = np.random.default_rng(seed), lose
+        self.done: list[tuple[int, Any]] = []
+        self.busy: set[int] = set()
+        self.given: list[int] = []
+
+    def idle(self) -> Iterator[int]:
+        return iter([worker for worker in range(len(self.each)) if worker not in self.busy])
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        self.given.append(number)
+        self.busy.add(worker)
+        self.each[worker].give(0, number, task)
+        (done,) = self.each[worker].collect()
+        # The work was done, or half of it; but its result never came.
+        self.done.append((number, Lost("on purpose")) if self.rng.random() < self.lose else done)
+
+    def collect(self) -> list[tuple[int, Any]]:
+        self.rng.shuffle(self.done)  # type: ignore[arg-type]
+        count = int(self.rng.integers(1, len(self.done) + 1))
+        found, self.done = self.done[:count], self.done[count:]
+        self.busy = set(self.rng.permutation(len(self.each))[: len(self.done)].tolist())
+        return found
+
+    def abandon(self) -> None:
+        pass
+
+    def close(self) -> None:
+        for each in self.each:
+            each.close()
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_table_does_not_hang_on_who_played_it_nor_on_what_was_lost(adaptive: bool) -> None:
+    arguments: dict[str, Any] = {"max_episodes": 40, "half_width": 0.5} if adaptive else {}
+    with Coordinator(pool_of_constants(), Pays, **NOISY) as alone:
+        wanted = evaluated(alone, **arguments)
+        assert not same(wanted, evaluated(alone, **{**arguments, "seed": 2}))
+        assert same(wanted, evaluated(alone, **arguments))  # nor on what the worker has done before
+    assert wanted.counts.min() >= 5 and (wanted.counts.max() > 5) == adaptive
+    for seed in range(3):
+        others = [Coordinator(PolicyPool(), Pays, **NOISY) for _ in range(2)]
+        with Coordinator(pool_of_constants(), Pays, max_retries=20, **NOISY) as coordinator:
+            crew = Several(coordinator, others, lose=0.4, seed=seed)
+            for other in others:
+                other._workers._supply = Supply(coordinator.pool)  # type: ignore[attr-defined]
+            coordinator._workers = crew
+            assert same(wanted, evaluated(coordinator, **arguments))
+            assert coordinator.num_lost > 0 and len(crew.given) > len(set(crew.given))
+
+
+def test_an_evaluation_plays_what_is_missing_and_every_result_once() -> None:
+    with Coordinator(pool_of_constants(), Pays, num_envs=3) as coordinator:
+        table = evaluated(coordinator)
+        assert Evaluator(coordinator, coordinator.pool, min_episodes=5)(table) == 0
+        assert Evaluator(coordinator, coordinator.pool, min_episodes=7, seed=1)(table) == 12
+        wanted = np.array([[3.0, 1.0], [13.0, 11.0], [23.0, 21.0]])
+        np.testing.assert_array_equal(table.means, [wanted, -wanted])
+        with pytest.raises(WorkerError, match=r"evaluation of \(0, 0, 0\).* raised: PlanError: the table has 3 seats"):
+            evaluated(coordinator, [[0]] * 3)
+        with pytest.raises(PlanError, match="another pool"):
+            Evaluator(coordinator, PolicyPool())
+
+
+def actions_of(vec: Any, pool: PolicyPool, policy: int) -> int:
+    """A rollout of one step: what a policy does."""
+    actor = pool.actor(policy, vec.observation_layout, vec.single_action_space)
+    vec.async_reset(seed=1)
+    return int(actor(torch.from_numpy(np.array(vec.recv().observations)))[0].mode()[0][0])
+
+
+def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() -> None:
+    pool = pool_of_constants()
+    learner = pool.add_learner({"logits": 500 * torch.eye(5)[1]}, ORIGIN)
+    acting = pool.add_learner(pool.actor(2, *spaces_of()), ORIGIN)
+    pool.publish(acting, {"logits": 500 * torch.eye(5)[2]})
+    with Coordinator(pool, Pays) as coordinator:
+
+        def seen(policy: int, given: Any) -> Any:
+            (pair,) = coordinator.run([Task("look", partial(actions_of, policy=policy), given)])
+            return pair[1]
+
+        kept = coordinator._workers._station._kept  # type: ignore[attr-defined]
+        assert [seen(policy, [policy]) for policy in (3, learner, acting)] == [3, 1, 2]
+        assert len(kept) == 3
+        pool.publish(learner, {"logits": 500 * torch.eye(5)[4]})
+        pool.publish(acting, {"logits": 500 * torch.eye(5)[0]})
+        assert [seen(policy, [policy]) for policy in (learner, acting)] == [4, 0]
+        assert len(kept) == 3  # what learners were is forgotten
+        frozen = pool.freeze(learner)
+        assert seen(frozen, [frozen]) == 4 and len(kept) == 3  # the same content has come already
+        with pytest.raises(WorkerError, match="not among the task's policies"):
+            seen(0, [3])
+        with pytest.raises(PlanError, match="no policy has id 99"):
+            seen(99, [99])
+
+
+def spaces_of() -> Any:
+    import pufferlib
+
+    with pufferlib.make(Pays) as vec:
+        return vec.observation_layout, vec.single_action_space
+
+
+def raises(vec: Any, pool: PolicyPool) -> None:
+    raise ValueError("on purpose")
+
+
+def adds(vec: Any, pool: PolicyPool) -> int:
+    return pool.add({"logits": torch.zeros(5)}, ORIGIN)
+
+
+def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None:
+    pool = pool_of_constants()
+    with Coordinator(pool, Pays, max_retries=2) as coordinator:
+        with pytest.raises(WorkerError, match="task 'breaks' raised: ValueError: on purpose") as caught:
+            list(coordinator.run([Task("adds", adds), Task("breaks", raises)]))
+        assert "in raises" in caught.value.remote_traceback
+        running = coordinator.run(Task(f"{number}", adds) for number in range(9))
+        assert next(running)[1] == 4 == len(pool)  # the next id, of a copy
+        with pytest.raises(CallError, match="another run"):
+            next(coordinator.run([]))
+        running.close()  # type: ignore[attr-defined]
+        assert [task.name for task, _ in coordinator.run([Task("after", adds)])] == ["after"]
+        crew = coordinator._workers = Several(coordinator, [], lose=1.0, seed=1)
+        with pytest.raises(WorkerError, match="task 'adds' was lost 3 times, .*the last time: on purpose"):
+            list(coordinator.run([Task("adds", adds)]))
+        assert crew.given == [0, 0, 0]
+    with pytest.raises(ClosedError):
+        next(coordinator.run([]))
+    for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}):
+        with pytest.raises(PlanError):
+            Coordinator(pool, Pays, **wrong)  # type: ignore[arg-type]
