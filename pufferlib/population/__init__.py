@@ -12,19 +12,23 @@
     Solver         from payoffs to a mixture (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
+    pipeline_psro  the same with several levels that learn at once
+    Delegated      an oracle whose answers are a coordinator's tasks
     population_based_training   learners that do badly go on as copies of those that do well
 
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
 
 from pufferlib.population.coordinator import Coordinator
+from pufferlib.population.delegated import Delegated
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
 from pufferlib.population.matchup import Matchup, Mixture, product
-from pufferlib.population.oracle import ExactOracle, Oracle
+from pufferlib.population.oracle import ExactOracle, ImprovingOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
+from pufferlib.population.pipeline import pipeline_psro
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
@@ -34,10 +38,12 @@ from pufferlib.population.station import Task
 __all__ = [
     "Capped",
     "Coordinator",
+    "Delegated",
     "Entry",
     "Evaluator",
     "ExactOracle",
     "Fixed",
+    "ImprovingOracle",
     "Iteration",
     "Matchmaker",
     "Matchup",
@@ -53,6 +59,7 @@ __all__ = [
     "Solver",
     "Task",
     "fictitious_self_play",
+    "pipeline_psro",
     "population_based_training",
     "product",
     "psro",

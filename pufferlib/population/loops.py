@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.population.matchup import Mixture, product
-from pufferlib.population.oracle import Oracle
+from pufferlib.population.oracle import Oracle, respond_all
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.solvers import Solver, last, rectified, uniform
 
@@ -68,10 +68,9 @@ def psro(
         nash_conv = None if measure is None else measure(mixture)
         yield Iteration(number, mixture, nash_conv, perf_counter() - start)
         aims = [[mixture] if targets is None else targets(table.means, mixture, seat) for seat in seats]
-        made = [[oracle.respond(seat, aim) for aim in aims[seat]] for seat in seats]
-        for seat in seats:
-            for policy in made[seat]:
-                table.add(seat, policy)
+        wanted = [(seat, aim) for seat in seats for aim in aims[seat]]
+        for (seat, _), policy in zip(wanted, respond_all(oracle, wanted), strict=True):
+            table.add(seat, policy)
         number += 1
 
 

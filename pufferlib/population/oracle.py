@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +15,7 @@ from pufferlib.population.matchup import Mixture
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 
-__all__ = ["ExactOracle", "Oracle"]
+__all__ = ["ExactOracle", "ImprovingOracle", "Oracle", "improve_all", "respond_all"]
 
 Array = np.ndarray[Any, Any]
 TABULAR = Origin("pufferlib.population.games.tabular:Tabular")
@@ -30,18 +31,52 @@ class Oracle(Protocol):
         """Return the id of a new policy for a seat, as good as may be where the other seats play a mixture."""
 
 
+class ImprovingOracle(Protocol):
+    """An oracle that makes policies better and better, as learners of its pool."""
+
+    pool: PolicyPool
+
+    def initial(self, seat: int) -> int:
+        """Return the id of a seat's first policy, which is frozen."""
+
+    def begin(self, seat: int) -> int:
+        """Return the id of a new learner for a seat."""
+
+    def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
+        """Have a learner do better, for a while, where the other seats play a mixture, and publish what comes of it."""
+
+
+def respond_all(oracle: Oracle, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
+    """Return a response for each seat and mixture; an oracle that has ``respond_all`` is asked for all at once."""
+    at_once = getattr(oracle, "respond_all", None)
+    if at_once is not None:
+        return list(at_once(wanted))
+    return [oracle.respond(seat, mixture) for seat, mixture in wanted]
+
+
+def improve_all(oracle: ImprovingOracle, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
+    """Have learners improve, each of a seat and against a mixture; at once with an oracle that has ``improve_all``."""
+    at_once = getattr(oracle, "improve_all", None)
+    if at_once is not None:
+        at_once(wanted)
+        return
+    for seat, learner, mixture in wanted:
+        oracle.improve(seat, learner, mixture)
+
+
 class ExactOracle:
     """Best responses, payoffs and NashConv of a game that can be enumerated, computed and not sampled.
 
     game: as ``load_game`` takes it, or a Game. Policies are tables, ``Tabular``, which also play in a ``GameEnv``; the
     first one plays all legal actions alike. Seats are the game's players, called player_0, player_1, … in the pool. Of
-    a joint mixture its marginals count.
+    a joint mixture its marginals count. rate: how much of a best response ``improve`` mixes into a learner.
     """
 
-    def __init__(self, game: str | Game, pool: PolicyPool | None = None) -> None:
+    def __init__(self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0) -> None:
         self.form = SequenceForm(load_game(game) if isinstance(game, str) else game)
         self.pool = PolicyPool() if pool is None else pool
-        self._plans: dict[tuple[int, int], Array] = {}  # by seat and policy
+        self.rate = rate
+        self._plans: dict[tuple[int, str], Array] = {}  # by seat and digest
 
     def table(self) -> PayoffTable:
         """Return an empty payoff table for this game."""
@@ -53,6 +88,15 @@ class ExactOracle:
     def respond(self, seat: int, mixture: Mixture) -> int:
         _, plan = self.form.best_response(seat, self.plans(mixture))
         return self._add(seat, self.form.table(seat, plan))
+
+    def begin(self, seat: int) -> int:
+        weights = {"table": torch.from_numpy(self.form.uniform())}
+        return self.pool.add_learner(weights, TABULAR, f"player_{seat}")
+
+    def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
+        _, best = self.form.best_response(seat, self.plans(mixture))
+        plan = (1 - self.rate) * self._plan(seat, learner) + self.rate * best
+        self.pool.publish(learner, {"table": torch.from_numpy(self.form.table(seat, plan))})
 
     def evaluate(self, table: PayoffTable) -> None:
         """Fill a table with exact payoffs; what an ``Evaluator`` estimates."""
@@ -76,6 +120,7 @@ class ExactOracle:
         return self.pool.add({"table": torch.from_numpy(table)}, TABULAR, f"player_{seat}")
 
     def _plan(self, seat: int, policy: int) -> Array:
-        if (seat, policy) not in self._plans:
-            self._plans[seat, policy] = self.form.plan(seat, self.pool.weights(policy)["table"].numpy())
-        return self._plans[seat, policy]
+        key = (seat, self.pool[policy].digest)
+        if key not in self._plans:
+            self._plans[key] = self.form.plan(seat, self.pool.weights(policy)["table"].numpy())
+        return self._plans[key]

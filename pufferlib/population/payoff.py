@@ -62,6 +62,23 @@ class PayoffTable:
         self.counts = np.pad(self.counts, more)
         self.exact = np.pad(self.exact, more)
 
+    def replace(self, seat: int, policy: int, other: int) -> None:
+        """Have another policy in a policy's place, as what is frozen of a learner; what is known of it stays."""
+        if policy not in self._index[seat]:
+            raise PlanError(f"policy {policy} is not in the population of seat {seat}")
+        if other in self._index[seat]:
+            raise PlanError(f"policy {other} is in the population of seat {seat} already")
+        self._index[seat][other] = index = self._index[seat].pop(policy)
+        self.populations[seat][index] = other
+
+    def clear(self, seat: int, policy: int) -> None:
+        """Forget what a policy's cells hold, as it plays otherwise now."""
+        where = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
+        self.means[(slice(None), *where)] = np.nan
+        self._squares[(slice(None), *where)] = 0
+        self.counts[where] = 0
+        self.exact[where] = False
+
     def cell(self, matchup: Matchup) -> tuple[int, ...]:
         """Return a matchup's indices. Raises PlanError for a policy that is in no such population."""
         try:

@@ -1,0 +1,97 @@
+"""Pipeline PSRO: several levels of responses train at once, each against those below, of which the lowest is frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.population.loops import Iteration
+from pufferlib.population.matchup import Mixture, product
+from pufferlib.population.oracle import ImprovingOracle, improve_all
+from pufferlib.population.payoff import PayoffTable
+from pufferlib.population.solvers import Solver
+
+__all__ = ["pipeline_psro"]
+
+
+def pipeline_psro(
+    oracle: ImprovingOracle,
+    table: PayoffTable,
+    solver: Solver,
+    *,
+    evaluate: Callable[[PayoffTable], Any],
+    num_levels: int = 3,
+    min_gain: float = 0.0,
+    patience: int = 1,
+    measure: Callable[[Mixture], float] | None = None,
+) -> Iterator[Iteration]:
+    """Yield one iteration after another, without end: all levels that learn improve a little, and are evaluated.
+
+    A level is a policy of each seat. Above those that are frozen, ``num_levels`` learn at the same time, each against
+    the solver's mixture of all levels below, learners too. Where in ``patience`` iterations no seat's lowest learner
+    gains more than ``min_gain`` against its mixture, which does not change any more, its level is frozen, and a new one
+    begins at the top. An iteration's mixture is of the frozen levels.
+    table, evaluate, measure: as ``psro`` has them; populations are of one length, and all frozen at first. With
+    sampled payoffs, min_gain should not be below what chance makes of them.
+    With an oracle of a coordinator's workers (``Delegated``) all levels improve at once; the results are the same.
+    Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
+    large games", 2020.
+    """
+    if num_levels < 1 or patience < 1 or min_gain < 0:
+        raise PlanError(f"{num_levels=}, {patience=}: at least 1; {min_gain=}: at least 0")
+    start, number = perf_counter(), 0
+    seats = range(table.num_seats)
+    for seat in seats:
+        if not table.populations[seat]:
+            table.add(seat, oracle.initial(seat))
+    frozen = len(table.populations[0])
+    if any(len(ids) != frozen for ids in table.populations):
+        raise PlanError(f"populations of {[len(ids) for ids in table.populations]} policies have no common levels")
+    best, waited = np.full(len(seats), -np.inf), 0
+    while True:
+        while len(table.populations[0]) < frozen + num_levels:
+            for seat in seats:
+                table.add(seat, oracle.begin(seat))
+        evaluate(table)
+        mixture = _below(table, solver, frozen)
+        values = np.array([_value(table, mixture, seat, frozen) for seat in seats])
+        waited = 0 if (values > best + min_gain).any() else waited + 1
+        best = np.maximum(best, values)
+        if waited == patience:
+            for seat in seats:
+                learner = table.populations[seat][frozen]
+                table.replace(seat, learner, oracle.pool.freeze(learner))
+            frozen, best, waited = frozen + 1, np.full(len(seats), -np.inf), 0
+            continue
+        nash_conv = None if measure is None else measure(mixture)
+        yield Iteration(number, mixture, nash_conv, perf_counter() - start)
+        # From the top: none may see what those below become in this iteration.
+        wanted = [
+            (seat, table.populations[seat][level], below)
+            for level in reversed(range(frozen, frozen + num_levels))
+            for below in [_below(table, solver, level)]
+            for seat in seats
+        ]
+        improve_all(oracle, wanted)
+        for seat, learner, _ in wanted:
+            table.clear(seat, learner)
+        number += 1
+
+
+def _below(table: PayoffTable, solver: Solver, level: int) -> Mixture:
+    """Return the mixture of all levels below one."""
+    known = (slice(None), *[slice(level)] * table.num_seats)
+    return product([ids[:level] for ids in table.populations], solver(table.means[known]))
+
+
+def _value(table: PayoffTable, mixture: Mixture, seat: int, level: int) -> float:
+    """Return what the policy of a level gets in its seat against a mixture of levels below."""
+    payoffs = np.take(table.means[seat], level, axis=seat)
+    for other, marginal in enumerate(mixture.marginals):
+        if other != seat:
+            payoffs = np.tensordot(marginal, payoffs[: len(marginal)], (0, 0))
+    return float(payoffs)
