@@ -1,12 +1,18 @@
-"""How large populations have to be for Leduc poker, by solver; and what many policies in one batch cost.
+"""How large populations have to be for Leduc poker, by solver; what many policies in one batch cost; evaluations.
 
-    python -m benchmarks.population [--only leduc|router] [--page]
+    python -m benchmarks.population [--only leduc|router|evaluation] [--page]
 
 Leduc: exact best responses, both players add one policy in each iteration, from uniform play on, until the population's
 NashConv is 0.5 or less. Seconds are those of the process on one core (CPU time), all of it: the game's enumeration too.
 Router: ``Router.act`` on one batch of 1,024 rows, MLPs of two layers of 64, for 1 to 64 policies: in blocks of
 neighbouring rows or scattered, stacked or one after another. All take turns, in another order in each repeat; ratios
 are taken within a repeat, of CPU time.
+Evaluation: a table of 40 policies a seat, 20 episodes of Leduc poker a cell, MLPs of two layers of 64, a tenth of the
+table a turn: by ``Evaluator`` in this process, over a coordinator's 1 to 4 actors of Ray, and as MALib does it: one
+environment, one episode after another, and in each step the policy looked up whose turn it is, which computes one row.
+(Without what MALib pays for Ray: a call for weights and one for actions, each step.) That one plays cells of the table
+for a few seconds. All take turns, in another order in each repeat; ratios are taken within a repeat, of wall time, as
+actors are to be compared.
 Writes benchmarks/results/population.json and the tables of docs/population.md; --page writes only these.
 """
 
@@ -14,9 +20,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -29,9 +40,20 @@ from benchmarks.report import fill
 from pufferlib.bench import machine
 from pufferlib.files import written_whole
 from pufferlib.models import MLP, Origin
-from pufferlib.population import ExactOracle, Fixed, PolicyPool, Router, psro, solvers
+from pufferlib.population import (
+    Coordinator,
+    Evaluator,
+    ExactOracle,
+    Fixed,
+    PayoffTable,
+    PolicyPool,
+    Router,
+    psro,
+    solvers,
+)
+from pufferlib.population.games import GameEnv
 
-__all__ = ["leduc", "routing", "sections"]
+__all__ = ["evaluation", "leduc", "routing", "sections"]
 
 RESULT = Path(__file__).parent / "results" / "population.json"
 PAGE = Path(__file__).parent.parent / "docs" / "population.md"
@@ -47,6 +69,7 @@ SOLVERS: dict[str, Any] = {
 }
 MALIB = {"alpha_rank": (21, 1776), "fictitious_play": (40, 4862), "uniform": (60, 7562), "last": (None, None)}
 NUM_ROWS, NUM_POLICIES, NUM_REPEATS, WINDOW_S = 1024, (1, 4, 16, 64), 9, 0.1
+TABLE, TURN_ROWS, NUM_TURNS, CELL_EPISODES, EVALUATION_ENVS, NUM_ACTORS, LOOP_S = 40, 4, 5, 20, 80, (1, 2, 3, 4), 3.0
 WAYS = (("blocks", True), ("scattered", True), ("blocks", False), ("scattered", False))
 
 
@@ -110,6 +133,77 @@ def routing() -> dict[str, Any]:
     return found
 
 
+def one_at_a_time(pool: PolicyPool, layout: Any, action_space: Any) -> Callable[[int], int]:
+    """Return what plays cells of the table for a few seconds, an episode at a time, and returns how many episodes."""
+    env = GameEnv("leduc_poker")
+    actors = {policy: pool.actor(policy, layout, action_space) for policy in range(2 * TABLE)}
+    seen = env.reset()[0]["player_0"]
+    assert np.array_equal(layout.flatten(seen), np.append(seen["action_mask"], seen["state"]))
+    matchups = cycle((one, TABLE + other) for one in range(TABLE) for other in range(TABLE))
+
+    def episode(matchup: tuple[int, int]) -> float:
+        policies = dict(zip(env.possible_agents, matchup, strict=True))
+        observations, _ = env.reset()
+        returns = 0.0
+        while env.agents:
+            actions = dict.fromkeys(env.agents, 0)
+            for agent, seen in observations.items():
+                if seen["action_mask"].any():
+                    row = torch.from_numpy(np.append(seen["action_mask"], seen["state"]))
+                    distribution, _, _ = actors[policies[agent]](row[None])
+                    actions[agent] = int(distribution.sample()[0][0])
+            observations, rewards, *_ = env.step(actions)
+            returns += rewards[env.possible_agents[0]]
+        return returns
+
+    def turn(number: int) -> int:
+        start, num_episodes = perf_counter(), 0
+        with torch.inference_mode():
+            while perf_counter() - start < LOOP_S:
+                matchup = next(matchups)
+                for _ in range(CELL_EPISODES):
+                    episode(matchup)
+                num_episodes += CELL_EPISODES
+        return num_episodes
+
+    return turn
+
+
+def evaluation() -> dict[str, Any]:
+    """Return episodes a second, and a second of this process's CPU time, of each way; one list over the turns."""
+    rng = np.random.default_rng(1)
+    torch.manual_seed(1)
+    pool = PolicyPool()
+    ways: dict[str, Callable[[int], int]] = {}
+
+    def evaluated(where: Any, number: int) -> int:
+        rows = range(number * TURN_ROWS, (number + 1) * TURN_ROWS)
+        table = PayoffTable(2, [rows, range(TABLE, 2 * TABLE)])
+        return Evaluator(where, pool, min_episodes=CELL_EPISODES, task_episodes=CELL_EPISODES)(table)
+
+    with ExitStack() as stack:
+        env = partial(GameEnv, "leduc_poker")
+        vec = stack.enter_context(pufferlib.make(env, num_envs=EVALUATION_ENVS, seed=1))
+        for _ in range(2 * TABLE):
+            pool.add(MLP(vec.observation_layout, vec.single_action_space), Origin("mlp"))
+        ways["one at a time"] = one_at_a_time(pool, vec.observation_layout, vec.single_action_space)
+        ways["in process"] = partial(evaluated, vec)
+        for num_actors in NUM_ACTORS:
+            coordinator = Coordinator(pool, env, num_actors=num_actors, num_envs=EVALUATION_ENVS, start_timeout=600.0)
+            ways[f"{num_actors} actors"] = partial(evaluated, stack.enter_context(coordinator))
+        for way in ways.values():
+            way(0)  # actors begin, and fetch weights
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        cpu: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(NUM_TURNS):
+            for name in rng.permutation(list(ways)).tolist():
+                start, cpu_start = perf_counter(), process_time()
+                num_episodes = ways[name](number)
+                found[name].append(num_episodes / (perf_counter() - start))
+                cpu[name].append(num_episodes / (process_time() - cpu_start))
+    return {"episodes_per_s": found, "episodes_per_cpu_s": cpu, "load": os.getloadavg()[1], "nice": os.nice(0)}
+
+
 def sections(results: dict[str, Any]) -> dict[str, str]:
     """Return the tables, Markdown, by their names."""
     lines = [
@@ -136,17 +230,45 @@ def sections(results: dict[str, Any]) -> dict[str, str]:
         cells = []
         for order, stack in WAYS:
             took = routed[f"{count} {order} {'stacked' if stack else 'one by one'}"]
-            ratios = sorted(base / each for base, each in zip(one, took, strict=True))
-            cells.append(f"{median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})")
+            cells.append(_spread(one, took, "{:.2f}"))
         rows.append(f"| {count} | {' | '.join(cells)} |")
     if one:
         rows += ["", f"One policy: {median(one) * 1e6:,.0f} µs a batch. {results['machine']}."]
-    return {"leduc": "\n".join(lines), "router": "\n".join(rows)}
+    return {"leduc": "\n".join(lines), "router": "\n".join(rows), "evaluation": _evaluation_table(results)}
+
+
+def _evaluation_table(results: dict[str, Any]) -> str:
+    if "evaluation" not in results:
+        return ""
+    measured = results["evaluation"]
+    found, cpu = measured["episodes_per_s"], measured["episodes_per_cpu_s"]
+    alone, first = "one at a time", "1 actors"
+    rows = [
+        "| evaluated by | episodes/s | beside one at a time | the same by CPU time | beside one actor |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, speeds in found.items():
+        cells = [
+            {"in process": "`Evaluator` in this process", first: "1 actor"}.get(name, name),
+            f"{median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})",
+            _spread(speeds, found[alone], "{:.1f}"),
+            "–" if "actors" in name else _spread(cpu[name], cpu[alone], "{:.1f}"),
+            _spread(speeds, found[first], "{:.2f}") if "actors" in name else "–",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    told = f"Niceness {measured['nice']}, load {measured['load']:.1f} over five minutes. {results['machine']}."
+    return "\n".join([*rows, "", told])
+
+
+def _spread(numbers: list[float], others: list[float], form: str) -> str:
+    """Return the median of the ratios within repeats, with min and max."""
+    ratios = sorted(number / other for number, other in zip(numbers, others, strict=True))
+    return f"{form} ({form}–{form})".format(median(ratios), ratios[0], ratios[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=("leduc", "router"))
+    parser.add_argument("--only", choices=("leduc", "router", "evaluation"))
     parser.add_argument("--page", action="store_true")
     chosen = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
@@ -154,10 +276,12 @@ def main() -> None:
         results["machine"] = machine()
         with threadpool_limits(1):
             torch.set_num_threads(1)
-            if chosen.only != "router":
+            if chosen.only in (None, "leduc"):
                 results["leduc"] = {name: leduc(name) for name in SOLVERS}
-            if chosen.only != "leduc":
+            if chosen.only in (None, "router"):
                 results["router"] = routing()
+            if chosen.only in (None, "evaluation"):
+                results["evaluation"] = evaluation()
         with written_whole(RESULT) as part:
             part.write_text(json.dumps(results, indent=1) + "\n")
     with written_whole(PAGE) as part:

@@ -99,7 +99,7 @@ class Actors:
             raise
         self._ray = connection.ray
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
-        self._began_s = time.monotonic()
+        self._waited_s = 0.0  # for the first actor, since there was none
         self._members = [Member(index) for index in range(num_actors)]
         for member in self._members:
             self._start(member)
@@ -132,7 +132,9 @@ class Actors:
     def collect(self) -> list[tuple[int, Any]]:
         self._connection.check()
         calls = {member.call: member for member in self._members if member.call is not None}
+        start_s = time.monotonic()
         ready, others = self._ray.wait(list(calls), timeout=SLICE_S)
+        self._waited_s += time.monotonic() - start_s
         if ready and others:
             ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
         found = []
@@ -182,8 +184,8 @@ class Actors:
     def _require_placed(self) -> None:
         """Raise PlatformError where no actor is there, and none has been for long."""
         if any(member.place for member in self._members):
-            self._began_s = time.monotonic()
-        elif time.monotonic() - self._began_s > self._start_s:
+            self._waited_s = 0.0
+        elif self._waited_s > self._start_s:
             raise PlatformError(
                 f"no actor has made its environments within {self._start_s:g} s: {self._placement.want()}"
             )

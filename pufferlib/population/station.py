@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -84,36 +84,36 @@ class Supply:
 
     def __init__(self, pool: PolicyPool) -> None:
         self._pool = pool
-        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners: version, as what, weights
+        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners that are actors: version, entry, content
 
     def order(self, task: Task, has: set[str]) -> tuple[Order, dict[str, Content]]:
         """Return the order for a task, and contents by digest. has: digests that the worker has; is updated."""
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
-        learners = [self._copy(each)[1] if each in task.policies else self._known(each) for each in pool.learners()]
+        learners = [self._learner(each)[0] for each in pool.learners()]
         forget = has - {entry.digest for entry in (*entries, *learners)}
         new: dict[str, Content] = {}
         for policy in task.policies:
             entry = learners[-1 - policy] if policy < 0 else pool[policy]
             if entry.digest not in has:
-                new[entry.digest] = self._copy(policy)[2] if policy < 0 else (pool.origin(policy), pool.weights(policy))
+                new[entry.digest] = self._learner(policy)[1] if policy < 0 else self._content(policy)
         has.difference_update(forget)
         has.update(new)
         return Order(entries, learners, sorted(forget), list(new)), new
 
-    def _known(self, learner: int) -> Entry:
-        """Return a learner's entry as of its last copy, which a worker may keep."""
-        return self._copies[learner][1] if learner in self._copies else self._pool[learner]
+    def _content(self, policy: int) -> Content:
+        return self._pool.origin(policy), self._pool.weights(policy)
 
-    def _copy(self, learner: int) -> tuple[int, Entry, Content]:
-        """Return the version of a learner, its entry, and its weights, copied once a version."""
-        version = self._pool.version(learner)
+    def _learner(self, learner: int) -> tuple[Entry, Content]:
+        """Return a learner's entry, with a digest, and its content, of which an actor's is copied once a version."""
+        entry, version = self._pool[learner], self._pool.version(learner)
+        if entry.digest:
+            return entry, self._content(learner)
         if learner not in self._copies or self._copies[learner][0] != version:
-            weights = {name: value.detach().cpu().clone() for name, value in self._pool.weights(learner).items()}
-            content = (self._pool.origin(learner), weights)
-            entry = Entry(learner, self._pool[learner].seat, digest_of(*content))
-            self._copies[learner] = (version, entry, content)
-        return self._copies[learner]
+            origin, weights = self._content(learner)
+            content = (origin, {name: value.detach().cpu().clone() for name, value in weights.items()})
+            self._copies[learner] = (version, replace(entry, digest=digest_of(*content)), content)
+        return self._copies[learner][1:]
 
 
 class Station:
