@@ -13,8 +13,7 @@ from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
 from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task
-from pufferlib.vectorization.ray_cluster import reason
-from pufferlib.vectorization.ray_connection import Connection, Placement, plain
+from pufferlib.vectorization.ray_connection import Connection, Placement, plain, reason
 
 __all__ = ["Actors", "RemoteStation"]
 
