@@ -32,7 +32,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
-	clean dev train
+	docs clean dev train
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,8 +96,13 @@ test-envs:  ## Play each family of environments in an environment of its own, an
 container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" for some
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tests/container.sh $(TARGETS)
 
+docs:  ## Build the documentation site into site/, in an environment of its own; what is broken in it fails
+	@TORCH=none .ci/venv .venv-docs docs
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@echo "Built; to read it: python3 -m http.server --directory site"
+
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-envs benchmarks/.venvs build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-docs .venv-envs benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

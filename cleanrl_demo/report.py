@@ -63,7 +63,7 @@ class Report:
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
         self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
-        self.console = Console(highlight=False) if console is None else console
+        self.console = Console(highlight=False, emoji=False) if console is None else console
         self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
         self.recent = Recent(labels)

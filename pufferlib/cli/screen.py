@@ -23,7 +23,7 @@ def new_console() -> Console:
     require("rich")
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, soft_wrap=False, emoji=False)
 
 
 def passing(console: Console, text: str) -> None:
