@@ -56,12 +56,12 @@ class PufferEnv:
     ``num_agents`` dicts.
     """
 
-    single_observation_space: gymnasium.Space[Any]
-    single_action_space: gymnasium.Space[Any]
-    num_agents: int = 1
-    metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}
-    render_mode: str | None = None
-    spec: Any = None
+    single_observation_space: gymnasium.Space[Any]  # of one agent
+    single_action_space: gymnasium.Space[Any]  # of one agent
+    num_agents: int = 1  # rows
+    metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}  # as Gymnasium has it
+    render_mode: str | None = None  # what ``render`` returns
+    spec: Any = None  # Gymnasium's, of an environment that it has registered
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:

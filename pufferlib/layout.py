@@ -47,12 +47,12 @@ SMALL_NBYTES = 4096  # a row of this size is zeroed as a whole sooner than in tw
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a nested space as it lies in a row. offset: bytes from the row's start; native byte order."""
+    """One array of a nested space as it lies in a row, in native byte order."""
 
-    path: Path
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
+    path: Path  # keys and indices from the space down
+    dtype: np.dtype[Any]  # as it lies there
+    shape: tuple[int, ...]  # of one sample; of variable lengths the largest
+    offset: int  # bytes from the row's start
 
     @property
     def name(self) -> str:
@@ -90,7 +90,10 @@ def action_layout(
     max_edges: int | None = None,
     bounds: Mapping[Any, Mapping[str, int]] | None = None,
 ) -> ActionLayout:
-    """Return how actions of a space lie in flat rows; arguments and errors as for ``observation_layout``."""
+    """Return how actions of a space lie in flat rows.
+
+    max_length, max_nodes, max_edges, bounds: as ``observation_layout`` has them, and the same errors.
+    """
     return ActionLayout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
 
@@ -237,7 +240,7 @@ class Layout(_Base):
             self.packer = _native.pack.Packer(packing_plan(careful, places), self.shape, self.dtype, gaps)
 
     def repeated(self, num_samples: int) -> Layout:
-        """Return the layout of a Tuple of so many samples, whose rows are as many of this one's, one after another."""
+        """Return the layout of a Tuple of ``num_samples``, whose rows are as many of this one's, one after another."""
         bounds = dict(self._bounds)
         if "bounds" in bounds:
             bounds["bounds"] = {
@@ -397,7 +400,7 @@ class ActionLayout(_Base):
     decode = unpack
 
     def flatten(self, sample: Any) -> Any:
-        """Return the flat row (an array, or a pair of them) of an action: what ``unpack`` undoes. Raises SpaceError."""
+        """Return the flat row (an array, or a pair of them) of a sample: what ``unpack`` undoes. Raises SpaceError."""
         values = self._write_natural(sample)
         if self.is_leaf:
             return values[0][()] if isinstance(self.space, spaces.Discrete) else values[0]

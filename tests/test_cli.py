@@ -80,6 +80,14 @@ def puffer(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_words_between_colons_stay_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not an emoji: rich would print a ship for the end of ``ferry:ferry: 22 passed``."""
+    from pufferlib.cli.screen import new_console
+
+    new_console().print("ferry:ferry: 22 passed")
+    assert capsys.readouterr().out == "ferry:ferry: 22 passed\n"
+
+
 def test_alone_it_says_what_to_type_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out

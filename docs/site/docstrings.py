@@ -11,11 +11,14 @@ NAMES = re.compile(r"^(\w+(?:, \w+)*): (?=\S)")
 LATER = re.compile(r"(?<=[.;]) (?=(\w+(?:, \w+)*): \S)")
 
 
-def as_list(text: str, names: set[str]) -> str:
-    """Return a docstring in which names and a colon begin an item of a list, which lasts to the paragraph's end."""
+def as_list(text: str, names: set[str] | None) -> str:
+    """Return a docstring in which names and a colon begin an item of a list, which lasts to the paragraph's end.
+
+    names: None for any in lower case.
+    """
 
     def known(listed: str) -> bool:
-        return set(listed.split(", ")) <= names
+        return listed.islower() if names is None else set(listed.split(", ")) <= names
 
     lines: list[str] = []
     listed = False
@@ -43,19 +46,19 @@ def comment_of(attribute: griffe.Attribute) -> str:
 class Docstrings(griffe.Extension):
     """Reads this project's docstrings for mkdocstrings."""
 
+    def on_module(self, *, mod: griffe.Module, **_: Any) -> None:
+        if mod.docstring is not None:
+            mod.docstring.value = as_list(mod.docstring.value, None)
+
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         if func.docstring is not None:
             func.docstring.value = as_list(
                 func.docstring.value, {parameter.name.strip("*") for parameter in func.parameters}
             )
 
-    def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring is not None:
-            names = set(cls.members)
-            for function in ("__init__", "__new__"):
-                if function in cls.members and isinstance(cls.members[function], griffe.Function):
-                    names |= {parameter.name for parameter in cls.members[function].parameters}
-            cls.docstring.value = as_list(cls.docstring.value, names)
+            cls.docstring.value = as_list(cls.docstring.value, None)
 
     def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
         if attr.docstring is None and (comment := comment_of(attr)):

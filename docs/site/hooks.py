@@ -21,7 +21,8 @@ PAGES = {
     "benchmarks/README.md": "measuring.md",
 }
 SOURCES = {uri: path for path, uri in PAGES.items()}
-LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s#]+)(?=#[^)\s]*\)|\))")
+LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)\s#]+)(?=#[^)\s]*\)|\))")
+TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 def source(uri: str) -> str:
@@ -40,7 +41,7 @@ def place(path: str) -> str:
 
 def targets(path: str, markdown: str) -> set[str]:
     """The files of the repository that a page of it links to."""
-    return {posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for link in LINK.findall(markdown)}
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(path), link)) for _, link in LINK.findall(markdown)}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -57,12 +58,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Have links go where the files that they name lie in the site."""
+    """Have links go where the files that they name lie in the site; those named after a page get its title."""
     uri = page.file.src_uri
     path = source(uri)
 
     def moved(match: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1]))
-        return posixpath.relpath(place(target), posixpath.dirname(uri))
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), match[2]))
+        text = match[1]
+        if text.endswith(".md") and (title := TITLE.search((ROOT / target).read_text())):
+            text = title[1]
+        return f"[{text}]({posixpath.relpath(place(target), posixpath.dirname(uri))}"
 
     return LINK.sub(moved, markdown)

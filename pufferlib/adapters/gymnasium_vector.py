@@ -26,6 +26,7 @@ __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "m
 class SyncVectorEnv(Face):
     """Gymnasium's SyncVectorEnv: all environments in this process, stepped in turn. ``envs`` are the environments.
 
+    env_fns: each makes one. observation_mode: "same", "different" or spaces, as with Gymnasium.
     Raises as Gymnasium's: RuntimeError for spaces that differ, TypeError or ValueError for an impossible
     observation_mode, an env_fn's own exception.
     """
@@ -44,6 +45,7 @@ class SyncVectorEnv(Face):
 class AsyncVectorEnv(Face):
     """Gymnasium's AsyncVectorEnv: a process for each environment, or ``max_concurrency`` processes that share them.
 
+    env_fns, observation_mode: as SyncVectorEnv has them.
     context: how processes start; None: fork where that is safe, else spawn.
     shared_memory: arrays always go through shared memory, whatever this says, and all else, of any space, does not.
     daemon: processes end with this one in any case, and their environments may start processes of their own.

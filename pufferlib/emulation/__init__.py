@@ -94,7 +94,10 @@ def emulate(
     agent_type: bool | Callable[[Any], str] = False,
     check: Literal["first", "always"] = "first",
 ) -> RowEnv:
-    """Return env, of any kind that ``wrap`` takes and with the same arguments, as a fixed number of rows.
+    """Return env, of any kind that ``wrap`` takes, as a fixed number of rows.
+
+    max_length, max_nodes, max_edges, bounds, max_agents, observation_space, action_space, action_mask, state,
+    agent_type, check: as ``wrap`` has them.
 
     A wrapped environment is emulated as it was wrapped. A vector environment (Gymnasium's, ALE's, EnvPool's) is taken
     as well: each of its copies is a row. Raises as ``wrap``, and PlanError where the number of rows is unknown.

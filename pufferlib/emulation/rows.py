@@ -61,18 +61,18 @@ class RowEnv(ABC):
     multi_agent: bool  # True where infos are told apart by agent
     observation_space: gymnasium.Space[Any]  # of one row, as learners see it
     action_space: gymnasium.Space[Any]  # of one row, as learners see it
-    observation_layout: Layout
-    action_layout: ActionLayout
+    observation_layout: Layout  # of a row
+    action_layout: ActionLayout  # of a row
     observation_layouts: tuple[Layout, ...]  # of each place's agent, which may be smaller than the row
-    action_layouts: tuple[ActionLayout, ...]
+    action_layouts: tuple[ActionLayout, ...]  # of each place's agent
     agent_names: tuple[str, ...] = ()  # of the places; () where there is one agent, or where places change hands
     autoreset_mode: str | None = None  # of an environment that resets its agents by itself
     infos: list[tuple[int | None, dict[str, Any]]]
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
 
     # Only of use where an environment has a fast or a plain step:
-    fast: FastStep | None = None
-    plain: PlainStep | None = None
+    fast: FastStep | None = None  # for the compiled path
+    plain: PlainStep | None = None  # for the portable path
     totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began
 
     @property
@@ -90,7 +90,7 @@ class RowEnv(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Start an episode and hold its first rows: reward 0, no flags, masks False."""
+        """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as Gymnasium's."""
 
     @abstractmethod
     def step(self, actions: Any) -> bool:
@@ -113,7 +113,10 @@ class RowEnv(ABC):
         return np.asarray(self.observation_layout.flatten(observation))
 
     def action_of(self, row: Any, agent: Any = None) -> Any:
-        """Return what one flat action, an array or a pair of them, is to the raw environment."""
+        """Return what a row of actions, an array or a pair of them, is to the raw environment.
+
+        agent: whose, of several.
+        """
         return self.action_layout.unpack(row)
 
     def close(self) -> None:

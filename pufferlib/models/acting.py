@@ -176,8 +176,8 @@ def _shape(value: Any) -> Any:
 class BatchPlayer:
     """An actor at play in a VecEnv: flat actions for batches, whichever agents are in them.
 
-    It keeps what each agent's next row needs. greedy: the likeliest actions instead of drawn ones. seed: of what is
-    drawn; None for any.
+    It keeps what the next row of each of ``num_agents`` needs. greedy: the likeliest actions instead of drawn ones.
+    seed: of what is drawn; None for any.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Player:
                 over = terminated or truncated
             player.reset()
 
-    Of a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
+    actor: the policy. Of a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
     greedy, seed: as ``BatchPlayer`` has them.
     """
 

@@ -98,7 +98,7 @@ class Distribution:
 
     @torch.no_grad()
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw (choices, aims)."""
+        """Draw (choices, aims). generator: of the same device; None for torch's own."""
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         clocks = [torch.empty_like(part).exponential_(generator=generator) for part in self.log_probs]
         chosen = [(part - clock.log()).argmax(1) for part, clock in zip(self.log_probs, clocks, strict=True)]

@@ -50,8 +50,8 @@ class Origin:
     policy: str = "default"
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
     env: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as ``make`` takes them
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as ``make`` takes them
     frame_stack: int = 1
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
@@ -79,11 +79,11 @@ def is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """What a policy's file holds. path: of it."""
+    """What a policy's file holds."""
 
-    path: str
-    origin: Origin
-    weights: Mapping[str, Tensor]
+    path: str  # of the file
+    origin: Origin  # how it was made, and for what
+    weights: Mapping[str, Tensor]  # by name
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
         """Return the policy, for a VecEnv's ``observation_layout`` and ``single_action_space``.
@@ -100,7 +100,7 @@ class SavedPolicy:
 
 
 def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin) -> None:
-    """Write a policy's weights, and how it was made, to a file that ``torch.load(weights_only=True)`` reads.
+    """Write a policy's weights, and its origin, to a file that ``torch.load(weights_only=True)`` reads.
 
     A file that is there already is replaced, and whole at any time.
     """

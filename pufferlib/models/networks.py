@@ -54,7 +54,10 @@ class ActorCritic(nn.Module):
 
 
 class MLP(ActorCritic):
-    """Two tanh layers each, over observations of any structure as numbers. normalize: as ``Features`` has it."""
+    """Two tanh layers each, over observations of any structure as numbers.
+
+    hidden_size: of each layer. normalize: as ``Features`` has it.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class MLP(ActorCritic):
 
 
 class CNN(ActorCritic):
-    """The same, over images, which pass three convolutions first. channels: of these."""
+    """The same, over images, which pass three convolutions first, of so many channels.
+
+    hidden_size: of each layer after.
+    """
 
     def __init__(
         self,

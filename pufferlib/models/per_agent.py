@@ -52,8 +52,9 @@ class Memory:
 class FrameStack:
     """The last ``num_frames`` observations of each agent as one; at the beginning all of them are the first.
 
-    layout: of the stack. Images get more channels, other Boxes a longer first axis, oldest frames first; of anything
-    else it is a Tuple of observations. Raises PlanError for less than one frame.
+    layout: of one observation; its own is that of the stack. num_agents: whose frames are kept. Images get more
+    channels, other Boxes a longer first axis, oldest frames first; of anything else it is a Tuple of observations.
+    Raises PlanError for less than one frame.
     """
 
     def __init__(

@@ -19,9 +19,9 @@ class RunningNorm(nn.Module):
     """
 
     _which: Tensor
-    mean: Tensor
-    variance: Tensor
-    count: Tensor
+    mean: Tensor  # (size,) float32
+    variance: Tensor  # (size,) float32
+    count: Tensor  # () int64, rows so far
 
     def __init__(self, which: Tensor, bound: float = 10.0) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class Evaluator:
 
     vec: is reset by each call; or a coordinator of the same pool, whose workers play a few cells at a time. What these
     find depends on ``seed`` and the table and not on how many they are, or what became of them, if the environments
-    keep the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``).
+    keep the laws of ``VecEnv`` and its batches hold all of them (``batch_size == num_envs``). pool: of the policies.
     seats, greedy, seed: as ``Router`` has them. task_episodes: how many of a cell's episodes are counted together, and
     the environments of a block. confidence: of the intervals.
     """

@@ -75,13 +75,17 @@ def psro(
 
 
 def self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
-    """Yield iterations in which each seat responds to the others' newest policies."""
+    """Yield iterations in which each seat responds to the others' newest policies.
+
+    oracle, table, measure: as ``psro``.
+    """
     return psro(oracle, table, last, measure=measure)
 
 
 def fictitious_self_play(oracle: Oracle, table: PayoffTable, *, measure: Measure | None = None) -> Iterator[Iteration]:
     """Yield iterations in which each seat responds to the average of all policies that the others have.
 
+    oracle, table, measure: as ``psro`` has them.
     Source: Heinrich, Lanctot & Silver, "Fictitious self-play in extensive-form games", 2015.
     """
     return psro(oracle, table, uniform, measure=measure)

@@ -30,8 +30,11 @@ class Matchmaker(Protocol):
         """
 
 
-class Fixed:
-    """A table: the matchup of each environment, the same in all its episodes; where it is short, from the top again."""
+class Fixed(Matchmaker):
+    """A table: the matchup of each environment, the same in all its episodes.
+
+    matchups: of environment 0, 1, …; where they are too few, from the top again.
+    """
 
     def __init__(self, matchups: Sequence[Matchup]) -> None:
         self._matchups = [tuple(matchup) for matchup in matchups]
@@ -45,7 +48,7 @@ class Fixed:
         pass
 
 
-class Sampled:
+class Sampled(Matchmaker):
     """Each episode's matchup is drawn from a mixture, ``mixture``, which may be replaced at any time."""
 
     def __init__(self, mixture: Mixture, seed: int | None = None) -> None:
@@ -62,7 +65,8 @@ class Sampled:
 def random_pairs(policies: Sequence[int], num_seats: int = 2, seed: int | None = None) -> Sampled:
     """Return the matchmaker of population-based training: all seats draw among the same policies, alike and apart.
 
-    No policy plays itself, as that says nothing of who is better, unless there are fewer than there are seats.
+    num_seats: of an environment. No policy plays itself, as that says nothing of who is better, unless there are fewer
+    than there are seats.
     """
     shape = (len(policies),) * num_seats
     joint = np.ones(shape)
@@ -85,7 +89,7 @@ def even(win_rates: Array) -> Array:
     return weights
 
 
-class Prioritized:
+class Prioritized(Matchmaker):
     """Prioritised fictitious self-play: a learner meets most often whom it should, by its rates of winning.
 
     seat, learner: who learns. opponents: policies' ids, a sequence for each other seat in the order of the seats.
@@ -117,7 +121,7 @@ class Prioritized:
         self._opponents[other_seat].append(policy)
 
     def win_rates(self, other_seat: int = 0) -> Mapping[int, float]:
-        """Return how often the learner wins against each opponent of a seat."""
+        """Return how often the learner wins against each opponent of a seat. other_seat: among the others, from 0."""
         return {policy: self._rate(other_seat, policy) for policy in self._opponents[other_seat]}
 
     def _rate(self, other_seat: int, policy: int) -> float:
@@ -144,13 +148,14 @@ class Prioritized:
             self._results[other_seat, policy] = [wins * self._keep + won, episodes * self._keep + 1]
 
 
-class Capped:
+class Capped(Matchmaker):
     """Another matchmaker with a bound on how many matchups are under way at once: each policy in a batch is a forward.
 
-    Each matchup that is drawn is owed ``episodes`` episodes, in whichever environments. One that had them ends, as soon
-    as nobody plays it any more, and the next is drawn. Meanwhile environments go on with the others; what these play
-    beyond what they are owed counts when they are drawn again, so that in the long run a draw weighs the same, however
-    long its episodes take. Raises PlanError for most=1: environments that begin had nothing to play meanwhile.
+    maker: the other one. Each matchup that is drawn is owed ``episodes`` episodes, in whichever environments. One that
+    had them ends, as soon as nobody plays it any more, and the next is drawn. Meanwhile environments go on with the
+    others; what these play beyond what they are owed counts when they are drawn again, so that in the long run a draw
+    weighs the same, however long its episodes take. Raises PlanError for most=1: environments that begin had nothing to
+    play meanwhile.
     """
 
     def __init__(self, maker: Matchmaker, most: int, episodes: int) -> None:

@@ -50,7 +50,7 @@ class Mixture:
         return cls(tuple(map(tuple, populations)), tuple(marginals), joint)
 
     def sample(self, rng: np.random.Generator) -> Matchup:
-        """Draw a matchup."""
+        """Draw a matchup with rng."""
         if self.joint is None:
             chosen = [_draw(marginal, rng) for marginal in self.marginals]
         else:
@@ -64,7 +64,7 @@ class Mixture:
 
 
 def product(populations: Sequence[Sequence[int]], marginals: Sequence[Any]) -> Mixture:
-    """Return the mixture in which each seat draws independently."""
+    """Return the mixture in which each seat draws independently. marginals: (policies,), one a seat; each sums to 1."""
     return Mixture(tuple(map(tuple, populations)), tuple(np.asarray(each, np.float64) for each in marginals))
 
 

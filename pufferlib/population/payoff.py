@@ -48,6 +48,7 @@ class PayoffTable:
 
     @property
     def num_seats(self) -> int:
+        """How many seats an environment has."""
         return len(self.populations)
 
     def add(self, seat: int, policy: int) -> None:
@@ -91,13 +92,14 @@ class PayoffTable:
         return tuple(ids[index] for ids, index in zip(self.populations, cell, strict=True))
 
     def missing(self, min_episodes: int = 1) -> list[Matchup]:
-        """Return the cells that are not exact and have fewer episodes, in order."""
+        """Return the cells that are not exact and have fewer than ``min_episodes``, in order."""
         return [self.matchup(cell) for cell in np.argwhere(~self.exact & (self.counts < min_episodes)).tolist()]
 
     def update(self, matchup: Matchup, batch_id: str, returns: Any) -> bool:
         """Count the episodes of a batch, unless that batch has been counted in this cell before; tell whether it was.
 
-        returns: (episodes, num_seats). Raises PlanError for another shape or for what is not finite.
+        batch_id: any words that are this batch's alone. returns: (episodes, num_seats). Raises PlanError for another
+        shape or for what is not finite.
         """
         values = np.asarray(returns, np.float64)
         if values.ndim != 2 or values.shape[1] != self.num_seats or not np.isfinite(values).all():
@@ -135,7 +137,7 @@ class PayoffTable:
     def half_widths(self, confidence: float = 0.95) -> Array:
         """Return how far means may be off: half the widths of their intervals, the widest of all seats, (n_0, n_1, …).
 
-        Normal intervals; infinite below two episodes, 0 in exact cells.
+        confidence: of these intervals. Normal ones; infinite below two episodes, 0 in exact cells.
         """
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         widths = z * np.sqrt(self.variances() / np.maximum(self.counts, 1)).max(0)

@@ -40,10 +40,10 @@ def population_based_training(
 ) -> Iterator[list[Member]]:
     """Yield the members after each generation, best first, without end.
 
-    settings: of each learner, at first. train: trains a member's learner for a while, and returns its score; where the
-    member has a parent, what else it keeps of the learner, such as an optimiser's state, is of other weights.
-    After each generation the worst ``share`` of all (exploit) take over the weights and settings of members drawn from
-    the best share, and (explore) multiply each setting by one of ``factors``.
+    pool: of the learners. settings: of each learner, at first. train: trains a member's learner for a while, and
+    returns its score; where the member has a parent, what else it keeps of the learner, such as an optimiser's state,
+    is of other weights. After each generation the worst ``share`` of all (exploit) take over the weights and settings
+    of members drawn from the best share, and (explore) multiply each setting by one of ``factors``.
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))

@@ -177,8 +177,9 @@ class PolicyPool:
         return self._read(self[policy].digest)[0]
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return a policy for these observations and actions: a new actor of its own weights, or the learner's own.
+        """Return a policy: a new actor of its own weights, or the learner's own.
 
+        layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``.
         Raises CheckpointError where the weights are for others.
         """
         if policy in self._actors:

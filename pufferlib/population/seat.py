@@ -13,17 +13,17 @@ __all__ = ["Seat", "seats_of"]
 
 @dataclass(frozen=True)
 class Seat:
-    """A role in an environment: one player, or a team. places: of the rows that its policy plays."""
+    """A role in an environment: one player, or a team."""
 
-    name: str
-    places: tuple[int, ...]
+    name: str  # the agent's, or its role
+    places: tuple[int, ...]  # of the rows that its policy plays
 
 
 def seats_of(vec: VecEnv, role: Callable[[str], str] | None = None) -> tuple[Seat, ...]:
     """Return the seats of a VecEnv's environments: one an agent, or one for all agents that have the same role.
 
-    role: from an agent's name to that of its seat. Seats come in the order of their first places. Raises PlanError
-    where agents have no places of their own, and where each row is an environment by itself.
+    vec: any; nothing is played. role: from an agent's name to that of its seat. Seats come in the order of their first
+    places. Raises PlanError where agents have no places of their own, and where each row is an environment by itself.
     """
     if vec.copies_per_env > 1:
         raise PlanError(

@@ -92,7 +92,10 @@ class Tape:
 
     @classmethod
     def blank(cls, face: Face, num_rows: int, observations: Array | None) -> Tape:
-        """Return a tape of rows that are still to be written. observations: of as many rows, to be kept; or None."""
+        """Return a tape of ``num_rows`` that are still to be written, of a face.
+
+        observations: of as many rows, to be kept; or None.
+        """
         agents = (num_rows, face.agents_per_env)
         return cls(
             actions=tuple(np.zeros((*agents, *shape), dtype) for dtype, shape in face.actions),
@@ -106,7 +109,7 @@ class Tape:
         )
 
     def cut(self, num_rows: int) -> Tape:
-        """Return the first rows."""
+        """Return the first ``num_rows``."""
         return Tape(
             actions=tuple(array[:num_rows] for array in self.actions),
             **{name: getattr(self, name)[:num_rows] for name in ROWS},
@@ -127,9 +130,9 @@ class Recording:
     failure: where an environment raised, or ended its worker; no environment's tape goes on beyond that step.
     """
 
-    origin: Origin
-    face: Face
-    tapes: tuple[Tape, ...]
+    origin: Origin  # what was played
+    face: Face  # what its rows are like
+    tapes: tuple[Tape, ...]  # one an environment
     failure: Failure | None = None
 
     @property

@@ -28,8 +28,8 @@ Array = np.ndarray[Any, Any]
 class Replay:
     """What a replay has found. Print it.
 
-    difference: the first one, by step and then by environment; None if there is none. versions: (recorded, now) of what
-    has another version now. backend, num_workers, batch_size: where it was replayed.
+    recording: what was replayed. difference: the first one, by step and then by environment; None if there is none.
+    versions: (recorded, now) of what has another version now. backend, num_workers, batch_size: where it was replayed.
     """
 
     recording: Recording

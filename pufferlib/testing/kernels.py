@@ -27,16 +27,16 @@ ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where a kernel is another than its reference. step: 0 for the first reset."""
+    """The first place where a kernel is another than its reference."""
 
     mode: str  # of autoreset
-    step: int
+    step: int  # 0 for the first reset
     env_id: int
     agent: str  # "" for what is the environment's
     name: str  # of a field of the schema, or a column of the rows
     index: tuple[int, ...]  # within the agent's part of it
-    expected: Any
-    found: Any
+    expected: Any  # the reference's value
+    found: Any  # the kernel's
 
     def __str__(self) -> str:
         place = f"[{', '.join(map(str, self.index))}]" if self.index else ""
@@ -49,15 +49,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What came of a comparison: steps of environments and episodes that were compared, and the first difference."""
+    """What came of a comparison. Print it."""
 
-    name: str
-    num_env_steps: int
-    num_episodes: int
-    difference: Difference | None
+    name: str  # of the kernel
+    num_env_steps: int  # that were compared
+    num_episodes: int  # that ended meanwhile
+    difference: Difference | None  # the first; None if there is none
 
     @property
     def passed(self) -> bool:
+        """Whether there was no difference."""
         return self.difference is None
 
     def __str__(self) -> str:

@@ -20,10 +20,10 @@ class Result:
     status: "passed"; "failed"; "warning": pufferlib copes, others may not; "not applicable".
     """
 
-    name: str
+    name: str  # of the check
     status: Status
     text: str
-    seconds: float = 0.0
+    seconds: float = 0.0  # that it took
     waits_for: str = ""  # the failed check without which this one makes no sense
 
 

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays, infos: list[dict[str, Any]]) -> Batch:
-        """Return the batch of a block's arrays."""
+        """Return the batch of a block's arrays, in the order of the fields but for infos, and of its infos."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)
 

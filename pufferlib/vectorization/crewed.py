@@ -114,6 +114,7 @@ class CrewedVecEnv(VecEnv):
         backend_kwargs: Mapping[str, Any] | None = None,
         reward_dtype: str = "float32",
     ) -> None:
+        """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
         if autoreset_mode not in AUTORESET_MODES:

@@ -326,7 +326,10 @@ class CUDA(VecEnv):
     def sample(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
     ) -> Chosen:
-        """Choose the actions that ``send_logits`` would, in one launch, and send none. They stay valid."""
+        """Choose the actions that ``send_logits`` would, in one launch, and send none. They stay valid.
+
+        logits, masks, greedy: as there.
+        """
         ids = self._ids_of(env_ids)
         logits, masks = self._policies.checked(logits, masks, len(ids))
         self._refuse_busy(ids, env_ids, "sample")

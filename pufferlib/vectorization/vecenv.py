@@ -23,26 +23,26 @@ class VecEnv(ABC):
     Serial, Multiprocessing, Pool and Ray have a crew of workers step environments (crewed.py); CUDA has kernels do it.
     """
 
-    backend: ClassVar[str]
+    backend: ClassVar[str]  # its word in ``make``
 
-    num_envs: int
-    agents_per_env: int
-    agents_per_batch: int
-    multi_agent: bool
-    single_observation_space: gymnasium.Space[Any]
-    single_action_space: gymnasium.Space[Any]
-    observation_space: gymnasium.Space[Any]
-    action_space: gymnasium.Space[Any]
-    observation_layout: Any
-    action_layout: Any
-    observation_layouts: tuple[Any, ...]  # one a place
-    action_layouts: tuple[Any, ...]
+    num_envs: int  # environments
+    agents_per_env: int  # rows of an environment
+    agents_per_batch: int  # rows of a batch
+    multi_agent: bool  # True where an environment has several agents, whose infos are told apart
+    single_observation_space: gymnasium.Space[Any]  # of one row
+    single_action_space: gymnasium.Space[Any]  # of one row
+    observation_space: gymnasium.Space[Any]  # of a batch
+    action_space: gymnasium.Space[Any]  # of a batch
+    observation_layout: Any  # a ``Layout``: what a row of observations holds
+    action_layout: Any  # an ``ActionLayout``: what a row of actions becomes
+    observation_layouts: tuple[Any, ...]  # one a place, of its agent, which may see less than a row holds
+    action_layouts: tuple[Any, ...]  # one a place
     agent_names: tuple[str, ...]  # one a place; () where there is one agent, or where places change hands
     copies_per_env: int  # environments in each environment: more than 1 where that is vectorized already, a row each
-    autoreset_mode: str
-    metadata: dict[str, Any]
-    render_mode: str | None
-    spec: Any
+    autoreset_mode: str  # "next_step", "same_step" or "disabled"
+    metadata: dict[str, Any]  # an environment's, and "autoreset_mode" as Gymnasium has it
+    render_mode: str | None  # of each environment
+    spec: Any  # an environment's; None where it has none
 
     def _look_like(self, face: Any, num_envs: int, batch_size: int, autoreset_mode: str) -> None:
         """Take over what an environment's face (messages.EnvFace) says."""
@@ -72,8 +72,8 @@ class VecEnv(ABC):
     ) -> tuple[Array, list[dict[str, Any]]]:
         """Start new episodes and return (observations, infos) of the next batch.
 
-        Actions already sent are executed first and their rows dropped. The arguments are those of ``async_reset``;
-        with ``env_ids`` the rows of the others come back unchanged, all masks False.
+        Actions already sent are executed first and their rows dropped. seed, options, env_ids: as ``async_reset`` has
+        them; with ``env_ids`` the rows of the others come back unchanged, all masks False.
         """
         batch_size = self.agents_per_batch // self.agents_per_env
         if env_ids is not None and batch_size < self.num_envs:
