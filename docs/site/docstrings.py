@@ -38,7 +38,8 @@ def as_list(text: str, names: set[str] | None) -> str:
 
 def comment_of(attribute: griffe.Attribute) -> str:
     """Return the comment at the end of the line that declares an attribute, or ""."""
-    assert attribute.lineno is not None
+    if attribute.lineno is None:
+        return ""
     line = attribute.lines_collection[attribute.filepath][attribute.lineno - 1]
     return line.partition("  # ")[2].strip()
 
