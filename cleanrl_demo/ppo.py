@@ -176,6 +176,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 batch: Any = vec.recv()  # of tensors
                 host = vec.host_batch
                 assert host is not None
+                rows = slice(rows.start, rows.start + len(batch.masks))  # of a population, a learner's are fewer
                 report.phase("inference")
                 rollout.receive(batch, host, rows)
                 with torch.inference_mode():

@@ -6,6 +6,7 @@
     Mixture        how often each matchup is played
     Matchmaker     who plays whom in an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
     Router         a batch to the policies of its rows, and their actions back
+    OwnRows        a VecEnv as one learner sees it, while a router plays all others
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
@@ -26,6 +27,7 @@ from pufferlib.population.loops import Iteration, fictitious_self_play, psro, re
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
 from pufferlib.population.matchup import Matchup, Mixture, product
 from pufferlib.population.oracle import ExactOracle, ImprovingOracle, Oracle
+from pufferlib.population.own import OwnRows
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
 from pufferlib.population.pipeline import pipeline_psro
@@ -50,6 +52,7 @@ __all__ = [
     "Member",
     "Mixture",
     "Oracle",
+    "OwnRows",
     "PayoffTable",
     "PolicyPool",
     "Prioritized",

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from pufferlib.layout import observation_layout
 from pufferlib.models import Origin
+from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.sequence_form import SequenceForm
 from pufferlib.population.games.trees import Game, load_game
 from pufferlib.population.matchup import Mixture
@@ -69,11 +71,14 @@ class ExactOracle(Oracle):
 
     game: as ``load_game`` takes it, or a Game. Policies are tables, ``Tabular``, which also play in a ``GameEnv``; the
     first one plays all legal actions alike. Seats are the game's players, called player_0, player_1, … in the pool. Of
-    a joint mixture its marginals count. rate: how much of a best response ``improve`` mixes into a learner.
+    a joint mixture its marginals count. Other policies may be in the pool as well, such as learnt ones: whatever plays
+    in ``GameEnv(game, observation="index")`` without a memory is measured and evaluated as exactly, by what it would do
+    in each information state. rate: how much of a best response ``improve`` mixes into a learner.
     """
 
     def __init__(self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0) -> None:
-        self.form = SequenceForm(load_game(game) if isinstance(game, str) else game)
+        self._game = load_game(game) if isinstance(game, str) else game
+        self.form = SequenceForm(self._game)
         self.pool = PolicyPool() if pool is None else pool
         self.rate = rate
         self._plans: dict[tuple[int, str], Array] = {}  # by seat and digest
@@ -122,5 +127,19 @@ class ExactOracle(Oracle):
     def _plan(self, seat: int, policy: int) -> Array:
         key = (seat, self.pool[policy].digest)
         if key not in self._plans:
-            self._plans[key] = self.form.plan(seat, self.pool.weights(policy)["table"].numpy())
+            self._plans[key] = self.form.plan(seat, self._table(policy))
         return self._plans[key]
+
+    def _table(self, policy: int) -> Array:
+        """Return what a policy plays, (num_states, num_actions): of others than tables, what it says of each state."""
+        if self.pool.origin(policy).policy == TABULAR.policy:
+            return self.pool.weights(policy)["table"].numpy()
+        env = GameEnv(self._game, "index")
+        layout = observation_layout(env.observation_space("player_0"))
+        states = enumerate(self.form.legal.astype(np.int64))
+        rows = np.stack([layout.flatten({"action_mask": legal, "state": state}) for state, legal in states])
+        with torch.inference_mode():
+            actor = self.pool.actor(policy, layout, env.action_space("player_0"))
+            distribution, _, _ = actor(torch.from_numpy(rows))
+        chances = distribution.log_probs[0].double().exp().numpy() * self.form.legal
+        return np.asarray(chances / chances.sum(1, keepdims=True))

@@ -112,9 +112,10 @@ class Router:
         return self._policies.reshape(-1)[agent_ids]
 
     @torch.inference_mode()
-    def act(self, batch: Any) -> Any:
+    def act(self, batch: Any, but: int | None = None) -> Any:
         """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.
 
+        but: a policy that is not computed, as who calls plays it; its rows' actions say nothing.
         Raises CallError for episodes whose beginning it has not seen, PlanError for matchups that do not fit.
         """
         env_ids, agent_ids, masks = _array(batch.env_ids), _array(batch.agent_ids), _array(batch.masks)
@@ -123,7 +124,10 @@ class Router:
         ids = _tensor(agent_ids)
         self._new[ids] |= ~_tensor(masks)
         mask = None if self._read_mask is None else self._read_mask(observations)
-        groups = self._groups(agent_ids, None if mask is None else mask.any(1).numpy())
+        acting = np.ones(len(agent_ids), np.bool_) if mask is None else mask.any(1).numpy()
+        if but is not None:
+            acting &= self.policies(agent_ids) != but
+        groups = self._groups(agent_ids, acting)
         frames = {number: stack(observations, ids, _tensor(masks)) for number, stack in self._frames.items()}
         frames[1] = observations
         outputs = self._outputs(groups, frames, ids, mask)
@@ -188,9 +192,9 @@ class Router:
 
     # -------------------------------------------------------------------------------------------------- policies
 
-    def _groups(self, agent_ids: Array, acting: Array | None) -> list[Group]:
+    def _groups(self, agent_ids: Array, acting: Array) -> list[Group]:
         """Return the rows of each policy; rows that do not act belong to none."""
-        rows = np.arange(len(agent_ids)) if acting is None else np.flatnonzero(acting)
+        rows = np.flatnonzero(acting)
         if not len(rows):
             return []
         policies = self.policies(agent_ids[rows])

@@ -1,4 +1,4 @@
-"""A policy that is a table: the probability of each action in each information state of a game."""
+"""Policies that are tables over the information states of a game: of probabilities, or of logits, to be learnt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
 
-__all__ = ["Tabular"]
+__all__ = ["Logits", "Tabular"]
 
 
 class Tabular(nn.Module):
@@ -22,11 +22,8 @@ class Tabular(nn.Module):
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any]) -> None:
         super().__init__()
-        space = observation_layout.space
-        if not isinstance(space, Dict) or not isinstance(space.spaces.get("state"), gymnasium.spaces.Discrete):
-            raise SpaceError(f'{space} does not number information states; make GameEnv(game, observation="index")')
         self.layout = observation_layout
-        shape = (int(space["state"].n), int(action_space.n))  # type: ignore[attr-defined]
+        shape = _shape(observation_layout, action_space)
         self.register_buffer("table", torch.full(shape, 1 / shape[1], dtype=torch.float64))
 
     def forward(self, observations: Tensor, state: Any, action_mask: Tensor | None) -> tuple[Tensor, Tensor, Any]:
@@ -34,3 +31,32 @@ class Tabular(nn.Module):
         chances = self.table[self.layout.unflatten(observations)["state"]]  # (rows, num_actions)
         logits = chances.clamp(min=1e-30).log().float()
         return logits, torch.zeros_like(logits[:, 0]), state
+
+
+class Logits(nn.Module):
+    """A logit for each action, or a Q-value, and a value in each information state, all 0 at first; for trainers.
+
+    It plays in ``GameEnv(game, observation="index")``; what it learns in one state it knows in no other.
+    """
+
+    def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.layout = observation_layout
+        shape = _shape(observation_layout, action_space)
+        self.logits = nn.Parameter(torch.zeros(shape))
+        self.values = nn.Parameter(torch.zeros(shape[0]))
+
+    def forward(
+        self, observations: Tensor, state: Any = None, action_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Any]:
+        """Return (logits, values, state)."""
+        states = self.layout.unflatten(observations)["state"].reshape(-1)
+        return self.logits[states], self.values[states], state
+
+
+def _shape(layout: Layout, action_space: gymnasium.Space[Any]) -> tuple[int, int]:
+    """Return how many information states and actions there are. Raises SpaceError for other observations."""
+    space = layout.space
+    if not isinstance(space, Dict) or not isinstance(space.spaces.get("state"), gymnasium.spaces.Discrete):
+        raise SpaceError(f'{space} does not number information states; make GameEnv(game, observation="index")')
+    return int(space["state"].n), int(action_space.n)  # type: ignore[attr-defined]

@@ -1,0 +1,184 @@
+"""PSRO whose responses are learnt by playing: how far from an equilibrium, by time and episodes.
+
+    python -m benchmarks.learned_oracles [--only kuhn_poker|leduc_poker] [--minutes 20] [--page]
+
+Each response is tabular DQN (cleanrl_demo/oracles.py) over a VecEnv of ``GameEnv``s, against opponents that the
+meta-solver's mixture draws for each episode, and goes on from the seat's last one; payoffs are sampled. NashConv is
+exact (``ExactOracle.nash_conv``), and no part of learning; measuring it is in the times. One process, one thread: its
+CPU time is what it would take on a core of its own, and bounds the run (--minutes); wall time says how busy the machine
+was. A game ends before, where NashConv is as low as ``GAMES`` says.
+Writes benchmarks/results/learned_oracles.json after each iteration, then the picture and the table of
+docs/population.md; --page writes only these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+import pufferlib
+from benchmarks.report import fill
+from cleanrl_demo import dqn
+from cleanrl_demo.oracles import LearnedOracle
+from pufferlib.bench import machine
+from pufferlib.files import written_whole
+from pufferlib.population import Evaluator, ExactOracle, PayoffTable, PolicyPool, Solver, psro, solvers
+from pufferlib.population.games import GameEnv
+
+__all__ = ["curve", "sections"]
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "learned_oracles.json"
+PAGE = HERE.parent / "docs" / "population.md"
+PICTURE = HERE.parent / "docs" / "pictures" / "learned-oracles.svg"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a game is played. total_steps: of a response. levels: of NashConv that are reported; the last ends a run."""
+
+    solver: Solver
+    total_steps: int
+    episodes_per_cell: int
+    levels: tuple[float, ...]
+    wanted: float
+
+
+GAMES: Mapping[str, Setting] = {
+    "kuhn_poker": Setting(solvers.lp_nash, 4_000, 1_000, (0.3, 0.15, 0.05), 0.15),
+    "leduc_poker": Setting(solvers.alpha_rank, 40_000, 200, (3.0, 2.0, 1.5, 1.0), 1.5),
+}
+NUM_ENVS = 256
+# NashConv by episodes on Leduc: digitised curves of aicenter/openspiel_reproductions, and arXiv:2103.00187.
+PUBLISHED: Mapping[str, Mapping[int, float]] = {
+    "PSRO's paper": {5_000: 4.98, 62_000: 2.07, 310_000: 0.98, 1_900_000: 0.796, 3_000_000: 0.90},
+    "NFSP": {957_000: 0.99, 5_500_000: 0.584, 9_200_000: 0.506, 24_800_000: 0.334},
+}
+
+
+def curve(game: str, seed: int, budget_s: float) -> Iterator[dict[str, float]]:
+    """Yield each iteration's NashConv, policies a seat, seconds, CPU seconds, and episodes so far."""
+    setting, start, cpu_start = GAMES[game], perf_counter(), process_time()
+    env = partial(GameEnv, game, observation="index")
+    with pufferlib.make(env, num_envs=NUM_ENVS, seed=seed, as_torch=True) as vec:
+        pool, evaluated = PolicyPool(), 0
+        exact = ExactOracle(game, pool)
+        oracle = LearnedOracle(vec, pool, config_of(setting, seed))
+        evaluator = Evaluator(vec, pool, min_episodes=setting.episodes_per_cell, seed=seed)
+
+        def evaluate(table: PayoffTable) -> None:
+            nonlocal evaluated
+            evaluated += evaluator(table)
+
+        table = PayoffTable(2, [[exact.initial(seat)] for seat in (0, 1)])  # uniform play, as others begin
+        for iteration in psro(oracle, table, setting.solver, evaluate=evaluate, measure=exact.nash_conv):
+            assert iteration.nash_conv is not None
+            cpu_s = process_time() - cpu_start
+            yield {
+                "nash_conv": round(iteration.nash_conv, 4),
+                "policies": iteration.sizes[0],
+                "wall_s": round(perf_counter() - start, 1),
+                "cpu_s": round(cpu_s, 1),
+                "training_episodes": oracle.num_episodes,
+                "episodes": oracle.num_episodes + evaluated,
+            }
+            if cpu_s > budget_s or iteration.nash_conv <= setting.levels[-1]:
+                return
+
+
+def config_of(setting: Setting, seed: int) -> dqn.Config:
+    """Return what responses are learnt with."""
+    return dqn.Config(
+        policy="pufferlib.population.games:Logits",
+        total_steps=setting.total_steps,
+        gamma=1.0,
+        learning_rate=0.05,
+        steps_per_update=16,
+        minibatch_size=256,
+        end_epsilon=0.1,
+        exploration_fraction=0.5,
+        seed=seed,
+    )
+
+
+def sections(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return the table, Markdown, by its name."""
+    lines = [
+        "| game | NashConv | policies each | episodes | of them to learn | CPU seconds | wall seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for game, points in results["curves"].items():
+        for level in GAMES[game].levels:
+            found = next((point for point in points if point["nash_conv"] <= level), None)
+            if found is None:
+                lines.append(f"| `{game}` | {level} | not reached | – | – | {points[-1]['cpu_s']:.0f} | – |")
+                continue
+            told = f"{found['policies']} | {found['episodes']:,} | {found['training_episodes']:,}"
+            lines.append(f"| `{game}` | {level} | {told} | {found['cpu_s']:.0f} | {found['wall_s']:.0f} |")
+    return {"learned": "\n".join([*lines, "", f"{results['machine']}."])}
+
+
+def draw(results: Mapping[str, Any], out: Path) -> None:
+    """Draw NashConv on Leduc by episodes, beside what others have published, and by CPU time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    points = results["curves"]["leduc_poker"]
+    with plt.rc_context({"svg.hashsalt": "1", "svg.fonttype": "none", "font.size": 9}):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
+        learnt = [(point["training_episodes"], point["nash_conv"]) for point in points if point["training_episodes"]]
+        left.plot(*zip(*learnt, strict=True), marker=".", label="here, DQN")
+        for name, published in PUBLISHED.items():
+            left.plot(list(published), list(published.values()), "x--", label=name)
+        left.set(xscale="log", yscale="log", xlabel="episodes of learning", ylabel="NashConv, Leduc poker")
+        right.plot([point["cpu_s"] for point in points], [point["nash_conv"] for point in points], marker=".")
+        right.set(xlabel="CPU seconds, one core")
+        for axes in (left, right):
+            axes.axhline(GAMES["leduc_poker"].wanted, color="grey", linewidth=0.8, linestyle=":")
+            axes.grid(alpha=0.3, which="both")
+        left.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
+        left.legend(frameon=False)
+        figure.savefig(out, metadata={"Date": None})
+        plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=list(GAMES))
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", action="store_true")
+    chosen = parser.parse_args()
+    results = json.loads(RESULT.read_text()) if RESULT.exists() else {"curves": {}}
+    with threadpool_limits(1):
+        torch.set_num_threads(1)
+        for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
+            points = results["curves"][game] = []
+            for point in curve(game, chosen.seed, 60 * chosen.minutes):
+                points.append(point)
+                results |= {"machine": machine(), "seed": chosen.seed}
+                with written_whole(RESULT) as part:
+                    part.write_text(json.dumps(results, indent=1) + "\n")
+                print(game, point, flush=True)
+    draw(results, PICTURE)
+    with written_whole(PAGE) as part:
+        part.write_text(fill(PAGE.read_text(), sections(results)))
+    print(sections(results)["learned"])
+    for game, points in results["curves"].items():
+        lowest, wanted = min(point["nash_conv"] for point in points), GAMES[game].wanted
+        assert lowest <= wanted, f"{game}: NashConv came down to {lowest}, and {wanted} is wanted"
+
+
+if __name__ == "__main__":
+    main()

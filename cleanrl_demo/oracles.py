@@ -1,0 +1,121 @@
+"""Learnt responses for the loops of ``pufferlib.population``: PPO or DQN against opponents that a mixture draws.
+
+    with pufferlib.make(partial(GameEnv, "leduc_poker", observation="index"), num_envs=256, seed=1) as vec:
+        oracle = LearnedOracle(vec, PolicyPool(), ppo.Config(total_steps=100_000, gamma=1.0))
+        for iteration in psro(oracle, PayoffTable(2), solvers.alpha_rank, evaluate=Evaluator(vec, oracle.pool)):
+            …
+
+The trainers are ``ppo.py`` and ``dqn.py`` as they are. What they step shows them one seat's rows only, those in which
+it acts (``OwnRows``); a router plays the other seats, by policies that are drawn anew for each episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cleanrl_demo import dqn, ppo
+from cleanrl_demo.session import torch_set_up
+from pufferlib import VecEnv
+from pufferlib.errors import PlanError
+from pufferlib.models import Origin
+from pufferlib.population import Matchup, Mixture, OwnRows, PolicyPool, Router, Sampled, Seat, product, seats_of
+
+Config = ppo.Config | dqn.Config
+TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
+    ppo.Config: (ppo.make_learner, ppo.learn),
+    dqn.Config: (dqn.Learner, dqn.learn),
+}  # what makes a learner, and what has it learn
+
+
+class LearnedOracle:
+    """An ``Oracle`` whose responses are learnt by playing.
+
+    vec: any environments, made with ``as_torch=True``; each response resets them. config: of ``ppo.py`` or ``dqn.py``,
+    which says by which of them. ``total_steps`` are those of one response, rows in which the seat acts; what is about
+    a run's environments, folder and evaluation is not read. warm: whether a response begins with the weights of the
+    seat's last one, or anew. seats: as ``Router`` has them. num_episodes: played to their ends so far.
+    Equal seeds give equal policies where the VecEnv gives equal batches. Raises PlanError for what trainers refuse, and
+    for several frames, as those of a seat are not those of its rows, and devices, as routers compute on the CPU.
+    """
+
+    def __init__(
+        self, vec: VecEnv, pool: PolicyPool, config: Config, *, warm: bool = True, seats: Sequence[Seat] | None = None
+    ) -> None:
+        if config.frame_stack > 1 or config.device != "cpu":
+            raise PlanError(f"frame_stack={config.frame_stack}, device={config.device!r}: an oracle has 1, and cpu")
+        self.pool, self.num_episodes = pool, 0
+        self._vec, self._config, self._warm = vec, config, warm
+        self._seats = seats_of(vec) if seats is None else tuple(seats)
+        self._origin = Origin(*config.made_as())
+        self._seeds = np.random.SeedSequence(config.seed)
+        self._latest: dict[int, int] = {}  # policies, by seat
+
+    def initial(self, seat: int) -> int:
+        """Return the id of a policy that has learnt nothing."""
+        with torch_set_up(self._seeded()):
+            actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
+        self._latest[seat] = self.pool.add(actor.policy, self._origin, self._seats[seat].name)
+        return self._latest[seat]
+
+    def respond(self, seat: int, mixture: Mixture) -> int:
+        """Return the id of a policy that has learnt to play a seat against a mixture."""
+        config = self._seeded()
+        make_learner, learn = TRAINERS[type(config)]
+        with torch_set_up(config):
+            learner = make_learner(self._vec, self._origin, config)
+            if self._warm and seat in self._latest:
+                learner.actor.policy.load_state_dict(self.pool.weights(self._latest[seat]))
+            own = self.pool.add_learner(learner.actor, self._origin, self._seats[seat].name)
+            opponents = Opponents(mixture, seat, own, config.seed)
+            router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
+            learn(Practice(OwnRows(self._vec, router, own), config), learner, config)
+            self._latest[seat] = self.pool.freeze(own)
+        self.num_episodes += opponents.num_episodes
+        return self._latest[seat]
+
+    def _seeded(self) -> Config:
+        """Return the settings with a seed of their own."""
+        return replace(self._config, seed=int(self._seeds.spawn(1)[0].generate_state(1)[0]))
+
+
+class Opponents(Sampled):
+    """Each episode's opponents are drawn from a mixture, of which a learner has taken a seat; and episodes counted."""
+
+    def __init__(self, mixture: Mixture, seat: int, learner: int, seed: int) -> None:
+        populations = [*mixture.populations[:seat], (learner,), *mixture.populations[seat + 1 :]]
+        if mixture.joint is None:
+            marginals = [*mixture.marginals[:seat], np.ones(1), *mixture.marginals[seat + 1 :]]
+            super().__init__(product(populations, marginals), seed)
+        else:
+            super().__init__(Mixture.of_joint(populations, mixture.joint.sum(seat, keepdims=True)), seed)
+        self.num_episodes = 0
+
+    def report(self, env_id: int, matchup: Matchup, returns: Any) -> None:
+        self.num_episodes += returns is not None
+
+
+class Practice:
+    """As much of a Session as a trainer's ``learn`` needs, in one stretch, and with a report that says nothing."""
+
+    def __init__(self, vec: OwnRows, config: Config) -> None:
+        self.vec, self.report, self._config = vec, self, config
+
+    def stretches(self) -> Iterator[int]:
+        self.vec.async_reset(seed=self._config.seed)
+        yield self._config.total_steps
+
+    def film(self) -> None:
+        pass
+
+    def phase(self, name: str) -> None:
+        pass
+
+    def infos(self, infos: Any) -> None:
+        pass
+
+    def update(self, num_steps: int, scalars: Any) -> None:
+        pass

@@ -1,0 +1,446 @@
+"""PPO by self-play in one file: ppo.py, and what differs because the others are a population.
+
+    python -m cleanrl_demo.ppo_selfplay --env tag/grid
+    python -m cleanrl_demo.ppo_selfplay --env pettingzoo.classic.tictactoe_v3:env
+
+One policy learns to play all seats. In each episode it has one of them, the seats taking turns; who has the others is
+drawn when the episode begins: itself as it is now, or a past self, the likelier the more often it beats the learner.
+Past selves are kept in a pool, at equal distances over the run. ``OwnRows`` shows the learner its own rows and has a
+router play the others, so that the rest is ppo.py. At the end it plays against chance and against its oldest self.
+
+What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
+``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a
+termination nothing more is to be had, after a truncation what the final observation promises, and that is the very row
+whose flag is set. Only real transitions are trained on, those whose next row has its mask set; so neither reset rows
+nor the padding of absent agents are.
+
+``session.py`` is what is around it: environments, folder, checkpoints, evaluation.
+
+Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE); for the details Huang et al., "The 37
+Implementation Details of Proximal Policy Optimization", ICLR blog track, 2022.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+import pufferlib
+from cleanrl_demo.outcomes import Outcomes
+from cleanrl_demo.results import Result
+from cleanrl_demo.session import RunConfig, Session, main, resumed, run
+from pufferlib.errors import PlanError
+from pufferlib.models import Actor, FrameStack, Origin, observe
+from pufferlib.population import (
+    Evaluator,
+    Matchup,
+    OwnRows,
+    PayoffTable,
+    PolicyPool,
+    Prioritized,
+    Router,
+    Seat,
+    seats_of,
+)
+from pufferlib.population.matchmaker import even, hard
+
+
+@dataclass(frozen=True)
+class Config(RunConfig):
+    """Train a policy with PPO against itself and its past selves. One step is one action of one agent of its."""
+
+    algorithm: ClassVar[str] = "ppo_selfplay"
+
+    env: str = "tag/grid"
+    """name of the environment (`puffer envs` lists them), any id of Gymnasium, or module:callable of your own"""
+    teams: bool = False
+    """agents whose names differ in their numbers alone have one seat together, such as taggers"""
+    num_past: int = 10
+    """past selves that are kept; the first has learnt nothing"""
+    meet: str = "hard"
+    """past selves by the learner's rate of winning against them: hard, even (those of its own strength), or uniform"""
+
+    normalize_observations: bool = False
+    """numbers at mean 0 and deviation 1, by what was seen so far; kept with the policy, and frozen when it plays"""
+    normalize_rewards: bool = False
+    """rewards divided by the deviation of discounted returns so far, and bounded by 10 if nothing else is said"""
+    rollout_length: int = 32
+    """steps of each environment between updates"""
+    learning_rate: float = 1e-3
+    """at the start"""
+    schedule: str = "linear"
+    """of the learning rate: linear or cosine, which fall to 0, or constant"""
+    num_epochs: int = 4
+    num_minibatches: int = 4
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    target_kl: float | None = None
+    """no further epoch once the policy has moved so far from the one that played, such as 0.02"""
+    advantage_floor: float = 0.1
+    """advantages are divided by their deviation, but by no less than this: where no reward is found they are noise,
+    which would drive the policy away from exploring"""
+    entropy_coefficient: float = 0.01
+    value_coefficient: float = 0.5
+    max_grad_norm: float = 0.5
+    precision: str = "float32"
+    """what networks compute in: float32, or bfloat16, which large ones take half the time for on CPUs with AMX; weights
+    and all else stay float32"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("1 or more", lambda value: value >= 1, "rollout_length", "num_epochs", "num_minibatches")
+        self.require("1 or more", lambda value: value >= 1, "num_past")
+        self.require("1, as an agent's frames are not those of its rows", lambda value: value == 1, "frame_stack")
+        self.require("cpu, on which routers compute", lambda value: value == "cpu", "device")
+        self.require(", ".join(MEET), lambda value: value in MEET, "meet")
+        self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
+        self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
+
+    def made_as(self) -> tuple[str, Mapping[str, Any]]:
+        """Return the policy's name, and its arguments."""
+        normalize = {"normalize": True} if self.normalize_observations else {}
+        return self.policy, {**normalize, **self.policy_kwargs}
+
+
+def train(config: Config, env: Callable[..., Any] | None = None) -> Result:
+    """Train a policy, evaluate it on fresh seeds, and return both. env: a creator, in place of the name in config."""
+    return run(config, make_learner, learn, env=env)
+
+
+def resume(
+    folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
+) -> tuple[Config, Result]:
+    """Go on with the run in a folder, as ``session.resumed`` says, and return its settings, too."""
+    return resumed(folder, Config, make_learner, learn, env, total_steps, trust)
+
+
+@dataclass
+class Learner:
+    """What learning changes, which is what a checkpoint holds."""
+
+    actor: Actor
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    outcomes: Outcomes
+    origin: Origin
+    num_steps: int = 0
+    pool: PolicyPool = field(default_factory=PolicyPool)
+    past: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.id = self.pool.add_learner(self.actor, self.origin)
+
+    def state(self) -> dict[str, Any]:
+        """Return all of it as plain values and tensors."""
+        return {
+            "weights": self.actor.policy.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "outcomes": self.outcomes.state(),
+            "num_steps": self.num_steps,
+            "past": [dict(self.pool.weights(each)) for each in self.past],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was returned."""
+        self.actor.policy.load_state_dict(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.outcomes.restore(state["outcomes"])
+        self.num_steps = state["num_steps"]
+        self.past = [self.pool.add(weights, self.origin) for weights in state["past"]]
+
+
+def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learner:
+    """Return a learner that has learnt nothing. Raises PlanError for a policy that this trainer has no use for."""
+    actor = origin.actor(vec.observation_layout, vec.single_action_space)
+    if actor.recurrent:
+        raise PlanError(f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not")
+    if actor.by_places:
+        raise PlanError(f"policy={config.policy!r} goes by agents' places; cleanrl_demo.ppo_cuda trains it, --separate")
+    actor.policy.to(config.device)
+    actor.precision = PRECISIONS[config.precision]
+    optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
+    generator = torch.Generator(config.device).manual_seed(config.seed)
+    bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
+    outcomes = Outcomes(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    return Learner(actor, optimizer, generator, outcomes, origin)
+
+
+PRECISIONS: Mapping[str, torch.dtype | None] = {"float32": None, "bfloat16": torch.bfloat16}
+SCHEDULES: Mapping[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+    "constant": lambda done: 1.0,
+}  # the share of the learning rate that is left when so much is done
+
+
+def as_one(policy: nn.Module) -> torch.Tensor:
+    """Move all weights into one vector and their gradients into another, and return the first.
+
+    The policy keeps views of both. Gradients are clipped and applied by a few operations on one long vector rather
+    than as many on each of a dozen small tensors, which took a quarter of the time of an update.
+    """
+    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
+    weights.grad = torch.zeros_like(weights)
+    nn.utils.vector_to_parameters(weights, policy.parameters())
+    begin = 0
+    for part in policy.parameters():
+        part.grad = weights.grad[begin : begin + part.numel()].view_as(part)
+        begin += part.numel()
+    return weights
+
+
+MEET: Mapping[str, Callable[[Any], Any]] = {"hard": hard, "even": even, "uniform": np.ones_like}
+
+
+class League:
+    """The matchmaker: the learner's seats take turns in each environment, and the other seats are drawn."""
+
+    def __init__(self, num_seats: int, learner: Learner, meet: str, seed: int) -> None:
+        if num_seats < 2:
+            raise PlanError("self-play needs two seats; with teams=False each agent has its own")
+        opponents = [[learner.id, *learner.past]] * (num_seats - 1)
+        seeds = np.random.SeedSequence(seed).spawn(num_seats)
+        self.drawn = [
+            Prioritized(seat, learner.id, opponents, weight=MEET[meet], seed=int(seeds[seat].generate_state(1)[0]))
+            for seat in range(num_seats)
+        ]
+        self.seat: dict[int, int] = {}  # of the learner, by environment
+
+    def add(self, past: int) -> None:
+        for other_seat, drawn in itertools.product(range(len(self.drawn) - 1), self.drawn):
+            drawn.add(other_seat, past)
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        for env_id in env_ids:
+            self.seat[env_id] = (self.seat.get(env_id, env_id) + 1) % len(self.drawn)
+        return [self.drawn[self.seat[env_id]].assign([env_id])[0] for env_id in env_ids]
+
+    def report(self, env_id: int, matchup: Matchup, returns: np.ndarray | None) -> None:
+        self.drawn[self.seat[env_id]].report(env_id, matchup, returns)
+
+    def win_rates(self, past: int) -> dict[str, float]:
+        """Return how often the learner beats a past self in each seat, as scalars; half where they have not met."""
+        return {f"self_play/win_rate_{seat}": drawn.win_rates()[past] for seat, drawn in enumerate(self.drawn)}
+
+
+def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed: int) -> dict[str, float]:
+    """Return what the learner gets in each seat more than chance would there, where the others play at random, and more
+    than its oldest self where the others are that, by name: means over ``VERSUS_EPISODES`` episodes each.
+    """
+    pool, told = learner.pool, {}
+    chance = {name: torch.zeros_like(value) for name, value in pool.weights(learner.past[0]).items()}
+    rivals = {"random": pool.add(chance, learner.origin), "oldest": learner.past[0]}
+    for name, rival in rivals.items():
+        table = PayoffTable(len(seats), [[rival, pool.freeze(learner.id)]] * len(seats))
+        Evaluator(vec, pool, min_episodes=VERSUS_EPISODES, seats=seats, seed=seed)(table)
+        for number, seat in enumerate(seats):
+            cell = np.eye(len(seats), dtype=int)[number]
+            told[f"versus/{name}_{seat.name}"] = table.means[(number, *cell)] - table.means[number].flat[0]
+    return told
+
+
+VERSUS_EPISODES = 200
+
+
+def learn(session: Session, learner: Learner, config: Config) -> None:
+    """Play and update in turns until ``total_steps`` transitions have been learnt from."""
+    vec, report = session.vec, session.report
+    seats = seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if config.teams else None)
+    batch_size = vec.agents_per_batch // vec.agents_per_env
+    num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
+    for last_step in session.stretches():
+        learner.outcomes.forget()
+        league = League(len(seats), learner, config.meet, session.seed)
+        router = Router(learner.pool, session.vec, league, seats=seats, seed=session.seed)
+        vec: Any = OwnRows(session.vec, router, learner.id)
+        rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
+        while learner.num_steps < last_step:
+            if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
+                learner.past.append(learner.pool.freeze(learner.id))
+                league.add(learner.past[-1])
+            rollout.start()
+            for rows in rollout.batches[1:]:
+                batch = vec.recv()
+                rows = slice(rows.start, rows.start + len(batch.masks))  # of a population, a learner's are fewer
+                report.phase("inference")
+                rollout.receive(batch, vec.host_batch, rows)
+                with torch.inference_mode():
+                    distribution, values, _ = learner.actor(rollout.observations[rows])
+                    choices, aims = distribution.sample(learner.generator)
+                    rollout.log_probs[rows] = distribution.log_prob(choices, aims)
+                    rollout.values[rows], rollout.choices[rows], rollout.aims[rows] = values, choices, aims
+                actions = learner.actor.decisions.actions(choices, aims)
+                session.film()
+                report.phase("environments")
+                # Sent before the update, not after it: the environments work while we learn.
+                vec.send(actions)
+                report.infos(batch.infos)
+
+            report.phase("learning")
+            if rollout.real.any():
+                done = min(1.0, learner.num_steps / config.total_steps)
+                learner.optimizer.param_groups[0]["lr"] = config.learning_rate * SCHEDULES[config.schedule](done)
+                losses = update(learner, rollout, config)
+                learner.num_steps += int(rollout.real.sum())
+                report.update(learner.num_steps, losses | league.win_rates(learner.past[0]))
+            report.phase("environments")
+    told = versus(session.vec, learner, seats, session.seed)
+    report.update(learner.num_steps, told)
+    for name, gain in told.items():
+        report.console.print(f"{name}: {gain:+.3f} a game")
+
+
+def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
+    """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
+    actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
+    advantages = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(advantages).to(config.device)
+    returns = advantages + rollout.values
+    real = torch.from_numpy(rollout.real.nonzero()[0]).to(config.device)
+    (weights,) = optimizer.param_groups[0]["params"]
+    for epoch in range(config.num_epochs):
+        told = []
+        shuffled = real[torch.randperm(len(real), generator=generator, device=config.device)]
+        columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
+        chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
+        for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
+            choices, aims, old_log_probs, gains, aimed_values = minibatch
+            distribution, values, _ = actor(rollout.observations[rows])
+            log_ratios = distribution.log_prob(choices, aims) - old_log_probs
+            ratios = log_ratios.exp()
+            spread, centre = torch.std_mean(gains, correction=0)
+            gains = (gains - centre) / spread.clamp(min=config.advantage_floor)
+            bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
+            gained = torch.min(ratios * gains, bounded * gains)
+            errors = (values - aimed_values).square()
+            # One mean of all terms, not one of each, which takes a tenth less time forwards and backwards.
+            losses = (0.5 * config.value_coefficient) * errors - gained
+            if config.entropy_coefficient:
+                losses = losses - config.entropy_coefficient * distribution.entropy()
+            weights.grad.zero_()
+            losses.mean().backward()
+            norm = weights.grad.norm()
+            if norm.is_cuda or norm > config.max_grad_norm:  # a GPU would wait for the comparison
+                weights.grad.mul_((config.max_grad_norm / norm).clamp(max=1))
+            optimizer.step()
+            if config.target_kl is not None or epoch == config.num_epochs - 1:
+                with torch.no_grad():
+                    approx_kls, clipped = ratios - 1 - log_ratios, (ratios != bounded).float()
+                    terms = [-gained, 0.5 * errors, distribution.entropy(), approx_kls, clipped]
+                    told.append(torch.stack(terms).mean(1))
+        if config.target_kl is not None and float(told[-1][3]) > config.target_kl:
+            break
+    observe(actor.policy, rollout.observations[real])
+    names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clipfrac")
+    means = torch.stack(told).mean(0).tolist()
+    unexplained = advantages[real].var(correction=0) / returns[real].var(correction=0)
+    return {
+        **{f"losses/{name}": mean for name, mean in zip(names, means, strict=True)},
+        "losses/explained_variance": 1 - float(unexplained),
+        "charts/learning_rate": optimizer.param_groups[0]["lr"],
+    }
+
+
+class Rollout:
+    """Rows in the order in which they came, and for each row the next one of the same agent.
+
+    The first rows, one for each agent, are what the rollout before left without an outcome: an action that was sent,
+    but whose reward had not come back. Behind them lie ``num_batches`` batches. The last row is nobody's: what has no
+    predecessor writes there, and what has no successor points there. What the policy needs lies on its device.
+    """
+
+    def __init__(
+        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: Outcomes, num_batches: int, device: str = "cpu"
+    ) -> None:
+        self.outcomes = outcomes
+        num_agents = vec.num_envs * vec.agents_per_env
+        bounds = range(num_agents, num_agents + (num_batches + 1) * vec.agents_per_batch, vec.agents_per_batch)
+        self.batches = [slice(0, num_agents), *itertools.starmap(slice, itertools.pairwise(bounds))]
+        self.nobody = bounds[-1]
+        num_rows = self.nobody + 1
+        # What the policy saw and did.
+        layout, decisions = actor.seen_layout, actor.decisions
+        self.frames = FrameStack(actor.layout, actor.frame_stack, num_agents, device)
+        self.observations = torch.from_numpy(np.zeros((num_rows, *layout.shape), layout.dtype)).to(device)
+        self.choices = torch.zeros((num_rows, len(decisions.nvec)), dtype=torch.int64, device=device)
+        self.aims = torch.zeros((num_rows, decisions.num_aims), device=device)
+        self.log_probs, self.values = torch.zeros(2, num_rows, device=device)
+        # What came of it, and where the agent went on.
+        self.rewards = np.zeros(num_rows, np.float32)
+        self.terminations = np.zeros(num_rows, np.bool_)
+        self.truncations = np.zeros(num_rows, np.bool_)
+        self.real = np.zeros(num_rows, np.bool_)
+        self.following = np.full(num_rows, self.nobody)
+        self.newest = np.full(num_agents, self.nobody)  # each agent's row that waits for its outcome
+
+    def start(self) -> None:
+        """Begin anew, with the rows that still wait for their outcome in front."""
+        waiting, front = torch.from_numpy(self.newest).to(self.values.device), self.batches[0]
+        for column in (self.observations, self.choices, self.aims, self.log_probs, self.values):
+            column[front] = column[waiting]
+        self.newest = np.where(self.newest == self.nobody, self.nobody, np.arange(front.stop))
+        self.real[:] = False
+        self.following[:] = self.nobody
+
+    def receive(self, batch: pufferlib.Batch, host: pufferlib.Batch, rows: slice) -> None:
+        """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
+
+        batch: of tensors, on the policy's device; host: the same as arrays.
+        """
+        before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
+        self.rewards[before], self.terminations[before] = self.outcomes(host)
+        self.truncations[before] = host.truncations
+        self.real[before] = host.masks
+        self.following[before] = new
+        self.real[self.nobody], self.following[self.nobody] = False, self.nobody
+        self.newest[host.agent_ids] = new
+        self.observations[rows] = self.frames(batch.observations, batch.agent_ids, batch.masks)
+
+    def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
+        """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
+        ends = (self.terminations, self.truncations)
+        lines = (self.real, self.following, self.batches)
+        return advantages(self.rewards, values, *ends, *lines, gamma, gae_lambda)
+
+
+def advantages(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    terminations: np.ndarray,
+    truncations: np.ndarray,
+    real: np.ndarray,
+    following: np.ndarray,
+    batches: Iterable[slice],
+    gamma: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    """Return generalised advantage estimates, (num_rows,); 0 where a row is not real.
+
+    values: of the row's own observation. rewards, terminations, truncations: what its action brought. following: the
+    same agent's next row, which must lie in a later one of ``batches``; where there is none, a row that is not real.
+    Source: Schulman et al., arXiv:1506.02438, eq. 16.
+    """
+    lives = real & ~terminations
+    deltas = np.where(real, rewards - values, 0) + gamma * np.where(lives, values[following], 0)
+    decays = gamma * gae_lambda * (lives & ~truncations)
+    estimates = np.zeros_like(values)
+    for rows in reversed(list(batches)):
+        estimates[rows] = deltas[rows] + decays[rows] * estimates[following[rows]]
+    return estimates
+
+
+if __name__ == "__main__":
+    main(Config, train)

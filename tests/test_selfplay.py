@@ -1,0 +1,239 @@
+"""Learning among many: which rows are a learner's, responses that are learnt, and self-play."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+import pufferlib
+from cleanrl_demo import dqn, ppo, ppo_selfplay
+from cleanrl_demo.oracles import LearnedOracle
+from pufferlib.errors import PlanError
+from pufferlib.models import MLP, Actor, Origin
+from pufferlib.population import ExactOracle, Mixture, OwnRows, PolicyPool, Router, Sampled, product
+from pufferlib.population.games import GameEnv
+
+pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
+
+SEATS = 3
+LOGITS = "pufferlib.population.games:Logits"
+
+
+class Dice(ParallelEnv[str, Any, Any]):
+    """Each row says who and when; who may act is drawn, now and then nobody; pay is a power of 2 for each tick.
+
+    So a sum of pay says which ticks are in it. Lasts 1 to 9 steps, and ends by a termination or a truncation.
+    """
+
+    metadata = {"name": "dice"}
+
+    def __init__(self, masked: bool = True) -> None:
+        self.possible_agents = [f"player_{seat}" for seat in range(SEATS)]
+        row = {"who": spaces.Box(-1, 99, (2,), np.float32)}
+        mask = {"action_mask": spaces.Box(0, 1, (2,), np.float32)}
+        self.space = spaces.Dict({**mask, **row} if masked else row)
+        self.masked, self.rng = masked, np.random.default_rng()
+
+    def observation_space(self, agent: str) -> Any:
+        return self.space
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def _seen(self) -> dict[str, Any]:
+        rows = {
+            agent: {"who": np.array([seat, self.tick], np.float32)} for seat, agent in enumerate(self.possible_agents)
+        }
+        acts = self.rng.random(SEATS) < 0.4
+        mask = {agent: {"action_mask": np.full(2, may, np.float32)} for agent, may in zip(rows, acts, strict=True)}
+        return {agent: {**(mask[agent] if self.masked else {}), **row} for agent, row in rows.items()}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.tick = list(self.possible_agents), 0
+        self.length, self.cut = int(self.rng.integers(1, 10)), bool(self.rng.random() < 0.3)
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.tick += 1
+        over, agents, seen = self.tick == self.length, self.possible_agents, self._seen()
+        self.agents = [] if over else self.agents
+        pay = dict.fromkeys(agents, 2.0**self.tick)
+        ends = dict.fromkeys(agents, over and not self.cut), dict.fromkeys(agents, over and self.cut)
+        return seen, pay, *ends, {agent: {} for agent in agents}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("batch_size", [6, 2])
+def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_size: int) -> None:
+    """By a slow account of what the VecEnv says: for each agent, the rows in which it decides, and pay in between."""
+    with pufferlib.make(Dice, num_envs=6, batch_size=batch_size, env_kwargs={"masked": masked}, seed=1) as vec:
+        pool = PolicyPool()
+        frozen = pool.add(MLP(vec.observation_layout, vec.single_action_space), Origin("mlp"))
+        learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
+        half = np.full(2, 0.5)
+        router = Router(pool, vec, Sampled(product([(learner, frozen)] * SEATS, [half] * SEATS), 1), seed=1)
+        own = OwnRows(vec, router, learner)
+        given: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
+        shown: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
+        act = router.act
+
+        def listen(batch: Any, but: int | None = None) -> Any:
+            actions = act(batch, but)
+            mine = router.policies(batch.agent_ids) == learner
+            seen = vec.observation_layout.unflatten(batch.observations.copy())
+            acts = seen["action_mask"].any(1) if masked else np.ones(len(mine), bool)
+            for row, agent in enumerate(batch.agent_ids.tolist()):
+                ends = batch.terminations[row], batch.truncations[row]
+                told = bool(batch.masks[row]), float(batch.rewards[row]), *map(bool, ends), int(seen["who"][row, 1])
+                given[agent].append((bool(mine[row]), bool(acts[row]), *told))
+            return actions
+
+        router.act = listen  # type: ignore[method-assign]
+        vec.async_reset()
+        for _ in range(100):
+            batch = own.recv()
+            assert len(batch.masks)
+            ticks = vec.observation_layout.unflatten(batch.observations)["who"][:, 1]
+            columns = (batch.masks, batch.rewards, batch.terminations, batch.truncations, ticks)
+            for agent, *row in zip(batch.agent_ids.tolist(), *map(np.ndarray.tolist, columns), strict=True):
+                shown[agent].append(tuple(row))
+            own.send(np.zeros(len(batch.masks), np.int64))
+        assert sum(map(len, shown.values())) > 150
+        for agent, rows in given.items():
+            expected, pay, goes_on = [], 0.0, False
+            for mine, acts_now, real, paid, ended, cut, tick in rows:
+                pay, goes_on = (pay + paid, goes_on) if real else (0.0, False)
+                if mine and (acts_now or ended or cut):
+                    expected.append((goes_on, pay, ended, cut, tick))
+                    pay, goes_on = 0.0, True
+            assert shown[agent] == expected
+
+
+def small(algorithm: Any, **settings: Any) -> Any:
+    by_trainer: Mapping[Any, Mapping[str, Any]] = {
+        ppo: {"gae_lambda": 1.0, "rollout_length": 16, "num_minibatches": 2, "learning_rate": 0.05},
+        dqn: {
+            "steps_per_update": 16,
+            "minibatch_size": 256,
+            "learning_rate": 0.05,
+            "end_epsilon": 0.1,
+            "learning_starts": 100,
+        },
+    }
+    return algorithm.Config(**{"gamma": 1.0, "policy": LOGITS, **by_trainer[algorithm], **settings})
+
+
+@pytest.mark.parametrize(("algorithm", "most"), [(ppo, 0.4), (dqn, 0.1)])
+def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -> None:
+    """In both seats of Kuhn poker, against a joint mixture; and with the same seed it is the same."""
+    env = partial(GameEnv, "kuhn_poker", observation="index")
+    with pufferlib.make(env, num_envs=64, seed=1, as_torch=True) as vec:
+        for seat in (0, 1):
+            exact = ExactOracle("kuhn_poker")
+            oracle = LearnedOracle(vec, exact.pool, small(algorithm, total_steps=1500, seed=3), warm=False)
+            others = exact.initial(1 - seat), oracle.initial(1 - seat)
+            populations = [(oracle.initial(seat),), others][:: 1 - 2 * seat]
+            joint = np.array([[0.7, 0.3]])
+            mixture = Mixture.of_joint(populations, joint if seat == 0 else joint.T)
+            made = oracle.respond(seat, mixture)
+            assert exact.pool[made].seat == f"player_{seat}"
+            assert 400 < oracle.num_episodes < 2000
+            plans = exact.plans(mixture)
+            best, _ = exact.form.best_response(seat, plans)
+            plans[seat] = exact._plan(seat, made)
+            assert -1e-6 < best - exact.form.values(plans)[seat] < most
+
+
+@pytest.mark.parametrize("algorithm", [ppo, dqn])
+def test_equal_seeds_give_equal_responses(algorithm: Any) -> None:
+    digests = []
+    for _ in range(2):
+        with pufferlib.make(partial(GameEnv, "kuhn_poker", observation="index"), num_envs=8, as_torch=True) as vec:
+            oracle = LearnedOracle(vec, PolicyPool(), small(algorithm, total_steps=150))
+            mixture = product([(oracle.initial(0),), (oracle.initial(1),)], [[1.0], [1.0]])
+            digests.append([oracle.pool[oracle.respond(seat, mixture)].digest for seat in (0, 1, 1)])
+    assert digests[0] == digests[1] and len(set(digests[0])) == 3
+
+
+def test_learnt_policies_are_measured_by_what_they_do() -> None:
+    """A network in a table's place: as many points as the table that says the same."""
+    exact = ExactOracle("kuhn_poker")
+    env = partial(GameEnv, "kuhn_poker", observation="index")
+    with pufferlib.make(env, num_envs=1, seed=1) as vec:
+        network = Origin(LOGITS).actor(vec.observation_layout, vec.single_action_space).policy
+    torch.nn.init.normal_(network.logits)
+    learnt = exact.pool.add(network, Origin(LOGITS))
+    table = exact._add(0, network.logits.detach().double().softmax(1).numpy())
+    second = exact.initial(1)
+    values = [exact.nash_conv(product([(policy,), (second,)], [[1.0], [1.0]])) for policy in (learnt, table)]
+    assert abs(values[0] - values[1]) < 1e-6
+
+
+# --------------------------------------------------------------------------------------------------------- self-play
+
+
+def test_the_diff_to_ppo_is_the_population() -> None:
+    """Readers compare the two files; what has no reason to differ must not."""
+    plain, ours = (Path(str(module.__file__)).read_text().splitlines() for module in (ppo, ppo_selfplay))
+    for file in (plain, ours):  # but for what they say of themselves
+        del file[: file.index("from __future__ import annotations")]
+    changed = [line for line in difflib.ndiff(plain, ours) if line[0] in "+-"]
+    assert len(changed) < 130
+    assert sum(line[0] == "-" for line in changed) < 15
+    assert not {line for line in plain if line.startswith("def ")} - set(ours)
+
+
+SMALL = ppo_selfplay.Config(
+    env="pettingzoo.classic.tictactoe_v3:env",
+    backend="serial",
+    num_envs=8,
+    total_steps=600,
+    num_past=3,
+    eval_episodes=8,
+)
+
+
+def test_self_play_keeps_past_selves_and_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ppo_selfplay, "VERSUS_EPISODES", 2)
+    learners: list[Any] = []
+    make = ppo_selfplay.make_learner
+    monkeypatch.setattr(ppo_selfplay, "make_learner", lambda *args: learners.append(make(*args)) or learners[-1])
+    whole = ppo_selfplay.train(replace(SMALL, runs=str(tmp_path)))
+    assert whole.run_folder is not None
+    ppo_selfplay.resume(whole.run_folder, total_steps=900, trust=True)
+    digests = [[each.pool[past].digest for past in each.past] for each in learners]
+    assert len(set(digests[0])) == 3  # each of another time
+    assert digests[1] == digests[0]
+
+
+def test_teams_sit_together_and_one_seat_is_refused() -> None:
+    tag = {"num_taggers": 2, "num_runners": 1, "episode_length": 8, "grid_length": 4}
+    config = replace(SMALL, env="tag/grid", env_kwargs=tag, teams=True, total_steps=300, num_past=1, runs=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppo_selfplay, "VERSUS_EPISODES", 2)
+        told: list[Any] = []
+        versus = ppo_selfplay.versus
+        patch.setattr(ppo_selfplay, "versus", lambda *args: told.append(versus(*args)) or told[-1])
+        ppo_selfplay.train(config)
+    assert sorted(told[0]) == [
+        "versus/oldest_runner",
+        "versus/oldest_tagger",
+        "versus/random_runner",
+        "versus/random_tagger",
+    ]
+    with pytest.raises(PlanError, match="two seats"):
+        ppo_selfplay.train(replace(config, env="ocean/bandit", env_kwargs={}))
