@@ -2,7 +2,8 @@
 
     python -m cleanrl_demo.ppo --env ocean/squared --backend pool
 
-``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``dqn.py`` one that learns off policy,
+``ppo.py`` is the trainer, ``ppo_lstm.py`` the one for policies with a memory, ``ppo_selfplay.py`` one that plays
+against its past selves, ``dqn.py`` one that learns off policy (``oracles.py`` has it learn for populations, and PPO),
 ``appo_ray.py`` one whose actors play on many machines (``fleet.py`` keeps them; it needs the extra ``ray``, too);
 ``ppo_cuda.py`` and ``a2c_cuda.py`` keep everything on the device, ``planner.py`` says how many
 environments fit there, ``exposures.py`` films them, ``peers.py`` makes one of several processes;

@@ -205,6 +205,11 @@ def as_one(policy: nn.Module) -> torch.Tensor:
 MEET: Mapping[str, Callable[[Any], Any]] = {"hard": hard, "even": even, "uniform": np.ones_like}
 
 
+def seats_of_run(vec: pufferlib.VecEnv, config: Config) -> tuple[Seat, ...]:
+    """Return a seat for each agent, or for each team."""
+    return seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if config.teams else None)
+
+
 class League:
     """The matchmaker: the learner's seats take turns in each environment, and the other seats are drawn."""
 
@@ -258,7 +263,7 @@ VERSUS_EPISODES = 200
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Play and update in turns until ``total_steps`` transitions have been learnt from."""
     vec, report = session.vec, session.report
-    seats = seats_of(vec, (lambda name: re.sub(r"_\d+$", "", name)) if config.teams else None)
+    seats = seats_of_run(vec, config)
     batch_size = vec.agents_per_batch // vec.agents_per_env
     num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
     for last_step in session.stretches():

@@ -1,0 +1,150 @@
+"""Does self-play learn? Past selves of cleanrl_demo.ppo_selfplay against chance, and against the last of them.
+
+    python -m benchmarks.selfplay [--only tictactoe|tag] [--page]
+
+Trains as ``GAMES`` says, with one seed, and has each past self play each seat against who plays at random, and against
+the newest self: means of returns over ``NUM_EPISODES`` episodes. Writes benchmarks/results/selfplay.json, and the
+picture and the table of docs/population.md; --page writes only these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+
+from benchmarks.report import fill
+from cleanrl_demo import ppo_selfplay
+from cleanrl_demo.session import environments, run
+from pufferlib.bench import machine
+from pufferlib.files import written_whole
+from pufferlib.population import Evaluator, PayoffTable
+
+__all__ = ["played", "sections"]
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "selfplay.json"
+PAGE = HERE.parent / "docs" / "population.md"
+PICTURE = HERE.parent / "docs" / "pictures" / "selfplay.svg"
+NUM_EPISODES = 200
+GAMES: Mapping[str, ppo_selfplay.Config] = {
+    "tictactoe": ppo_selfplay.Config(
+        env="pettingzoo.classic.tictactoe_v3:env",
+        backend="serial",
+        total_steps=100_000,
+        eval_episodes=32,
+        runs=None,
+    ),
+    "tag": ppo_selfplay.Config(
+        env="tag/grid",
+        env_kwargs={"num_taggers": 2, "grid_length": 7, "episode_length": 40},
+        backend="cuda",  # of which device="cpu" is the host
+        teams=True,
+        meet="uniform",
+        num_envs=128,
+        total_steps=1_000_000,
+        entropy_coefficient=0.003,
+        eval_episodes=128,
+        runs=None,
+    ),
+}
+
+
+def played(config: ppo_selfplay.Config) -> dict[str, Any]:
+    """Train, and return returns by seat and rival, a list over the past selves of which the last is the newest."""
+    start, cpu_start, learners = perf_counter(), process_time(), list[ppo_selfplay.Learner]()
+
+    def make(*args: Any) -> ppo_selfplay.Learner:
+        learners.append(ppo_selfplay.make_learner(*args))
+        return learners[-1]
+
+    result = run(config, make, ppo_selfplay.learn)
+    told: dict[str, Any] = {
+        "num_steps": result.num_steps,
+        "cpu_s": round(process_time() - cpu_start, 1),
+        "wall_s": round(perf_counter() - start, 1),
+        "returns": {},
+    }
+    (learner,) = learners
+    pool = learner.pool
+    selves = [*learner.past, pool.freeze(learner.id)]
+    chance = pool.add(
+        {name: torch.zeros_like(value) for name, value in pool.weights(selves[0]).items()}, learner.origin
+    )
+    told["steps"] = [round(number * config.total_steps / config.num_past) for number in range(len(selves))]
+    with environments(config, None) as vec:
+        seats = ppo_selfplay.seats_of_run(vec, config)
+        for number, seat in enumerate(seats):
+            rivals = [chance, selves[-1]]
+            table = PayoffTable(2, [selves, rivals] if number == 0 else [rivals, selves])
+            Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=1)(table)
+            means = table.means[number] if number == 0 else table.means[number].T
+            both = PayoffTable(2, [[chance], [chance]])
+            Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=2)(both)
+            told["returns"][seat.name] = {
+                "random": means[:, 0].round(3).tolist(),
+                "newest": means[:, 1].round(3).tolist(),
+                "chance": round(float(both.means[number, 0, 0]), 3),
+            }
+    return told
+
+
+def sections(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return the table, Markdown, by its name."""
+    lines = [
+        "| game | seat | rival | chance gets | first self | newest self | steps | CPU seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for game, found in results["games"].items():
+        for seat, returns in found["returns"].items():
+            told = f"{returns['chance']:.2f} | {returns['random'][0]:.2f} | {returns['random'][-1]:.2f}"
+            lines.append(f"| {game} | {seat} | chance | {told} | {found['num_steps']:,} | {found['cpu_s']:.0f} |")
+            told = f"– | {returns['newest'][0]:.2f} | {returns['newest'][-1]:.2f}"
+            lines.append(f"| | | newest self | {told} | | |")
+    return {"selfplay": "\n".join([*lines, "", f"{results['machine']}."])}
+
+
+def draw(results: Mapping[str, Any], out: Path) -> None:
+    """Draw what past selves get in each seat, by the steps they had learnt for."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({"svg.hashsalt": "1", "svg.fonttype": "none", "font.size": 9}):
+        figure, panels = plt.subplots(1, len(results["games"]), figsize=(8, 3.2), layout="constrained", squeeze=False)
+        for axes, (game, found) in zip(panels.flat, results["games"].items(), strict=True):
+            for color, (seat, returns) in zip(("C0", "C3"), found["returns"].items(), strict=True):
+                axes.plot(found["steps"], returns["random"], color=color, marker=".", label=f"{seat}, against chance")
+                axes.plot(found["steps"], returns["newest"], "--", color=color, label=f"{seat}, against the newest")
+            axes.set(title=game, xlabel="steps of the past self", ylabel="mean return")
+            axes.grid(alpha=0.3)
+            axes.legend(frameon=False, fontsize=7)
+        figure.savefig(out, metadata={"Date": None})
+        plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=list(GAMES))
+    parser.add_argument("--page", action="store_true")
+    chosen = parser.parse_args()
+    results = json.loads(RESULT.read_text()) if RESULT.exists() else {"games": {}}
+    for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
+        results["games"][game] = played(GAMES[game])
+        results["machine"] = machine()
+        with written_whole(RESULT) as part:
+            part.write_text(json.dumps(results, indent=1) + "\n")
+    draw(results, PICTURE)
+    with written_whole(PAGE) as part:
+        part.write_text(fill(PAGE.read_text(), sections(results)))
+    print(sections(results)["selfplay"])
+
+
+if __name__ == "__main__":
+    main()
