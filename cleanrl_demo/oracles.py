@@ -37,9 +37,10 @@ class LearnedOracle:
     vec: any environments, made with ``as_torch=True``; each response resets them. config: of ``ppo.py`` or ``dqn.py``,
     which says by which of them. ``total_steps`` are those of one response, rows in which the seat acts; what is about
     a run's environments, folder and evaluation is not read. warm: whether a response begins with the weights of the
-    seat's last one, or anew. seats: as ``Router`` has them. num_episodes: played to their ends so far.
-    Equal seeds give equal policies where the VecEnv gives equal batches. Raises PlanError for what trainers refuse, and
-    for several frames, as those of a seat are not those of its rows, and devices, as routers compute on the CPU.
+    newest policy of its seat's population, if that is one of these, or anew. seats: as ``Router`` has them.
+    num_episodes: played to their ends so far. Equal seeds give equal policies where the VecEnv gives equal batches.
+    Raises PlanError for what trainers refuse, and for several frames, as those of a seat are not those of its rows, and
+    devices, as routers compute on the CPU.
     """
 
     def __init__(
@@ -52,14 +53,12 @@ class LearnedOracle:
         self._seats = seats_of(vec) if seats is None else tuple(seats)
         self._origin = Origin(*config.made_as())
         self._seeds = np.random.SeedSequence(config.seed)
-        self._latest: dict[int, int] = {}  # policies, by seat
 
     def initial(self, seat: int) -> int:
         """Return the id of a policy that has learnt nothing."""
         with torch_set_up(self._seeded()):
             actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
-        self._latest[seat] = self.pool.add(actor.policy, self._origin, self._seats[seat].name)
-        return self._latest[seat]
+        return self.pool.add(actor.policy, self._origin, self._seats[seat].name)
 
     def respond(self, seat: int, mixture: Mixture) -> int:
         """Return the id of a policy that has learnt to play a seat against a mixture."""
@@ -67,15 +66,15 @@ class LearnedOracle:
         make_learner, learn = TRAINERS[type(config)]
         with torch_set_up(config):
             learner = make_learner(self._vec, self._origin, config)
-            if self._warm and seat in self._latest:
-                learner.actor.policy.load_state_dict(self.pool.weights(self._latest[seat]))
+            newest = mixture.populations[seat][-1]
+            if self._warm and self.pool.origin(newest) == self._origin:
+                learner.actor.policy.load_state_dict(self.pool.weights(newest))
             own = self.pool.add_learner(learner.actor, self._origin, self._seats[seat].name)
             opponents = Opponents(mixture, seat, own, config.seed)
             router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
             learn(Practice(OwnRows(self._vec, router, own), config), learner, config)
-            self._latest[seat] = self.pool.freeze(own)
         self.num_episodes += opponents.num_episodes
-        return self._latest[seat]
+        return self.pool.freeze(own)
 
     def _seeded(self) -> Config:
         """Return the settings with a seed of their own."""

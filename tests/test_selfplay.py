@@ -167,6 +167,16 @@ def test_equal_seeds_give_equal_responses(algorithm: Any) -> None:
     assert digests[0] == digests[1] and len(set(digests[0])) == 3
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_warm_response_begins_where_the_newest_policy_is(warm: bool) -> None:
+    with pufferlib.make(partial(GameEnv, "kuhn_poker", observation="index"), num_envs=8, as_torch=True) as vec:
+        oracle = LearnedOracle(vec, PolicyPool(), small(ppo, total_steps=8, learning_rate=0.0), warm=warm)
+        weights = {name: value + 1 for name, value in oracle.pool.weights(oracle.initial(0)).items()}
+        newest = oracle.pool.add(weights, Origin(LOGITS), "player_0")
+        mixture = product([(0, newest), (oracle.initial(1),)], [[0.5, 0.5], [1.0]])
+        assert oracle.pool[oracle.respond(0, mixture)].digest == oracle.pool[newest if warm else 0].digest
+
+
 def test_learnt_policies_are_measured_by_what_they_do() -> None:
     """A network in a table's place: as many points as the table that says the same."""
     exact = ExactOracle("kuhn_poker")
