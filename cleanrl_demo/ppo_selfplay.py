@@ -245,15 +245,14 @@ def versus(vec: pufferlib.VecEnv, learner: Learner, seats: Sequence[Seat], seed:
     """Return what the learner gets in each seat more than chance would there, where the others play at random, and more
     than its oldest self where the others are that, by name: means over ``VERSUS_EPISODES`` episodes each.
     """
-    pool, told = learner.pool, {}
-    chance = {name: torch.zeros_like(value) for name, value in pool.weights(learner.past[0]).items()}
+    pool, newest, told = learner.pool, learner.pool.freeze(learner.id), dict[str, float]()
+    chance = {name: torch.zeros_like(value) for name, value in pool.weights(newest).items()}
     rivals = {"random": pool.add(chance, learner.origin), "oldest": learner.past[0]}
-    for name, rival in rivals.items():
-        table = PayoffTable(len(seats), [[rival, pool.freeze(learner.id)]] * len(seats))
+    for (name, rival), (number, seat) in itertools.product(rivals.items(), enumerate(seats)):
+        table = PayoffTable(len(seats), [[rival, newest] if other is seat else [rival] for other in seats])
         Evaluator(vec, pool, min_episodes=VERSUS_EPISODES, seats=seats, seed=seed)(table)
-        for number, seat in enumerate(seats):
-            cell = np.eye(len(seats), dtype=int)[number]
-            told[f"versus/{name}_{seat.name}"] = table.means[(number, *cell)] - table.means[number].flat[0]
+        theirs, ours = table.means[number].reshape(-1).tolist()
+        told[f"versus/{name}_{seat.name}"] = ours - theirs
     return told
 
 
