@@ -133,6 +133,7 @@ def draw(results: Mapping[str, Any], out: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     points = results["curves"]["leduc_poker"]
     with plt.rc_context({"svg.hashsalt": "1", "svg.fonttype": "none", "font.size": 9}):
@@ -147,6 +148,7 @@ def draw(results: Mapping[str, Any], out: Path) -> None:
         for axes in (left, right):
             axes.axhline(GAMES["leduc_poker"].wanted, color="grey", linewidth=0.8, linestyle=":")
             axes.grid(alpha=0.3, which="both")
+        left.yaxis.set_minor_formatter(NullFormatter())
         left.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
         left.legend(frameon=False)
         figure.savefig(out, metadata={"Date": None})
