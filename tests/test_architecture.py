@@ -56,6 +56,7 @@ OPTIONAL = {
     },
     "pyspiel": {"pufferlib.population.games.trees"},
     "scipy": {"pufferlib.population.solvers"},
+    "openskill": {"pufferlib.population.ratings"},
     "torch": {
         "pufferlib.vectorization.cuda",
         "pufferlib.vectorization.tensors",

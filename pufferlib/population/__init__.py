@@ -10,6 +10,7 @@
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
+    Ratings        how strong each policy is: rate_table, of a table; Rated, of what a matchmaker has played; standings
     Solver         from payoffs to a mixture (solvers.py)
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
@@ -32,9 +33,11 @@ from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
 from pufferlib.population.pipeline import pipeline_psro
 from pufferlib.population.pool import Entry, PolicyPool
+from pufferlib.population.ratings import Rated, Rating, Ratings, rate_table
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.solvers import Solver
+from pufferlib.population.standings import Standing, standings
 from pufferlib.population.station import Task
 
 __all__ = [
@@ -56,10 +59,14 @@ __all__ = [
     "PayoffTable",
     "PolicyPool",
     "Prioritized",
+    "Rated",
+    "Rating",
+    "Ratings",
     "Router",
     "Sampled",
     "Seat",
     "Solver",
+    "Standing",
     "Task",
     "fictitious_self_play",
     "pipeline_psro",
@@ -67,7 +74,9 @@ __all__ = [
     "product",
     "psro",
     "random_pairs",
+    "rate_table",
     "rectified_targets",
     "seats_of",
     "self_play",
+    "standings",
 ]

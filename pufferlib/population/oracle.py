@@ -108,7 +108,7 @@ class ExactOracle(Oracle):
         populations = [
             np.stack([self._plan(seat, policy) for policy in ids]) for seat, ids in enumerate(table.populations)
         ]
-        table.fill(self.form.payoffs(populations))
+        table.fill(self.form.payoffs(populations), self.form.wins(populations))
 
     def nash_conv(self, mixture: Mixture) -> float:
         """Return what all players could gain against a mixture by best responses, in sum."""

@@ -16,11 +16,11 @@ from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.files import written_whole
 from pufferlib.population.matchup import Matchup
 
-__all__ = ["PayoffTable"]
+__all__ = ["PayoffTable", "beaten"]
 
 Array = np.ndarray[Any, Any]
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)  # of a file
-FORMAT = "pufferlib payoff table 1"
+FORMAT = "pufferlib payoff table 2"
 
 
 class PayoffTable:
@@ -28,7 +28,8 @@ class PayoffTable:
 
     populations: policies' ids, one list a seat; ``add`` makes them longer, and cells that are new are empty.
     means: (num_seats, n_0, n_1, …) float64, NaN in empty cells. counts: (n_0, n_1, …) int64, episodes.
-    exact: (n_0, n_1, …) bool, cells whose means were computed, not sampled.
+    wins: (num_seats, num_seats, n_0, n_1, …) float64, how often the first seat got more than the second, a draw counted
+    as half; NaN where that is not known. exact: (n_0, n_1, …) bool, cells that were computed, not sampled.
     """
 
     def __init__(self, num_seats: int, populations: Sequence[Sequence[int]] = ()) -> None:
@@ -38,6 +39,7 @@ class PayoffTable:
         empty = (0,) * num_seats
         self.means = np.full((num_seats, *empty), np.nan)
         self._squares = np.zeros((num_seats, *empty))  # sums of squared differences from the mean
+        self.wins = np.full((num_seats, num_seats, *empty), np.nan)
         self.counts = np.zeros(empty, np.int64)
         self.exact = np.zeros(empty, np.bool_)
         self._index: list[dict[int, int]] = [{} for _ in range(num_seats)]
@@ -60,6 +62,7 @@ class PayoffTable:
         more = [(0, int(axis == seat)) for axis in range(self.num_seats)]
         self.means = np.pad(self.means, [(0, 0), *more], constant_values=np.nan)
         self._squares = np.pad(self._squares, [(0, 0), *more])
+        self.wins = np.pad(self.wins, [(0, 0), (0, 0), *more], constant_values=np.nan)
         self.counts = np.pad(self.counts, more)
         self.exact = np.pad(self.exact, more)
 
@@ -117,14 +120,20 @@ class PayoffTable:
         step = mean - known
         self.means[where] = known + step * (more / (count + more))
         self._squares[where] += ((values - mean) ** 2).sum(0) + step**2 * (count * more / (count + more))
+        pairs: Any = (slice(None), slice(None), *cell)
+        won = beaten(values).mean(0)
+        known_won = self.wins[pairs] if count else won
+        self.wins[pairs] = known_won + (won - known_won) * (more / (count + more))
         self.counts[cell] = count + more
         return True
 
-    def fill(self, means: Array) -> None:
-        """Set all cells to values that were computed. means: (num_seats, n_0, n_1, …)."""
-        if means.shape != self.means.shape:
-            raise PlanError(f"means of shape {means.shape} do not fit a table of {self.means.shape}")
+    def fill(self, means: Array, wins: Array | None = None) -> None:
+        """Set all cells to values that were computed. means, wins: as the table has them; None: not known."""
+        for name, values, kept in (("means", means, self.means), ("wins", wins, self.wins)):
+            if values is not None and values.shape != kept.shape:
+                raise PlanError(f"{name} of shape {values.shape} do not fit a table of {kept.shape}")
         self.means = np.array(means, np.float64)
+        self.wins = np.full_like(self.wins, np.nan) if wins is None else np.array(wins, np.float64)
         self._squares[:] = 0
         self.exact[:] = True
 
@@ -152,6 +161,7 @@ class PayoffTable:
                 told=np.array(json.dumps(told)),
                 means=self.means,
                 squares=self._squares,
+                wins=self.wins,
                 counts=self.counts,
                 exact=self.exact,
             )
@@ -165,7 +175,7 @@ class PayoffTable:
                 if told["format"] != FORMAT:
                     raise ValueError(f"its format is {told['format']!r}")
                 table = cls(len(told["populations"]), told["populations"])
-                columns = {"means": "means", "squares": "_squares", "counts": "counts", "exact": "exact"}
+                columns = {each: each for each in ("means", "wins", "counts", "exact")} | {"squares": "_squares"}
                 for name, attribute in columns.items():
                     if kept[name].shape != getattr(table, attribute).shape:
                         raise ValueError(f"{name} has shape {kept[name].shape}")
@@ -174,3 +184,13 @@ class PayoffTable:
         except (*DAMAGE, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} holds no {FORMAT} ({error!r})") from error
         return table
+
+
+def beaten(returns: Array) -> Array:
+    """Return 1 where a seat got more than another, 0.5 where as much, else 0: (episodes, seat, other seat).
+
+    returns: (episodes, num_seats).
+    """
+    mine, theirs = returns[:, :, None], returns[:, None, :]
+    won: Array = (mine > theirs) + 0.5 * (mine == theirs)
+    return won

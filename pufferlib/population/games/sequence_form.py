@@ -16,6 +16,7 @@ import numpy as np
 
 from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import Game
+from pufferlib.population.payoff import beaten
 
 __all__ = ["SequenceForm"]
 
@@ -50,32 +51,34 @@ class SequenceForm:
         self._levels: list[list[_Level]] = [[] for _ in range(self.num_players)]
         self._depth = [[0] for _ in range(self.num_players)]  # of each sequence
         leaves: list[tuple[int, ...]] = []
-        paid: list[list[float]] = []
-        self._walk(game.new_initial_state(), (ROOT,) * self.num_players, 1.0, leaves, paid)
+        ends: list[tuple[float, ...]] = []
+        self._walk(game.new_initial_state(), (ROOT,) * self.num_players, 1.0, leaves, ends)
         self.num_states = len(self._rows)
         self.legal = np.array(self._rows).reshape(-1, self.num_actions) != NOT_LEGAL
         self._leaves = np.ascontiguousarray(np.array(leaves, np.int64).T)  # (num_players, leaves): sequences
-        self._paid = np.ascontiguousarray(np.array(paid).T)  # (num_players, leaves): chance times return
+        self._chances, *returns = np.ascontiguousarray(np.array(ends).T)  # (leaves,) each
+        self._returns = np.array(returns)  # (num_players, leaves)
+        self._paid = self._chances * self._returns
         self._zero_sum = self.num_players == 2 and bool(np.allclose(self._paid.sum(0), 0, atol=1e-12))
         self._arrays = [
             [(np.array(level.states), np.array(level.parents), np.array(level.sequences)) for level in levels]
             for levels in self._levels
         ]
 
-    def _walk(self, state: Any, sequences: tuple[int, ...], chance: float, leaves: Any, paid: Any) -> None:
+    def _walk(self, state: Any, sequences: tuple[int, ...], chance: float, leaves: Any, ends: Any) -> None:
         if state.is_terminal():
             leaves.append(sequences)
-            paid.append([chance * value for value in state.returns()])
+            ends.append((chance, *state.returns()))
             return
         if state.is_chance_node():
             for outcome, probability in state.chance_outcomes():
-                self._walk(state.child(outcome), sequences, chance * probability, leaves, paid)
+                self._walk(state.child(outcome), sequences, chance * probability, leaves, ends)
             return
         player, legal = state.current_player(), state.legal_actions()
         row = self._row(player, state.information_state_string(player), sequences[player], legal)
         for action in legal:
             after = (*sequences[:player], row[action], *sequences[player + 1 :])
-            self._walk(state.child(action), after, chance, leaves, paid)
+            self._walk(state.child(action), after, chance, leaves, ends)
 
     def _row(self, player: int, known: str, parent: int, legal: Sequence[int]) -> list[int]:
         number = self.index.get((player, known))
@@ -135,16 +138,33 @@ class SequenceForm:
 
     def payoffs(self, plans: Sequence[Array]) -> Array:
         """Return all combinations' payoffs, (num_players, n_0, n_1, …). plans: (n_player, num_sequences) a player."""
+        if self._zero_sum:
+            (matrix,) = self._sums(self._paid[:1], plans)
+            return np.stack([matrix, -matrix])
+        return self._sums(self._paid, plans)
+
+    def wins(self, plans: Sequence[Array]) -> Array:
+        """Return how often each player gets more than each other one, a draw counted as half, for all combinations.
+
+        (num_players, num_players, n_0, n_1, …). plans: as ``payoffs`` has them.
+        """
+        first, second = np.triu_indices(self.num_players, 1)
+        won = beaten(self._returns.T)[:, first, second].T * self._chances  # (pairs, leaves)
+        sizes = [len(each) for each in plans]
+        wins = np.full((self.num_players, self.num_players, *sizes), 0.5)
+        wins[first, second] = self._sums(won, plans)
+        wins[second, first] = 1 - wins[first, second]
+        return wins
+
+    def _sums(self, values: Array, plans: Sequence[Array]) -> Array:
+        """Return sums over the leaves that combinations of plans reach, (…, n_0, n_1, …). values: (…, leaves)."""
         reach = [np.asarray(each)[:, sequences] for each, sequences in zip(plans, self._leaves, strict=True)]
         if self.num_players == 2:
             first, second = reach
-            if self._zero_sum:
-                matrix = (first * self._paid[0]) @ second.T
-                return np.stack([matrix, -matrix])
-            return np.stack([(first * paid) @ second.T for paid in self._paid])
+            return np.stack([(first * each) @ second.T for each in values])
         letters = "abcdefgh"[: self.num_players]
         told = f"zy,{','.join(f'{letter}y' for letter in letters)}->z{letters}"
-        return np.asarray(np.einsum(told, self._paid, *reach, optimize=True))
+        return np.asarray(np.einsum(told, values, *reach, optimize=True))
 
     def best_response(self, player: int, plans: Sequence[Array]) -> tuple[float, Array]:
         """Return what a player can get at most against others' plans, and a plan that does: pure; ties to the first.
