@@ -9,13 +9,10 @@ beside the family's file in ``pufferlib/environments``.
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
-import types
-import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +20,7 @@ from typing import Any, TypeVar
 from cleanrl_demo.runs import RUN, read_run
 from pufferlib import environments, registry
 from pufferlib.errors import PlanError
-from pufferlib.toml import read_toml
+from pufferlib.toml import checked, read_toml
 
 DEFAULTS = Path(__file__).with_name("defaults.toml")
 ALGORITHM = "algorithm"  # what a file may say of the trainer, which is no setting of it
@@ -148,73 +145,6 @@ def family_settings(env: str, config_type: type[Any]) -> tuple[str, dict[str, An
     return ", ".join(fitting), checked(
         values, config_type, f"{', '.join(file.name for file in files)}, {', '.join(fitting)}"
     )
-
-
-def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
-    """Return values as the fields of ``config_type`` have them: lists as tuples, whole numbers as floats.
-
-    source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
-    """
-    told = typing.get_type_hints(config_type)
-    hints = {each.name: told[each.name] for each in fields(config_type)}
-    known = {}
-    for name, value in values.items():
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
-            raise PlanError(f"{source} has {name}, which is no setting; {meant}")
-        try:
-            known[name] = _as(hints[name], value)
-        except TypeError:
-            raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
-    return known
-
-
-def _as(hint: Any, value: Any) -> Any:
-    """Return a value of JSON or TOML as a type has it. Raises TypeError. What is no plain type takes anything."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        for part in arguments:
-            try:
-                return _as(part, value)
-            except TypeError:
-                continue
-        raise TypeError
-    if origin is typing.Literal:
-        fits = value in arguments
-    elif origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return tuple(_as(arguments[0], each) for each in value)
-    elif origin is not None and issubclass(origin, Mapping):
-        fits = isinstance(value, Mapping)
-    elif hint is float:
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-        value = float(value) if fits else value
-    elif hint is int:
-        fits = isinstance(value, int) and not isinstance(value, bool)
-    elif hint in (str, bool, types.NoneType):
-        fits = isinstance(value, hint)
-    else:
-        return value
-    if not fits:
-        raise TypeError
-    return value
-
-
-def _words(hint: Any) -> str:
-    """Return what a type takes, in words."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(part) for part in arguments)
-    if origin is typing.Literal:
-        return " or ".join(map(repr, arguments))
-    if origin is tuple:
-        return f"a list, each {_words(arguments[0])}"
-    if origin is not None and issubclass(origin, Mapping):
-        return "a table"
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
-    return names.get(hint, str(hint))
 
 
 def _note(config: Any, pattern: str, of_family: Mapping[str, Any], from_file: Mapping[str, Any]) -> str:

@@ -1,17 +1,21 @@
-"""TOML, read and written: plans, and settings of trainers."""
+"""TOML, read and written: plans, and settings of trainers and leagues."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import sys
+import types
+import typing
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pufferlib.errors import PlanError
 
-__all__ = ["read_toml", "to_toml"]
+__all__ = ["checked", "read_toml", "to_toml"]
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 
@@ -32,6 +36,73 @@ def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"{path} is no TOML ({error}); {hint}") from error
     return values
+
+
+def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
+    """Return values as the fields of a dataclass have them: lists as tuples, whole numbers as floats.
+
+    source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
+    """
+    told = typing.get_type_hints(config_type)
+    hints = {each.name: told[each.name] for each in fields(config_type)}
+    known = {}
+    for name, value in values.items():
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
+            raise PlanError(f"{source} has {name}, which is no setting; {meant}")
+        try:
+            known[name] = _as(hints[name], value)
+        except TypeError:
+            raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
+    return known
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Return a value of JSON or TOML as a type has it. Raises TypeError. What is no plain type takes anything."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for part in arguments:
+            try:
+                return _as(part, value)
+            except TypeError:
+                continue
+        raise TypeError
+    if origin is typing.Literal:
+        fits = value in arguments
+    elif origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return tuple(_as(arguments[0], each) for each in value)
+    elif origin is not None and issubclass(origin, Mapping):
+        fits = isinstance(value, Mapping)
+    elif hint is float:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        value = float(value) if fits else value
+    elif hint is int:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+    elif hint in (str, bool, types.NoneType):
+        fits = isinstance(value, hint)
+    else:
+        return value
+    if not fits:
+        raise TypeError
+    return value
+
+
+def _words(hint: Any) -> str:
+    """Return what a type takes, in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in arguments)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if origin is tuple:
+        return f"a list, each {_words(arguments[0])}"
+    if origin is not None and issubclass(origin, Mapping):
+        return "a table"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
+    return names.get(hint, str(hint))
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:

@@ -17,11 +17,11 @@ import pytest
 
 from cleanrl_demo import settings
 from cleanrl_demo.ppo import Config
-from cleanrl_demo.settings import algorithm_in, checked, family_settings, from_command_line, read_settings, settle
+from cleanrl_demo.settings import algorithm_in, family_settings, from_command_line, read_settings, settle
 from pufferlib import environments, registry
 from pufferlib.cli import main
 from pufferlib.errors import PlanError, RegistryError
-from pufferlib.toml import read_toml, to_toml
+from pufferlib.toml import checked, read_toml, to_toml
 
 pytestmark = pytest.mark.beside
 

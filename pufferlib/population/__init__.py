@@ -16,6 +16,7 @@
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
     pipeline_psro  the same with several levels that learn at once
     Delegated      an oracle whose answers are a coordinator's tasks
+    League         psro in a folder, from a TOML file; goes on where it was; ``puffer league`` is its command
     population_based_training   learners that do badly go on as copies of those that do well
 
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
@@ -24,6 +25,8 @@ docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings
 from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.delegated import Delegated
 from pufferlib.population.evaluate import Evaluator
+from pufferlib.population.league import League, Setup
+from pufferlib.population.league_settings import Settings
 from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
 from pufferlib.population.matchup import Matchup, Mixture, product
@@ -50,6 +53,7 @@ __all__ = [
     "Fixed",
     "ImprovingOracle",
     "Iteration",
+    "League",
     "Matchmaker",
     "Matchup",
     "Member",
@@ -65,6 +69,8 @@ __all__ = [
     "Router",
     "Sampled",
     "Seat",
+    "Settings",
+    "Setup",
     "Solver",
     "Standing",
     "Task",

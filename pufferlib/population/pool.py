@@ -80,9 +80,10 @@ class PolicyPool:
         return pool
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> PolicyPool:
+    def open(cls, folder: str | os.PathLike[str], *, trust: bool = False, num: int | None = None) -> PolicyPool:
         """Return the pool of a folder, to which more may be added; learners are not in it.
 
+        num: how many of its policies to go on with, the first ones: the others' ids are given anew. None: all.
         trust: as ``read_policy`` has it. Raises CheckpointError for what is no pool. Weights are read, and compared
         with their digests, when they are asked for.
         """
@@ -92,7 +93,9 @@ class PolicyPool:
             kept = json.loads((pool._folder / INDEX).read_text())
             if (kept["format"], kept["version"]) != (FORMAT, VERSION):
                 raise ValueError(f"format {kept['format']!r}, version {kept['version']!r}")
-            pool._entries = [_entry(number, row) for number, row in enumerate(kept["policies"])]
+            pool._entries = [_entry(number, row) for number, row in enumerate(kept["policies"])][:num]
+            if num is not None and len(pool._entries) < num:
+                raise ValueError(f"{len(pool._entries)} policies, not {num}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{folder} holds no {FORMAT} ({error!r})") from error
         return pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -37,7 +38,7 @@ def load_game(name: str) -> Game:
     """Return a game: "kuhn_poker" or "leduc_poker", of two players, or what OpenSpiel calls so.
 
     Games of simultaneous moves are turned into games of hidden ones. Raises MissingExtra where OpenSpiel is wanted and
-    not installed, RegistryError for a name that it does not know.
+    not installed, RegistryError for a name that it does not know, with what may have been meant.
     """
     for own in (KuhnPoker, LeducPoker):
         if name == own.name:
@@ -45,11 +46,16 @@ def load_game(name: str) -> Game:
     try:
         import pyspiel
     except ImportError as error:
+        near = difflib.get_close_matches(name, (KuhnPoker.name, LeducPoker.name), 1)
+        if near:
+            raise RegistryError(f"there is no game {name!r}; did you mean {near[0]}?") from error
         raise MissingExtra(f'{name} is a game of OpenSpiel\'s: pip install "pufferlib[games]"') from error
     try:
         game = pyspiel.load_game(name)
     except pyspiel.SpielError as error:
-        raise RegistryError(f"OpenSpiel has no game {name!r}: {error}") from error
+        near = difflib.get_close_matches(name, pyspiel.registered_names(), 1)
+        meant = f"; did you mean {near[0]}?" if near else f": {error}"
+        raise RegistryError(f"OpenSpiel has no game {name!r}{meant}") from error
     simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
     loaded: Game = pyspiel.convert_to_turn_based(game) if simultaneous else game
     return loaded

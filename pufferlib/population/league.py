@@ -1,0 +1,326 @@
+"""League: a population that grows by PSRO in a folder, and goes on there exactly where it was, however it ended.
+
+league.toml           its settings
+pool/                 its policies
+payoffs-12.npz        the payoff table as of iteration 12
+metrics.jsonl         a line for each iteration: sizes, NashConv, mixture, episodes, seconds
+state.json            which of all this counts: replaced last, as a whole, once an iteration is complete
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from pufferlib.errors import CallError, CheckpointError, MissingExtra, PlanError
+from pufferlib.files import written_whole
+from pufferlib.population.evaluate import Evaluator
+from pufferlib.population.games.trees import load_game
+from pufferlib.population.league_settings import Settings
+from pufferlib.population.loops import Iteration, psro
+from pufferlib.population.matchup import Mixture, product
+from pufferlib.population.oracle import ExactOracle, Oracle
+from pufferlib.population.payoff import PayoffTable
+from pufferlib.population.pool import PolicyPool
+from pufferlib.population.seat import Seat, seats_of
+
+__all__ = ["League", "Setup", "exact_oracle", "make_env"]
+
+SETTINGS, POOL, STATE, METRICS = "league.toml", "pool", "state.json", "metrics.jsonl"
+KEPT = 2  # tables: who shows a league reads the one before while the next is written
+FORMAT = "pufferlib league 1"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a function that makes an oracle is called with, before the ``oracle_kwargs``.
+
+    pool: to which it adds policies. seats: whose numbers it is asked for. make_env: makes a VecEnv of the league's
+    environments, from ``pufferlib.make``'s arguments. seed: what is random should come of it and of ``len(pool)``, and
+    of nothing else: then a league that was interrupted goes on as if it had not been.
+    """
+
+    settings: Settings
+    pool: PolicyPool
+    seats: tuple[Seat, ...]
+    make_env: Callable[..., pufferlib.VecEnv]
+    seed: int
+
+
+def exact_oracle(setup: Setup) -> Oracle:
+    """Return best responses that are computed. Raises PlanError for what is no game."""
+    if setup.settings.game is None:
+        raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
+    return ExactOracle(setup.settings.game, setup.pool)
+
+
+class League:
+    """The state of a league: what its folder holds. Iterate over it to have it go on until it stops.
+
+    ::
+
+        with League.begin(Settings.read("league.toml"), "leagues/kuhn") as league:
+            for iteration in league:
+                print(iteration.number, iteration.nash_conv)
+
+    After an iteration was yielded all of it is on disk. Whatever ends the program, ``League.resume(folder)`` goes on,
+    and what comes of it is the same as without the interruption, where oracle and environments repeat themselves: the
+    exact one always, payoffs sampled on serial and multiprocessing.
+
+    settings, folder, pool, table, seats: as they are. rows: metrics.jsonl's, a dict for each iteration.
+    """
+
+    def __init__(self, folder: Path, settings: Settings, state: Mapping[str, Any] | None) -> None:
+        self.folder, self.settings = folder, settings
+        self.rows: list[dict[str, Any]] = []
+        self.table: PayoffTable | None = None
+        self._vec: pufferlib.VecEnv | None = None
+        self._metrics_nbytes = 0
+        if state is None:
+            self.pool = PolicyPool.open(folder / POOL, num=0) if (folder / POOL).exists() else PolicyPool(folder / POOL)
+            return
+        try:
+            self._metrics_nbytes = int(state["metrics_nbytes"])
+            lines = (folder / METRICS).read_bytes()[: self._metrics_nbytes].decode().splitlines()
+            self.rows = [json.loads(line) for line in lines]
+            self.pool = PolicyPool.open(folder / POOL, num=state["policies"])
+            self.table = PayoffTable.load(folder / state["payoffs"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"{folder} is damaged ({error!r}); begin a league in another folder") from error
+
+    @classmethod
+    def begin(cls, settings: Settings, folder: str | os.PathLike[str]) -> League:
+        """Make a folder for a new league.
+
+        Raises CallError where there is one that has done something, PlanError for a file; and as ``Settings.check``.
+        """
+        folder = Path(folder)
+        if (folder / STATE).exists():
+            raise CallError(f"{folder} holds a league already; --resume {folder} goes on with it")
+        settings.check()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise PlanError(f"{folder} is a file, or lies in one; name a folder for the league") from error
+        _write(folder, settings)
+        return cls(folder, settings, None)
+
+    @classmethod
+    def resume(cls, folder: str | os.PathLike[str], **stop: Any) -> League:
+        """Return a folder's league, to go on. stop: fields of ``Stop``, in place of what it had; None: as it was.
+
+        Raises PlanError where there is no league, CheckpointError where one is damaged.
+        """
+        folder = Path(folder)
+        if not (folder / SETTINGS).is_file():
+            within = sorted(folder.glob(f"*/{SETTINGS}")) if folder.is_dir() else []
+            what = f"it has no {SETTINGS}" if folder.is_dir() else "there is no such folder"
+            meant = f"leagues are in it, such as {within[0].parent}" if within else "`puffer league run` makes one"
+            raise PlanError(f"{folder} is no league: {what}; {meant}")
+        kept = Settings.read(folder / SETTINGS)
+        settings = kept.stopping(**stop)
+        if settings != kept:
+            _write(folder, settings)
+        state = None
+        if (folder / STATE).exists():
+            try:
+                state = json.loads((folder / STATE).read_text())
+                if state["format"] != FORMAT:
+                    raise ValueError(f"its format is {state['format']!r}")
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise CheckpointError(f"{folder / STATE} is none of a league ({error!r})") from error
+        return cls(folder, settings, state)
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """The roles that policies are for."""
+        if self.settings.game is not None:
+            return tuple(Seat(f"player_{n}", (n,)) for n in range(load_game(self.settings.game).num_players()))
+        return _seats(self.settings, self.vec())
+
+    @property
+    def mixture(self) -> Mixture:
+        """The last iteration's mixture. Raises CallError where none is complete yet."""
+        if not self.rows or self.table is None:
+            raise CallError(f"{self.folder} has no complete iteration yet; `puffer league run --resume {self.folder}`")
+        return product(self.table.populations, self.rows[-1]["mixture"])
+
+    def stopped(self) -> str | None:
+        """Return why the league is over, as a clause; None where it is not."""
+        if not self.rows:
+            return None
+        row, stop = self.rows[-1], self.settings.stop
+        if stop.nash_conv is not None and row["nash_conv"] is not None and row["nash_conv"] <= stop.nash_conv:
+            return f"NashConv {row['nash_conv']:.3g} is at most {stop.nash_conv:g}"
+        for name, reached in (
+            ("iterations", row["iteration"]),
+            ("policies", max(map(len, row["mixture"]))),
+            ("seconds", row["seconds"]),
+        ):
+            wanted = getattr(stop, name)
+            if wanted is not None and reached >= wanted:
+                return f"{reached:,.0f} {name} were wanted" if name != "seconds" else f"{wanted:g} seconds are over"
+        return None
+
+    def vec(self) -> pufferlib.VecEnv:
+        """Return the VecEnv in which the league plays; made when it is wanted first, closed by ``close``."""
+        if self._vec is None:
+            how = self.settings.evaluation
+            self._vec = make_env(
+                self.settings,
+                num_envs=how.num_envs,
+                backend=how.backend,
+                num_workers=how.num_workers,
+                batch_size=how.batch_size,
+                seed=self.settings.seed,
+            )
+        return self._vec
+
+    def __iter__(self) -> Iterator[Iteration]:
+        """Go on, and yield each iteration once it is on disk."""
+        settings, oracle = self.settings, self._oracle()
+        measure = getattr(oracle, "nash_conv", None)
+        if settings.stop.nash_conv is not None and measure is None:
+            raise PlanError(f"[stop] has nash_conv, which oracle {settings.oracle} cannot compute; stop by iterations")
+        if self.table is None:
+            self.table = PayoffTable(len(self.seats))
+        first, before = (self.rows[-1]["iteration"], self.rows[-1]["seconds"]) if self.rows else (0, 0.0)
+        if self.stopped() is not None:
+            return
+        loop = psro(
+            oracle,
+            self.table,
+            settings.solve(),
+            evaluate=oracle.evaluate if settings.evaluation.payoffs == "exact" else self._evaluate,
+            measure=measure,
+            targets=settings.targets(),
+        )
+        start = perf_counter()
+        for iteration in loop:
+            known = bool(self.rows) and self.rows[-1]["iteration"] == first + iteration.number
+            iteration = iteration._replace(number=first + iteration.number, seconds=before + perf_counter() - start)
+            if not known:  # which is the one that was complete
+                self._keep(iteration)
+                yield iteration
+            if self.stopped() is not None:
+                return
+
+    def _oracle(self) -> Any:
+        settings = self.settings
+        setup = Setup(settings, self.pool, self.seats, partial(make_env, settings), settings.seed)
+        oracle = settings.make_oracle()(setup, **settings.oracle_kwargs)
+        if settings.evaluation.payoffs == "exact" and not hasattr(oracle, "evaluate"):
+            raise PlanError(f'payoffs="exact", which oracle {settings.oracle} cannot compute; use payoffs="sampled"')
+        return oracle
+
+    def _evaluate(self, table: PayoffTable) -> None:
+        """Play what the table lacks, from a seed of its own: so it is the same whatever was played before."""
+        how, vec = self.settings.evaluation, self.vec()
+        played, drawn = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
+        vec.reset(seed=played)
+        Evaluator(
+            vec,
+            self.pool,
+            min_episodes=how.min_episodes,
+            max_episodes=how.max_episodes,
+            half_width=how.half_width,
+            greedy=how.greedy,
+            seats=self.seats,
+            seed=drawn,
+        )(table)
+
+    def _keep(self, iteration: Iteration) -> None:
+        """Have an iteration on disk; the last file that is replaced is the one that makes it count."""
+        assert self.table is not None
+        row = {
+            "iteration": iteration.number,
+            "sizes": list(iteration.sizes),
+            "nash_conv": iteration.nash_conv,
+            "seconds": round(iteration.seconds, 3),
+            "episodes": int(self.table.counts.sum()),
+            "mixture": [marginal.tolist() for marginal in iteration.mixture.marginals],
+        }
+        line = json.dumps(row).encode() + b"\n"
+        name = f"payoffs-{iteration.number}.npz"
+        self.table.save(self.folder / name)
+        with open(self.folder / METRICS, "ab") as file:
+            file.truncate(self._metrics_nbytes)  # what was begun, and never counted
+            file.write(line)
+        nbytes = self._metrics_nbytes + len(line)
+        state = {"format": FORMAT, "payoffs": name, "policies": len(self.pool), "metrics_nbytes": nbytes}
+        with written_whole(self.folder / STATE) as part:
+            part.write_text(json.dumps(state))
+        self.rows.append(row)
+        self._metrics_nbytes = nbytes
+        for path in self.folder.glob("payoffs-*.npz"):
+            number = re.fullmatch(r"payoffs-(\d+)\.npz", path.name)
+            if number is not None and not iteration.number - KEPT < int(number[1]) <= iteration.number:
+                path.unlink()
+
+    def close(self) -> None:
+        """Close the VecEnv, if one was made."""
+        if self._vec is not None:
+            self._vec.close()
+            self._vec = None
+
+    def __enter__(self) -> League:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def make_env(settings: Settings, **arguments: Any) -> pufferlib.VecEnv:
+    """Return a VecEnv of a league's environments. arguments: ``pufferlib.make``'s, but for env and env_kwargs.
+
+    Of a game the exact oracle's policies read numbers of information states, and so these are its observations then.
+    """
+    env_kwargs = dict(settings.env_kwargs)
+    if settings.game is None:
+        assert settings.env is not None
+        return pufferlib.make(settings.env, env_kwargs=env_kwargs, **arguments)
+    try:
+        from pufferlib.population.games.game_env import GameEnv
+    except ImportError as error:
+        raise MissingExtra('games need PettingZoo: pip install "pufferlib[games]"') from error
+    if settings.oracle == "exact":
+        env_kwargs.setdefault("observation", "index")
+    return pufferlib.make(partial(GameEnv, settings.game), env_kwargs=env_kwargs, **arguments)
+
+
+def _write(folder: Path, settings: Settings) -> None:
+    with written_whole(folder / SETTINGS) as part:
+        part.write_text(settings.toml(), encoding="utf-8")
+
+
+def _seats(settings: Settings, vec: pufferlib.VecEnv) -> tuple[Seat, ...]:
+    if not settings.seats:
+        return seats_of(vec)
+    patterns: Sequence[tuple[str, str]] = [
+        (seat, pattern) for seat, patterns in settings.seats.items() for pattern in patterns
+    ]
+
+    def role(agent: str) -> str:
+        for seat, pattern in patterns:
+            if fnmatchcase(agent, pattern):
+                return seat
+        raise PlanError(f"agent {agent} sits nowhere; [seats] has {dict(settings.seats)}: name it, or a pattern of it")
+
+    found = {seat.name: seat for seat in seats_of(vec, role)}
+    empty = [seat for seat in settings.seats if seat not in found]
+    if empty:
+        raise PlanError(f"nobody sits on {', '.join(empty)}; the agents are {', '.join(vec.agent_names)}")
+    return tuple(found.values())

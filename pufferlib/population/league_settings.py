@@ -1,0 +1,176 @@
+"""What a league is told: a game, who answers, how mixtures are found, when to stop; as TOML has it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pufferlib import registry
+from pufferlib.errors import PlanError
+from pufferlib.population import solvers
+from pufferlib.population.games.trees import load_game
+from pufferlib.population.loops import Targets, rectified_targets
+from pufferlib.population.solvers import Solver
+from pufferlib.toml import checked, read_toml, to_toml
+
+__all__ = ["ORACLES", "Evaluation", "Settings", "Stop"]
+
+HINT = "docs/population.md says what a league's file holds; examples/league.toml is one"
+# Who answers mixtures: functions that are called as ``exact_oracle`` in league.py is.
+ORACLES = {"exact": "pufferlib.population.league:exact_oracle"}
+SOLVERS: dict[str, Solver] = {
+    "alpha_rank": solvers.alpha_rank,
+    "fictitious_play": solvers.fictitious_play,
+    "last": solvers.last,
+    "lp_nash": solvers.lp_nash,
+    "projected_replicator": solvers.projected_replicator,
+    "rectified_nash": solvers.rectified_nash,
+    "uniform": solvers.uniform,
+}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When a league ends: as soon as one of these holds; None: never for that reason.
+
+    nash_conv: at most this. iterations: so many were done, 0 is the first policies alone. policies: a seat has so many.
+    seconds: were worked.
+    """
+
+    nash_conv: float | None = None
+    iterations: int | None = None
+    policies: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Where payoffs come from. payoffs: "exact", by the oracle that can, or "sampled", by an ``Evaluator``.
+
+    The others are the Evaluator's, and those of the VecEnv in which it plays, and say nothing where payoffs are exact.
+    """
+
+    payoffs: Literal["exact", "sampled"] = "sampled"
+    min_episodes: int = 100
+    max_episodes: int | None = None
+    half_width: float | None = None
+    greedy: bool = False
+    num_envs: int = 64
+    backend: str = "serial"
+    num_workers: int | None = None
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A league's settings. Raises PlanError for what does not fit together, each with the value and a way out.
+
+    game: as ``load_game`` takes it; or env: a name of the registry, or module:function. seats: by seat the agents that
+    sit there, names or patterns (``tagger_*``); without any each agent has a seat of its own. oracle: one of
+    ``ORACLES``, or module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments.
+    """
+
+    game: str | None = None
+    env: str | None = None
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seats: Mapping[str, Any] = field(default_factory=dict)
+    oracle: str = "exact"
+    oracle_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    solver: str = "alpha_rank"
+    solver_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 1
+    stop: Stop = Stop()
+    evaluation: Evaluation = Evaluation()
+
+    def __post_init__(self) -> None:
+        if (self.game is None) == (self.env is None):
+            both = "neither game nor env" if self.game is None else f"game={self.game!r} and env={self.env!r}"
+            raise PlanError(f'a league has {both}; say one of them, such as game = "kuhn_poker"')
+        if self.game is not None and self.seats:
+            raise PlanError(f"[seats] has {dict(self.seats)}, but a game's players are its seats; leave it out")
+        for seat, agents in self.seats.items():
+            if not isinstance(agents, (list, tuple)) or not all(isinstance(each, str) for each in agents):
+                raise PlanError(f'seat {seat} has {agents!r}; it takes a list of agents\' names, such as ["player_0"]')
+        if self.solver not in SOLVERS:
+            raise PlanError(f"solver={self.solver!r} is none; {_meant(self.solver, SOLVERS)}")
+        solver = SOLVERS[self.solver]
+        known = list(inspect.signature(solver).parameters)[1:]
+        for name in self.solver_kwargs:
+            if name not in known:
+                raise PlanError(f"solver {self.solver} takes no {name}; {_meant(name, known)}")
+        if self.oracle not in ORACLES and ":" not in self.oracle:
+            own = "module:function names one of your own"
+            raise PlanError(f"oracle={self.oracle!r} is none; {_meant(self.oracle, ORACLES)}; {own}")
+        if self.seed < 0:
+            raise PlanError(f"seed={self.seed} seeds nothing; use 0 or more")
+        if self.stop == Stop():
+            raise PlanError("nothing would end this league; [stop] takes nash_conv, iterations, policies and seconds")
+        for name, value in asdict(self.stop).items():
+            if value is not None and value < 0:
+                raise PlanError(f"[stop] has {name}={value}; use 0 or more")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Settings:
+        """Return the settings in a TOML file. Raises PlanError, for a key that is none with what was meant."""
+        return cls.of(read_toml(path, HINT), str(path))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], source: str) -> Settings:
+        """Return the settings that TOML's values say. source: where they come from, for errors."""
+        known = checked(values, cls, source)
+        for name, kind in (("stop", Stop), ("evaluation", Evaluation)):
+            if name in known:
+                if not isinstance(known[name], Mapping):
+                    raise PlanError(f"{source} has {name}={known[name]!r}; it takes a table: [{name}]")
+                known[name] = kind(**checked(known[name], kind, f"{source}, [{name}],"))
+        return cls(**known)
+
+    def stopping(self, **changes: Any) -> Settings:
+        """Return these settings with another end; what is None stays as it is."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, stop=replace(self.stop, **given))
+
+    def toml(self) -> str:
+        """Return the settings as a file that ``read`` takes."""
+        return to_toml(asdict(self))
+
+    def check(self) -> None:
+        """Raise PlanError, RegistryError or MissingExtra where the game, environment or oracle is not to be had."""
+        self.make_oracle()
+        if self.game is not None:
+            load_game(self.game)
+        if self.env is not None:
+            registry.creator(self.env)
+
+    def solve(self) -> Solver:
+        """Return the solver with its arguments."""
+        solver: Callable[..., Any] = SOLVERS[self.solver]
+        return partial(solver, **self.solver_kwargs) if self.solver_kwargs else solver
+
+    def targets(self) -> Targets | None:
+        """Return whom new policies respond to, where that is not the mixture."""
+        return rectified_targets if self.solver == "rectified_nash" else None
+
+    def make_oracle(self) -> Callable[..., Any]:
+        """Return the function that makes the oracle. Raises PlanError for an argument that it does not take."""
+        made = registry.load(ORACLES.get(self.oracle, self.oracle))
+        parameters = inspect.signature(made).parameters.values()
+        known = [each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)][1:]
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            for name in self.oracle_kwargs:
+                if name not in known:
+                    raise PlanError(f"oracle {self.oracle} takes no {name}; {_meant(name, known)}")
+        return made
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(known)}" if known else "it takes none"

@@ -1,0 +1,196 @@
+"""Leagues: what comes of one is the same however often it was interrupted, and whatever is misspelt is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pufferlib import files
+from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
+from pufferlib.population import League, Settings
+from pufferlib.population.league_settings import Evaluation, Stop
+
+pytestmark = pytest.mark.beside
+
+KUHN = Settings(game="kuhn_poker", evaluation=Evaluation("exact"), stop=Stop(iterations=4))
+
+
+class Killed(BaseException):
+    """Nothing of ours catches it."""
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """What a league has come to, but for how long that took."""
+    with League.resume(folder) as league:
+        assert league.table is not None
+        return {
+            "rows": [{name: value for name, value in row.items() if name != "seconds"} for row in league.rows],
+            "populations": league.table.populations,
+            "means": league.table.means.tolist(),
+            "wins": league.table.wins.tolist(),
+            "counts": league.table.counts.tolist(),
+            "digests": [league.pool[policy].digest for policy in range(len(league.pool))],
+        }
+
+
+def play(league: League) -> int:
+    with league:
+        return sum(1 for _ in league)
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: League) -> bool:
+    """Have the league end where it would replace a file for so many times; tell whether it came to that."""
+    left, replace = number, files.os.replace
+
+    def replaced(*paths: Any) -> None:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        replace(*paths)
+
+    monkeypatch.setattr(files.os, "replace", replaced)
+    try:
+        play(league)
+    except Killed:
+        return True
+    finally:
+        monkeypatch.undo()
+    return False
+
+
+def test_killed_wherever_files_change_it_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play(League.begin(KUHN, tmp_path / "whole")) == 5
+    whole = outcome(tmp_path / "whole")
+    for number in range(200):
+        folder = tmp_path / str(number)
+        if not killed_at(monkeypatch, number, League.begin(KUHN, folder)):
+            break
+        killed_at(monkeypatch, 7, League.resume(folder))  # and soon again
+        play(League.resume(folder))
+        assert outcome(folder) == whole, f"killed at the {number + 1}th file"
+    assert number > 25
+    assert sorted(path.name for path in folder.glob("payoffs-*")) == ["payoffs-3.npz", "payoffs-4.npz"]
+
+
+def test_sampled_payoffs_are_the_same_as_well(tmp_path: Path) -> None:
+    settings = Settings(
+        game="kuhn_poker", solver="lp_nash", evaluation=Evaluation(min_episodes=8, num_envs=8), stop=Stop(iterations=3)
+    )
+    play(League.begin(settings, tmp_path / "whole"))
+    with League.begin(settings, tmp_path / "parts") as league:
+        for _ in zip(range(2), league, strict=False):
+            pass
+    with open(tmp_path / "parts" / "metrics.jsonl", "ab") as file:
+        file.write(b'{"iteration": 2, "si')  # which a kill has cut off
+    assert play(League.resume(tmp_path / "parts")) == 2
+    whole = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == whole
+    assert whole["rows"][-1]["episodes"] == 8 * 16 and np.isfinite(whole["means"]).all()
+
+
+def test_it_stops_and_goes_on_with_another_end(tmp_path: Path) -> None:
+    with League.begin(KUHN.stopping(nash_conv=0.5), tmp_path / "kuhn") as league:
+        found = [iteration.nash_conv for iteration in league]
+        assert league.stopped() == f"NashConv {found[-1]:.3g} is at most 0.5" and found[-2] > 0.5 >= found[-1]
+        assert list(league) == []
+        sizes = [len(each) for each in league.mixture.populations]
+        assert sizes == [len(found)] * 2 and league.rows[-1]["sizes"] == sizes
+    assert play(League.resume(tmp_path / "kuhn", nash_conv=0.0, iterations=len(found))) == 1
+    assert League.resume(tmp_path / "kuhn").stopped() == f"{len(found)} iterations were wanted"
+    for stop, told in ((Stop(policies=2), "2 policies were wanted"), (Stop(seconds=0), "0 seconds are over")):
+        with League.begin(Settings(game="kuhn_poker", evaluation=KUHN.evaluation, stop=stop), tmp_path / told) as short:
+            assert sum(1 for _ in short) == (2 if stop.policies else 1)
+            assert short.stopped() == told
+
+
+def test_settings_are_written_as_they_are_read(tmp_path: Path) -> None:
+    settings = Settings(
+        env="a_module:a_game",
+        env_kwargs={"size": 3, "title": "Sea"},
+        seats={"taggers": ["tagger_*"], "runner": ["runner"]},
+        solver="projected_replicator",
+        solver_kwargs={"dt": 0.5},
+        stop=Stop(seconds=2.5),
+        evaluation=Evaluation(half_width=0.5, max_episodes=400),
+    )
+    (tmp_path / "league.toml").write_text(settings.toml())
+    assert Settings.read(tmp_path / "league.toml").toml() == settings.toml()
+    example = Settings.read(Path(__file__).parent.parent / "examples" / "league.toml")
+    assert example.game is not None and example.stop != Stop()
+
+
+def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
+    seats = {"first": ["player_0"], "rest": ["player_[1-9]"]}
+    env: dict[str, Any] = dict(
+        env="pufferlib.population.games:GameEnv", env_kwargs={"game": "kuhn_poker"}, stop=Stop(iterations=1)
+    )
+    env["evaluation"] = Evaluation(num_envs=2)
+    with League.begin(Settings(**env, seats=seats), tmp_path / "league") as league:
+        assert [(seat.name, seat.places) for seat in league.seats] == [("first", (0,)), ("rest", (1,))]
+        with pytest.raises(PlanError, match='oracle="exact" needs a game, and env='):
+            next(iter(league))
+    for wrong, told in (
+        ({"first": ["player_0"]}, "agent player_1 sits nowhere"),
+        ({**seats, "third": ["nobody"]}, "nobody sits on third; the agents are player_0, player_1"),
+    ):
+        with League.begin(Settings(**env, seats=wrong), tmp_path / "league") as league:
+            with pytest.raises(PlanError, match=told):
+                league.seats  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("", 'a league has neither game nor env; say one of them, such as game = "kuhn_poker"'),
+        ('game = "a"\nenv = "b"', "a league has game='a' and env='b'; say one"),
+        ('gane = "kuhn_poker"', "league.toml has gane, which is no setting; did you mean game?"),
+        ('game = "kuhn_poker"\nsolver = "alpharank"', "solver='alpharank' is none; did you mean alpha_rank?"),
+        ('game = "kuhn_poker"\noracle = "exakt"', "oracle='exakt' is none; did you mean exact?; module:function names"),
+        ('game = "kuhn_poker"\n[stop]\nnash = 1', "league.toml, [stop], has nash, which is no setting; did you mean"),
+        ('game = "kuhn_poker"\n[stop]\niterations = -1', "[stop] has iterations=-1; use 0 or more"),
+        ('game = "kuhn_poker"', "nothing would end this league"),
+        ('game = "kuhn_poker"\nstop = 3', "league.toml has stop=3; it takes a table: [stop]"),
+        ('game = "kuhn_poker"\n[evaluation]\npayoffs = "some"', "it takes 'exact' or 'sampled'"),
+        ('game = "kuhn_poker"\n[solver_kwargs]\nalfa = 1', "solver alpha_rank takes no alfa; did you mean alpha?"),
+        (
+            'game = "kuhn_poker"\n[oracle_kwargs]\nsteps = 1\n[stop]\niterations = 1',
+            "oracle exact takes no steps",
+        ),
+        ('game = "kuhn_pocker"\n[stop]\niterations = 1', "no game 'kuhn_pocker'; did you mean kuhn_poker?"),
+        ('env = "ocean/bandid"\n[stop]\niterations = 1', "bandid"),
+        ('game = "kuhn_poker"\n[seats]\na = ["b"]', "a game's players are its seats"),
+        ('env = "a:b"\n[seats]\na = "b"', "seat a has 'b'; it takes a list"),
+        ('game = "kuhn_poker"\nseed = -1', "seed=-1 seeds nothing"),
+        ("game =", "is no TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_before_there_is_a_folder(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "league.toml").write_text(text)
+    with pytest.raises(PufferError, match=re.escape(told)):
+        League.begin(Settings.read(tmp_path / "league.toml"), tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_folders_that_are_no_leagues_are_told(tmp_path: Path) -> None:
+    play(League.begin(KUHN, tmp_path / "all" / "kuhn"))
+    with pytest.raises(CallError, match="--resume .*kuhn goes on with it"):
+        League.begin(KUHN, tmp_path / "all" / "kuhn")
+    with pytest.raises(PlanError, match="leagues are in it, such as .*kuhn"):
+        League.resume(tmp_path / "all")
+    with pytest.raises(PlanError, match="there is no such folder; `puffer league run` makes one"):
+        League.resume(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="is a file, or lies in one"):
+        League.begin(KUHN, tmp_path / "file")
+    state = tmp_path / "all" / "kuhn" / "state.json"
+    kept = json.loads(state.read_text())
+    for changed in ({**kept, "policies": 1000}, {**kept, "format": "2"}, {"format": kept["format"]}, []):
+        state.write_text(json.dumps(changed))
+        with pytest.raises(CheckpointError):
+            League.resume(tmp_path / "all" / "kuhn")
