@@ -73,7 +73,7 @@ OPTIONAL = {
     },
     "tensorboard": set(),
     "wandb": set(),
-    "matplotlib": {"pufferlib.vectorization.plot"},
+    "matplotlib": {"pufferlib.vectorization.plot", "pufferlib.population.pictures"},
     "dm_env": {"pufferlib.adapters.dm_env"},
     "gymnax": {"pufferlib.adapters.gymnax"},
     "jax": {"pufferlib.adapters.gymnax"},

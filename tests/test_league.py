@@ -102,8 +102,8 @@ def test_it_stops_and_goes_on_with_another_end(tmp_path: Path) -> None:
         sizes = [len(each) for each in league.mixture.populations]
         assert sizes == [len(found)] * 2 and league.rows[-1]["sizes"] == sizes
     assert play(League.resume(tmp_path / "kuhn", nash_conv=0.0, iterations=len(found))) == 1
-    assert League.resume(tmp_path / "kuhn").stopped() == f"{len(found)} iterations were wanted"
-    for stop, told in ((Stop(policies=2), "2 policies were wanted"), (Stop(seconds=0), "0 seconds are over")):
+    assert League.resume(tmp_path / "kuhn").stopped() == f"iteration {len(found)} was to be the last"
+    for stop, told in ((Stop(policies=2), "a seat has 2 policies"), (Stop(seconds=0), "0 seconds are over")):
         with League.begin(Settings(game="kuhn_poker", evaluation=KUHN.evaluation, stop=stop), tmp_path / told) as short:
             assert sum(1 for _ in short) == (2 if stop.policies else 1)
             assert short.stopped() == told

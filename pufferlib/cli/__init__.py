@@ -19,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pufferlib import environments, registry
+from pufferlib.cli.league import league
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
 from pufferlib.cli.parsing import parse, require
@@ -46,6 +47,7 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer eval RUN        how good is the policy of a run's folder, or of a file?
   puffer plot RUN…       draw the curves of runs
   puffer ocean           is a learner sound? train it on all of Ocean
+  puffer league run FILE let a population grow; also show FOLDER, play FOLDER
   puffer record ENV      play it at random and keep what came of it in a file
   puffer replay FILE     play that again: the first difference, if there is any
   puffer doctor          what is this machine like, and is anything broken?
@@ -112,7 +114,7 @@ def _run(words: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    if not rest and command not in ("envs", "ocean", "doctor"):
+    if not rest and command not in ("envs", "ocean", "league", "doctor"):
         print(
             f"puffer {command} needs an environment: `puffer {command} ocean/squared`, or `puffer {command} "
             "my_module:make_env` for your own; `puffer envs` lists names",
@@ -431,6 +433,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": evaluate,
     "plot": plot,
     "ocean": ocean,
+    "league": league,
     "record": record,
     "replay": replay,
     "doctor": doctor,

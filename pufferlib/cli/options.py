@@ -18,6 +18,9 @@ __all__ = [
     "Check",
     "Envs",
     "Eval",
+    "LeaguePlay",
+    "LeagueRun",
+    "LeagueShow",
     "Ocean",
     "Plot",
     "Record",
@@ -294,6 +297,56 @@ class Ocean:
     what a mutant breaks, name another file, or delete this one, to begin anew"""
     page: str | None = None
     """with --mutants: a .md to write the matrix to, after each training"""
+
+
+@dataclass(frozen=True)
+class LeagueRun:
+    """Let a population grow, as a TOML file has it, in a folder; Ctrl-C and worse lose no more than an iteration."""
+
+    file: str = ""
+    folder: str | None = None
+    """where to; default: leagues/ and the file's name"""
+    resume: str | None = None
+    """a league's folder, in place of a file: go on where it was"""
+    seed: int | None = None
+    """in place of the file's, as what stands below"""
+    nash_conv: float | None = None
+    """stop where NashConv is at most this"""
+    iterations: int | None = None
+    """stop after so many"""
+    policies: int | None = None
+    """stop where a seat has so many"""
+    seconds: float | None = None
+    """stop after so many, of all that the league has worked"""
+    top: int = 10
+    """policies in the table"""
+
+
+@dataclass(frozen=True)
+class LeagueShow:
+    """Show what a league has come to: its table, and pictures of payoffs, NashConv and mixtures."""
+
+    folder: str = ""
+    out: str | None = None
+    """where the pictures go; default: the league's folder"""
+    top: int = 20
+    """policies in the table"""
+
+
+@dataclass(frozen=True)
+class LeaguePlay:
+    """Have policies of a league play each other, and say what each seat gets and how often it wins."""
+
+    words: tuple[str, ...] = ()
+    episodes: int | None = None
+    """how many; default: 1000, with --render 3"""
+    greedy: bool = False
+    """take the likeliest actions instead of drawing them"""
+    seed: int = 0
+    num_envs: int | None = None
+    """default: the league's"""
+    render: bool = False
+    """show each step in words, where the environment has any"""
 
 
 @dataclass(frozen=True)

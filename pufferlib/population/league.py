@@ -165,14 +165,12 @@ class League:
         row, stop = self.rows[-1], self.settings.stop
         if stop.nash_conv is not None and row["nash_conv"] is not None and row["nash_conv"] <= stop.nash_conv:
             return f"NashConv {row['nash_conv']:.3g} is at most {stop.nash_conv:g}"
-        for name, reached in (
-            ("iterations", row["iteration"]),
-            ("policies", max(map(len, row["mixture"]))),
-            ("seconds", row["seconds"]),
-        ):
-            wanted = getattr(stop, name)
-            if wanted is not None and reached >= wanted:
-                return f"{reached:,.0f} {name} were wanted" if name != "seconds" else f"{wanted:g} seconds are over"
+        if stop.iterations is not None and row["iteration"] >= stop.iterations:
+            return f"iteration {stop.iterations} was to be the last"
+        if stop.policies is not None and max(row["sizes"]) >= stop.policies:
+            return f"a seat has {max(row['sizes'])} policies"
+        if stop.seconds is not None and row["seconds"] >= stop.seconds:
+            return f"{stop.seconds:g} seconds are over"
         return None
 
     def vec(self) -> pufferlib.VecEnv:
@@ -283,12 +281,12 @@ class League:
         self.close()
 
 
-def make_env(settings: Settings, **arguments: Any) -> pufferlib.VecEnv:
-    """Return a VecEnv of a league's environments. arguments: ``pufferlib.make``'s, but for env and env_kwargs.
+def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **arguments: Any) -> pufferlib.VecEnv:
+    """Return a VecEnv of a league's environments. env_kwargs: beside those of the settings. arguments: ``make``'s.
 
     Of a game the exact oracle's policies read numbers of information states, and so these are its observations then.
     """
-    env_kwargs = dict(settings.env_kwargs)
+    env_kwargs = {**settings.env_kwargs, **(env_kwargs or {})}
     if settings.game is None:
         assert settings.env is not None
         return pufferlib.make(settings.env, env_kwargs=env_kwargs, **arguments)

@@ -106,8 +106,9 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
 
     A table does not know which episode came first. So policies are not moved by one episode after another: these are
     the strengths that all cells together make likeliest, where openskill's model has each policy begin, and with its
-    chance that one beats another. Single updates would come to rest there. deviation: from the curvature at that place.
-    A computed cell counts for a thousand episodes, an empty one for none.
+    chance that one beats another. Single updates would come to rest there. deviation: of how far a policy stands from
+    the mean of all, from the curvature at that place. A computed cell counts for a thousand episodes, an empty one for
+    none.
     teams: as ``Ratings`` has them; a team's strength is the sum of its policies', and how often it beats another the
     mean over pairs of their seats. Of several teams each pair counts for its share of an episode.
     Raises MissingExtra without openskill.
@@ -140,7 +141,9 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
         strengths = strengths + step
         if np.abs(step).max() <= SMALL:
             break
-    deviations = np.sqrt(np.diag(np.linalg.inv(curvature(strengths)))) if len(policies) else strengths
+    # Games say how policies stand to each other; where all stand together, only the prior does.
+    apart = np.eye(len(policies)) - 1 / max(1, len(policies))
+    deviations = np.sqrt(np.maximum(0, np.diag(apart @ np.linalg.inv(curvature(strengths)) @ apart)))
     return {
         policy: Rating(model.mu + float(strength), float(deviation))
         for policy, strength, deviation in zip(policies, strengths, deviations, strict=True)

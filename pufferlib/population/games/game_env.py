@@ -23,12 +23,18 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     its observation; "index", the number of the information state (``SequenceForm.index``; 0 for who does not act),
     which ``Tabular`` reads; by default the first where the game has it. Observations are dicts of "state" and
     "action_mask"; who does not act may do nothing by it, and has its action ignored. Rewards come at the end.
+    render_mode: "ansi" has ``render`` return the state of the game in words, all that players hide included.
     Raises ActionError for an action that the player's mask forbids.
     """
 
-    metadata = {"name": "game_env"}
+    metadata = {"name": "game_env", "render_modes": ["ansi"]}
 
-    def __init__(self, game: str | Game = "leduc_poker", observation: str | None = None) -> None:
+    def __init__(
+        self, game: str | Game = "leduc_poker", observation: str | None = None, render_mode: str | None = None
+    ) -> None:
+        if render_mode not in (None, "ansi"):
+            raise PlanError(f'render_mode={render_mode!r}: a game has words alone, which are "ansi"')
+        self.render_mode = render_mode
         self.game: Any = load_game(game) if isinstance(game, str) else game
         tensor = tensor_of(self.game)
         observation = observation or ("index" if tensor is None else "tensor")
@@ -86,6 +92,9 @@ class GameEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             dict.fromkeys(agents, False),
             {agent: {} for agent in agents},
         )
+
+    def render(self) -> str | None:
+        return str(self._state) if self.render_mode == "ansi" else None
 
     def _play_chance(self) -> None:
         while self._state.is_chance_node():

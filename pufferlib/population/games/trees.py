@@ -76,6 +76,9 @@ def tensor_of(game: Any) -> tuple[tuple[int, ...], str] | None:
 class _Poker:
     """A node of both games. cards: dealt so far; played: the actions of each round."""
 
+    card_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+
     def __init__(self, cards: tuple[int, ...] = (), played: tuple[tuple[int, ...], ...] = ((),)) -> None:
         self.cards, self.played = cards, played
 
@@ -101,9 +104,19 @@ class _Poker:
         shown = (self.cards[player : player + 1], self.cards[2:])
         return f"{shown}{self.played}"
 
+    def __str__(self) -> str:
+        """Return all that there is to see, in words."""
+        cards = [f"player_{player} {self.card_names[card]}" for player, card in enumerate(self.cards[:2])]
+        cards += [f"both {self.card_names[card]}" for card in self.cards[2:]]
+        rounds = [" ".join(self.action_names[action] for action in played) for played in self.played]
+        return ", ".join(cards) + "".join(f" | {each}" for each in rounds if each)
+
 
 class KuhnState(_Poker):
     """Three cards, one each; ante 1, and one bet of 1. Actions: 0 pass (or fold), 1 bet (or call)."""
+
+    card_names = ("jack", "queen", "king")
+    action_names = ("pass", "bet")
 
     def current_player(self) -> int:
         if len(self.cards) < 2:
@@ -158,6 +171,9 @@ class LeducState(_Poker):
 
     Actions: 0 fold (after a raise), 1 call (or check), 2 raise. Ante 1.
     """
+
+    card_names = ("jack", "jack", "queen", "queen", "king", "king")
+    action_names = ("fold", "call", "raise")
 
     def current_player(self) -> int:
         if len(self.cards) < 2:

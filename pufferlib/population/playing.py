@@ -1,0 +1,169 @@
+"""Episodes of a mixture, played for what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.population.matchmaker import Sampled
+from pufferlib.population.matchup import Matchup, Mixture
+from pufferlib.population.payoff import beaten
+from pufferlib.population.pool import PolicyPool
+from pufferlib.population.router import Router
+from pufferlib.population.seat import Seat
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["Estimate", "Played", "play", "watch"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Estimate(NamedTuple):
+    """A mean, and the normal interval in which it is; infinite of one episode."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Played(NamedTuple):
+    """Episodes. matchups: of each. returns: (episodes, num_seats)."""
+
+    matchups: list[Matchup]
+    returns: Array
+
+    def mean_returns(self, confidence: float = 0.95) -> list[Estimate]:
+        """Return what each seat gets."""
+        return [_estimate(values, confidence) for values in self.returns.T]
+
+    def win_rates(self, confidence: float = 0.95) -> list[Estimate]:
+        """Return how often each seat gets more than another, a draw counted as half; the mean over the other seats."""
+        num_seats = self.returns.shape[1]
+        won = (beaten(self.returns).sum(2) - 0.5) / max(1, num_seats - 1)  # 0.5: against oneself
+        return [_estimate(values, confidence) for values in won.T]
+
+
+def play(
+    vec: VecEnv,
+    pool: PolicyPool,
+    mixture: Mixture,
+    num_episodes: int,
+    *,
+    seats: Sequence[Seat] | None = None,
+    greedy: bool = False,
+    seed: int | None = None,
+) -> Played:
+    """Play episodes, each by policies that are drawn from a mixture at its beginning.
+
+    The first ones that begin count, and are waited for; stopping at the first that end would prefer short ones. One
+    that fails is played again, by the same policies. seats, greedy: as ``Router`` has them. vec: is reset.
+    Raises PlanError for no episodes.
+    """
+    if num_episodes < 1:
+        raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
+    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
+    tally = _Tally(mixture, num_episodes, drawn)
+    router = Router(pool, vec, tally, seats=seats, greedy=greedy, seed=acting)
+    vec.async_reset(seed=reset)
+    while len(tally.returns) < num_episodes:
+        actions = router.act(vec.recv())
+        if len(tally.returns) < num_episodes:
+            vec.send(actions)
+    return Played(tally.matchups, np.array(tally.returns))
+
+
+def watch(
+    vec: VecEnv,
+    pool: PolicyPool,
+    mixture: Mixture,
+    num_episodes: int,
+    *,
+    seats: Sequence[Seat] | None = None,
+    greedy: bool = False,
+    seed: int | None = None,
+) -> Iterator[str]:
+    """Play episodes in one environment, and yield as text what each looks like, step by step, and what came of it.
+
+    vec: of one environment that was made with ``render_mode="ansi"``. Others: as ``play`` has them. Raises PlanError
+    where it renders no text.
+    """
+    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
+    tally = _Tally(mixture, num_episodes, drawn)
+    router = Router(pool, vec, tally, seats=seats, greedy=greedy, seed=acting)
+    vec.async_reset(seed=reset)
+    known, begun = 0, -1
+    while True:
+        batch = vec.recv()
+        actions = router.act(batch)
+        if len(tally.returns) > known:
+            known = len(tally.returns)
+            paid = zip((seat.name for seat in router.seats), tally.returns[-1], strict=True)
+            yield ", ".join(f"{name} gets {value:g}" for name, value in paid)
+            if known == num_episodes:
+                return
+        if tally.num_begun > begun:
+            begun = tally.num_begun
+            told = (f"{seat.name} is {policy}" for seat, policy in zip(router.seats, _known(router), strict=True))
+            yield f"episode {known + 1}: {', '.join(told)}"
+        (text,) = vec.render(env_ids=[0])
+        if not isinstance(text, str):
+            raise PlanError(
+                'the environment renders no text; give it a render() that returns str for render_mode="ansi"'
+            )
+        yield text
+        vec.send(actions)
+
+
+def _known(router: Router) -> Matchup:
+    matchup = router.matchup(0)
+    assert matchup is not None  # an episode has begun
+    return matchup
+
+
+class _Tally(Sampled):
+    """A mixture of which the first episodes count that begin."""
+
+    def __init__(self, mixture: Mixture, num_episodes: int, seed: int) -> None:
+        super().__init__(mixture, seed)
+        self.matchups: list[Matchup] = []
+        self.returns: list[Array] = []
+        self.num_begun = 0
+        self._left = num_episodes
+        self._again: list[Matchup] = []
+        self._counting: set[int] = set()  # environments
+
+    def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
+        return [self._assign(env_id) for env_id in env_ids]
+
+    def _assign(self, env_id: int) -> Matchup:
+        self.num_begun += 1
+        if self._again:
+            self._counting.add(env_id)
+            return self._again.pop()
+        if self._left:
+            self._counting.add(env_id)
+            self._left -= 1
+        (matchup,) = super().assign([env_id])
+        return matchup
+
+    def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
+        if env_id not in self._counting:
+            return
+        self._counting.remove(env_id)
+        if returns is None:
+            self._again.append(matchup)
+        else:
+            self.matchups.append(matchup)
+            self.returns.append(returns)
+
+
+def _estimate(values: Array, confidence: float) -> Estimate:
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean, float("-inf"), float("inf"))
+    half = NormalDist().inv_cdf((1 + confidence) / 2) * float(values.std(ddof=1) / np.sqrt(len(values)))
+    return Estimate(mean, mean - half, mean + half)
