@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_run_show_and_play(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_show_and_play(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["league", "run", "kuhn.toml"]) == 0
     told = capsys.readouterr().out
     assert told.count("policies  NashConv") == 5 and "iteration 3  4 × 4 policies  NashConv 0." in told
@@ -52,14 +52,18 @@ def test_run_show_and_play(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     told = capsys.readouterr().out
     assert "and 5 more, rated lower" in told and "It is over: iteration 3 was to be the last." in told
     (heading,) = [each.split() for each in told.splitlines() if each.startswith("policy")]
-    assert heading == ["policy", "seat", "rating", "95", "%", "games", "win", "rate", "gets", "weight"]
+    assert heading == ["policy", "seat", "rating", "games", "win", "rate", "gets", "weight"]
+    monkeypatch.setenv("COLUMNS", "48")
+    assert main(["league", "show", "leagues/kuhn", "--out", "pictures"]) == 0
+    assert "…" not in capsys.readouterr().out
     assert told.count("drawn in pictures/") == 3 == len(list((folder / "pictures").glob("*.png")))
     assert main(["league", "play", "leagues/kuhn", "0", "mixture", "--episodes", "40"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "kuhn_poker: 40 episodes, seed 0"
     first, second = (each.split() for each in told[2:4])
     assert (first[:2], second[:2]) == (["player_0", "0"], ["player_1", "mixture"])
-    assert float(first[2]) == -float(second[2]) and float(first[3]) < float(first[2]) < float(first[5])
+    assert float(first[2]) == -float(second[2]) and first[3] == "±" and float(first[4]) > 0.1
+    assert "…" not in "".join(told)
     assert main(["league", "play", "leagues/kuhn", "last", "first", "--render", "--episodes", "2"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "episode 1: player_0 is 6, player_1 is 1" and told[1].startswith("player_0 ")

@@ -17,7 +17,7 @@ from pufferlib.cli.screen import new_console
 from pufferlib.errors import PlanError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
     from pufferlib.population import League, Mixture
@@ -37,6 +37,7 @@ puffer league: populations that grow, each policy a response to a mixture of tho
 `puffer league run --help` shows the options of one of them.
 """
 NUM_EPISODES, NUM_WATCHED = 1000, 3
+WIDE = 64  # columns, from which on all of the table has room
 PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
@@ -80,14 +81,14 @@ def run(words: list[str]) -> int:
             with shown as live:
                 for _ in growing:
                     if live is not None:
-                        live.update(drawn(growing, options.top), refresh=True)
+                        live.update(drawn(growing, console, options.top), refresh=True)
                     else:
                         console.print(line(growing), markup=False, soft_wrap=True)
         except KeyboardInterrupt:
             print(f"\nIt can go on: puffer league run --resume {growing.folder}", file=sys.stderr)
             raise
         if not console.is_terminal:
-            console.print(drawn(growing, options.top))
+            console.print(drawn(growing, console, options.top))
         console.print(f"The end: {growing.stopped()}.", markup=False)
     console.print(f"Next: puffer league show {growing.folder}", markup=False, soft_wrap=True)
     return 0
@@ -101,7 +102,7 @@ def show(words: list[str]) -> int:
     console = new_console()
     with opened(options.folder) as known:
         assert known.table is not None
-        console.print(drawn(known, options.top))
+        console.print(drawn(known, console, options.top))
         why = known.stopped()
         goes_on = f"It can go on: puffer league run --resume {options.folder}"
         console.print(f"It is over: {why}." if why else goes_on, markup=False, soft_wrap=True)
@@ -148,12 +149,13 @@ def play(words: list[str]) -> int:
             played = played_by(vec, known.pool, mixture, num, **how)
     what = known.settings.game or known.settings.env
     console.print(f"{what}: {num:,} episode{'s' * (num != 1)}, seed {options.seed}", markup=False)
-    table = _table(("seat", "who"), ("gets", "95 %", "win rate", "95 %"))
+    table = _table(("seat", "who"), ("gets", "win rate"))
     for seat, name, paid, won in zip(how["seats"], who, played.mean_returns(), played.win_rates(), strict=True):
-        table.add_row(seat.name, name, f"{paid.mean:.3f}", _interval(paid, "{:.3f}"), f"{won.mean:.1%}",
-                      _interval(won, "{:.1%}"))  # fmt: skip
+        table.add_row(seat.name, name, _told(paid, ".3f"), _told(won, ".1%"))
     console.print(table)
-    console.print("Win rate: how often it gets more than another seat, a draw counted as half.")
+    console.print(
+        "±: 95 %. Win rate: how often it gets more than another seat, a draw counted as half.", soft_wrap=True
+    )
     return 0
 
 
@@ -180,8 +182,8 @@ def line(known: League) -> str:
     return f"iteration {row['iteration']}  {sizes} policies{nash_conv}{played}  {row['seconds']:.1f} s"
 
 
-def drawn(known: League, top: int) -> RenderableType:
-    """Return how far a league is, and a table of the policies that are rated highest."""
+def drawn(known: League, console: Console, top: int) -> RenderableType:
+    """Return how far a league is, and a table of the policies that are rated highest, as wide as there is room."""
     from rich.console import Group
     from rich.text import Text
 
@@ -190,17 +192,19 @@ def drawn(known: League, top: int) -> RenderableType:
     assert known.table is not None
     names = [seat.name for seat in known.seats]
     found = standings(known.table, known.mixture)
-    table = _table(("policy", "seat"), ("rating", "95 %", "games", "win rate", "gets", "weight"))
+    wide = console.width >= WIDE
+    names_of = ("rating", "games", "win rate", "gets", "weight") if wide else ("rating", "win rate", "weight")
+    table = _table(("policy", "seat"), names_of)
     for each in found[:top]:
         half = each.rating.interval()[1] - each.rating.mean
+        games = "computed" if each.games is None else f"{each.games:,}"
         table.add_row(
             str(each.policy),
             names[each.seat],
-            f"{each.rating.mean:.1f}",
-            f"± {half:.1f}",
-            "computed" if each.games is None else f"{each.games:,}",
+            f"{each.rating.mean:.1f} ± {half:.1f}",
+            *([games] if wide else []),
             "–" if math.isnan(each.win_rate) else f"{each.win_rate:.0%}",
-            f"{each.payoff:.3f}",
+            *([f"{each.payoff:.3f}"] if wide else []),
             f"{each.weight:.1%}" if each.weight else "–",
         )
     left = len(found) - top
@@ -249,6 +253,6 @@ def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids)) if len(ids) <= 12 else f"{', '.join(map(str, ids[:6]))}, … {ids[-1]}"
 
 
-def _interval(estimate: Estimate, form: str) -> str:
-    known = math.isfinite(estimate.low)
-    return f"{form.format(estimate.low)} – {form.format(estimate.high)}" if known else "–"
+def _told(estimate: Estimate, form: str) -> str:
+    half = estimate.high - estimate.mean
+    return f"{estimate.mean:{form}}" + (f" ± {half:{form}}" if math.isfinite(half) else "")
