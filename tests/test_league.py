@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
 
+import pufferlib
 from pufferlib import files
 from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
-from pufferlib.population import League, Settings
+from pufferlib.models import Origin
+from pufferlib.population import League, Settings, Setup
 from pufferlib.population.league_settings import Evaluation, Stop
 
 pytestmark = pytest.mark.beside
@@ -194,3 +200,74 @@ def test_folders_that_are_no_leagues_are_told(tmp_path: Path) -> None:
         state.write_text(json.dumps(changed))
         with pytest.raises(CheckpointError):
             League.resume(tmp_path / "all" / "kuhn")
+
+
+class Patient:
+    """An oracle of one's own, for any environment: it has each policy play an action that comes of the seed."""
+
+    def __init__(self, setup: Setup, most: int = 3) -> None:
+        self.setup, self.most, self.closed = setup, most, False
+        self.vec = setup.make_env(num_envs=1)
+
+    def initial(self, seat: int) -> int:
+        rng = np.random.default_rng((self.setup.seed, len(self.setup.pool)))
+        weights = {"logits": 100 * torch.eye(3)[int(rng.integers(self.most))]}
+        return self.setup.pool.add(weights, Origin(f"{__name__}:Always"), self.setup.seats[seat].name)
+
+    def respond(self, seat: int, mixture: Any) -> int:
+        return self.initial(seat)
+
+    def close(self) -> None:
+        self.vec.close()
+        self.closed = True
+
+
+class Always(nn.Module):
+    def __init__(self, observation_layout: Any, action_space: Any) -> None:
+        super().__init__()
+        self.register_buffer("logits", torch.zeros(3))
+
+    def forward(self, observations: Any, state: Any, action_mask: Any) -> Any:
+        return self.logits.expand(len(observations), -1), observations.new_zeros(len(observations)), state
+
+
+class RockPaperScissors(pufferlib.PufferEnv):
+    """One round."""
+
+    num_agents = 2
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(3)
+
+    def step(self, actions: Any) -> None:
+        won = (0, 1, -1)[(actions[0] - actions[1]) % 3]
+        self.rewards[:] = [won, -won]
+        self.terminations[:] = True
+
+
+def test_an_environment_and_an_oracle_of_ones_own(tmp_path: Path) -> None:
+    settings = Settings(
+        env=f"{__name__}:RockPaperScissors",
+        oracle=f"{__name__}:Patient",
+        oracle_kwargs={"most": 3},
+        solver="fictitious_play",
+        evaluation=Evaluation(min_episodes=2, num_envs=4),
+        stop=Stop(iterations=3),
+    )
+    play(League.begin(settings, tmp_path / "whole"))
+    with League.begin(settings, tmp_path / "parts") as league:
+        next(iter(league))
+        oracle = league.oracle()
+    assert oracle.closed
+    play(League.resume(tmp_path / "parts"))
+    whole = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == whole and whole["rows"][-1]["nash_conv"] is None
+    assert set(np.ravel(whole["means"])) <= {-1.0, 0.0, 1.0} and len(set(whole["digests"])) > 1
+    with pytest.raises(PlanError, match="Patient takes no moist; did you mean most"):
+        League.begin(replace(settings, oracle_kwargs={"moist": 1}), tmp_path / "wrong")
+    for change, told in (
+        ({"stop": Stop(nash_conv=0.1)}, "has nash_conv, which oracle .*Patient cannot compute; stop by iterations"),
+        ({"evaluation": Evaluation("exact")}, 'payoffs="exact", which oracle .*Patient cannot compute; use "sampled"'),
+    ):
+        with League.begin(replace(settings, **change), tmp_path / "wrong") as league:  # type: ignore[arg-type]
+            with pytest.raises(PlanError, match=told):
+                next(iter(league))

@@ -127,7 +127,7 @@ def test_pictures_hold_all_of_what_is_drawn(tmp_path: Path) -> None:
     """Nothing reaches a picture's edge, for two seats and three, few policies and many, and empty cells."""
     from matplotlib.image import imread
 
-    for sizes in ((1, 1), (25, 3), (2, 3, 2)):
+    for sizes in ((25, 3), (2, 1, 2)):
         table = PayoffTable(len(sizes), [range(1000, 1000 + size) for size in sizes])
         rng = np.random.default_rng(1)
         table.fill(rng.normal(size=table.means.shape))

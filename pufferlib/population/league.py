@@ -28,7 +28,7 @@ from pufferlib.files import written_whole
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.league_settings import Settings
-from pufferlib.population.loops import Iteration, psro
+from pufferlib.population.loops import Evaluate, Iteration, psro
 from pufferlib.population.matchup import Mixture, product
 from pufferlib.population.oracle import ExactOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
@@ -86,6 +86,7 @@ class League:
         self.rows: list[dict[str, Any]] = []
         self.table: PayoffTable | None = None
         self._vec: pufferlib.VecEnv | None = None
+        self._oracle: Any = None
         self._metrics_nbytes = 0
         if state is None:
             self.pool = PolicyPool.open(folder / POOL, num=0) if (folder / POOL).exists() else PolicyPool(folder / POOL)
@@ -189,8 +190,13 @@ class League:
 
     def __iter__(self) -> Iterator[Iteration]:
         """Go on, and yield each iteration once it is on disk."""
-        settings, oracle = self.settings, self._oracle()
+        settings, oracle = self.settings, self.oracle()
         measure = getattr(oracle, "nash_conv", None)
+        evaluate: Evaluate | None = self._evaluate
+        if settings.evaluation.payoffs == "exact":
+            evaluate = getattr(oracle, "evaluate", None)
+            if evaluate is None:
+                raise PlanError(f'payoffs="exact", which oracle {settings.oracle} cannot compute; use "sampled"')
         if settings.stop.nash_conv is not None and measure is None:
             raise PlanError(f"[stop] has nash_conv, which oracle {settings.oracle} cannot compute; stop by iterations")
         if self.table is None:
@@ -202,7 +208,7 @@ class League:
             oracle,
             self.table,
             settings.solve(),
-            evaluate=oracle.evaluate if settings.evaluation.payoffs == "exact" else self._evaluate,
+            evaluate=evaluate,
             measure=measure,
             targets=settings.targets(),
         )
@@ -216,13 +222,13 @@ class League:
             if self.stopped() is not None:
                 return
 
-    def _oracle(self) -> Any:
-        settings = self.settings
-        setup = Setup(settings, self.pool, self.seats, partial(make_env, settings), settings.seed)
-        oracle = settings.make_oracle()(setup, **settings.oracle_kwargs)
-        if settings.evaluation.payoffs == "exact" and not hasattr(oracle, "evaluate"):
-            raise PlanError(f'payoffs="exact", which oracle {settings.oracle} cannot compute; use payoffs="sampled"')
-        return oracle
+    def oracle(self) -> Any:
+        """Return who responds; made when it is wanted first, closed by ``close`` where it can be."""
+        if self._oracle is None:
+            settings = self.settings
+            setup = Setup(settings, self.pool, self.seats, partial(make_env, settings), settings.seed)
+            self._oracle = settings.make_oracle()(setup, **settings.oracle_kwargs)
+        return self._oracle
 
     def _evaluate(self, table: PayoffTable) -> None:
         """Play what the table lacks, from a seed of its own: so it is the same whatever was played before."""
@@ -269,10 +275,13 @@ class League:
                 path.unlink()
 
     def close(self) -> None:
-        """Close the VecEnv, if one was made."""
+        """Close the VecEnv and the oracle, if they were made."""
         if self._vec is not None:
             self._vec.close()
             self._vec = None
+        if hasattr(self._oracle, "close"):
+            self._oracle.close()
+        self._oracle = None
 
     def __enter__(self) -> League:
         return self
