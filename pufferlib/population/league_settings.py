@@ -22,7 +22,11 @@ __all__ = ["ORACLES", "Evaluation", "Settings", "Stop"]
 
 HINT = "docs/population.md says what a league's file holds; examples/league.toml is one"
 # Who answers mixtures: functions that are called as ``exact_oracle`` in league.py is.
-ORACLES = {"exact": "pufferlib.population.league:exact_oracle"}
+ORACLES = {
+    "exact": "pufferlib.population.league:exact_oracle",
+    "ppo": "cleanrl_demo.league_oracles:ppo_oracle",
+    "dqn": "cleanrl_demo.league_oracles:dqn_oracle",
+}
 SOLVERS: dict[str, Solver] = {
     "alpha_rank": solvers.alpha_rank,
     "fictitious_play": solvers.fictitious_play,

@@ -1,0 +1,40 @@
+"""Leagues whose responses are learnt: they go on where they were as well, and say how good they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_league import outcome, play
+
+from pufferlib.errors import PlanError
+from pufferlib.population import League, Settings
+from pufferlib.population.league_settings import Evaluation, Stop
+
+pytestmark = pytest.mark.beside
+
+
+def test_learnt_responses_go_on_where_they_were(tmp_path: Path) -> None:
+    settings = Settings(
+        game="kuhn_poker",
+        oracle="dqn",
+        oracle_kwargs={"num_envs": 8, "total_steps": 200, "learning_starts": 64},
+        evaluation=Evaluation("exact"),
+        stop=Stop(iterations=2),
+    )
+    play(League.begin(settings, tmp_path / "whole"))
+    with League.begin(settings, tmp_path / "parts") as league:
+        for _ in zip(range(2), league, strict=False):
+            pass
+    play(League.resume(tmp_path / "parts"))
+    whole = outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "parts") == whole
+    # Both seats begin alike.
+    assert len(set(whole["digests"])) == 5 and np.isfinite([row["nash_conv"] for row in whole["rows"]]).all()
+
+
+def test_settings_of_trainers_are_checked(tmp_path: Path) -> None:
+    settings = Settings(game="kuhn_poker", oracle="dqn", oracle_kwargs={"total_stebs": 1}, stop=Stop(iterations=1))
+    with League.begin(settings, tmp_path) as league, pytest.raises(PlanError, match="did you mean total_steps"):
+        next(iter(league))
