@@ -261,15 +261,15 @@ VERSUS_EPISODES = 200
 
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Play and update in turns until ``total_steps`` transitions have been learnt from."""
-    vec, report = session.vec, session.report
-    seats = seats_of_run(vec, config)
-    batch_size = vec.agents_per_batch // vec.agents_per_env
-    num_batches = max(1, config.rollout_length * vec.num_envs // batch_size)
+    whole, report = session.vec, session.report
+    seats = seats_of_run(whole, config)
+    batch_size = whole.agents_per_batch // whole.agents_per_env
+    num_batches = max(1, config.rollout_length * whole.num_envs // batch_size)
     for last_step in session.stretches():
         learner.outcomes.forget()
         league = League(len(seats), learner, config.meet, session.seed)
-        router = Router(learner.pool, session.vec, league, seats=seats, seed=session.seed)
-        vec: Any = OwnRows(session.vec, router, learner.id)
+        router = Router(learner.pool, whole, league, seats=seats, seed=session.seed)
+        vec: Any = OwnRows(whole, router, learner.id)
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
         while learner.num_steps < last_step:
             if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
@@ -277,10 +277,12 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 league.add(learner.past[-1])
             rollout.start()
             for rows in rollout.batches[1:]:
-                batch = vec.recv()
+                batch: Any = vec.recv()  # of tensors
+                host = vec.host_batch
+                assert host is not None
                 rows = slice(rows.start, rows.start + len(batch.masks))  # of a population, a learner's are fewer
                 report.phase("inference")
-                rollout.receive(batch, vec.host_batch, rows)
+                rollout.receive(batch, host, rows)
                 with torch.inference_mode():
                     distribution, values, _ = learner.actor(rollout.observations[rows])
                     choices, aims = distribution.sample(learner.generator)
@@ -301,7 +303,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
                 learner.num_steps += int(rollout.real.sum())
                 report.update(learner.num_steps, losses | league.win_rates(learner.past[0]))
             report.phase("environments")
-    told = versus(session.vec, learner, seats, session.seed)
+    told = versus(whole, learner, seats, session.seed)
     report.update(learner.num_steps, told)
     for name, gain in told.items():
         report.console.print(f"{name}: {gain:+.3f} a game")
@@ -310,8 +312,8 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
 def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, float]:
     """Train on all real rows of a rollout, ``num_epochs`` times; return the losses of the last epoch, by name."""
     actor, optimizer, generator = learner.actor, learner.optimizer, learner.generator
-    advantages = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
-    advantages = torch.from_numpy(advantages).to(config.device)
+    estimates = rollout.advantages(rollout.values.cpu().numpy(), config.gamma, config.gae_lambda)
+    advantages = torch.from_numpy(estimates).to(config.device)
     returns = advantages + rollout.values
     real = torch.from_numpy(rollout.real.nonzero()[0]).to(config.device)
     (weights,) = optimizer.param_groups[0]["params"]
@@ -399,10 +401,10 @@ class Rollout:
         self.real[:] = False
         self.following[:] = self.nobody
 
-    def receive(self, batch: pufferlib.Batch, host: pufferlib.Batch, rows: slice) -> None:
+    def receive(self, batch: Any, host: pufferlib.Batch, rows: slice) -> None:
         """Take a batch's observations as new rows, and the rest of it as the outcome of each agent's row before.
 
-        batch: of tensors, on the policy's device; host: the same as arrays.
+        batch: a Batch of tensors, on the policy's device; host: the same as arrays.
         """
         before, new = self.newest[host.agent_ids], np.arange(rows.start, rows.stop)
         self.rewards[before], self.terminations[before] = self.outcomes(host)
@@ -416,8 +418,7 @@ class Rollout:
     def advantages(self, values: np.ndarray, gamma: float, gae_lambda: float) -> np.ndarray:
         """Return the advantage of each row, (num_rows,), given their values; 0 where a row is not real."""
         ends = (self.terminations, self.truncations)
-        lines = (self.real, self.following, self.batches)
-        return advantages(self.rewards, values, *ends, *lines, gamma, gae_lambda)
+        return advantages(self.rewards, values, *ends, self.real, self.following, self.batches, gamma, gae_lambda)
 
 
 def advantages(
