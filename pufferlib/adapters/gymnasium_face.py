@@ -32,7 +32,6 @@ Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards,
 
 _BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has other names and another default
 _GATHER_S = 0.5  # how long an error waits for other environments, so that all errors of a step are told
-_FINAL_OBS = "final_observation" if _BEFORE_1 else "final_obs"
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -66,6 +65,7 @@ class Face(_VectorEnv):
     autoreset_mode: AutoresetMode
     uncallable: frozenset[str] = frozenset()  # by ``call``
     logs_errors = False
+    final_obs_key = "final_observation" if _BEFORE_1 else "final_obs"  # in infos
     _vec: CrewedVecEnv | None = None  # also where __init__ raises: some versions of Gymnasium close what is deleted
     _state = AsyncState.DEFAULT
 
@@ -245,7 +245,7 @@ class Face(_VectorEnv):
                 self._objects[env_id] = objects
             if finals:
                 final_info, _, _ = info["final_info"].get(BESIDE, NOTHING_BESIDE)
-                infos = self._add_info(infos, {_FINAL_OBS: finals[0], "final_info": final_info}, env_id)
+                infos = self._add_info(infos, {self.final_obs_key: finals[0], "final_info": final_info}, env_id)
             infos = self._add_info(infos, given, env_id)
         rows = vec.observation_layout.unflatten(batch.observations)
         return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos

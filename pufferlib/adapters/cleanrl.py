@@ -1,0 +1,129 @@
+"""CleanRL's scripts, unchanged, over pufferlib's workers, with any environment that the registry can name.
+
+    python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
+    python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
+
+While a script runs, Gymnasium's vector environments are pufferlib's, and ``gymnasium.make`` knows pufferlib's names.
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gymnasium
+import numpy as np
+
+from pufferlib.adapters import gymnasium_vector
+from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
+from pufferlib.emulation import wrap
+from pufferlib.errors import RegistryError, SpaceError
+from pufferlib.registry import creator
+
+__all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
+
+
+class _OldForm(Face):
+    """What Gymnasium 0.29 says at an episode's end, whatever version is installed: the form that CleanRL reads.
+
+    An environment whose episode ends starts the next in the same step. ``infos["final_info"]`` and
+    ``infos["final_observation"]`` are arrays of objects, None where no episode has ended; so is whatever else is no
+    number, and each has its mask.
+    """
+
+    final_obs_key = "final_observation"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"autoreset_mode": AutoresetMode.SAME_STEP, **kwargs})
+
+    def _add_info(self, infos: dict[str, Any], info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        for key, part in info.items():
+            if key not in infos:
+                is_number = isinstance(part, (int, float, np.number))
+                infos[key] = np.zeros(self.num_envs, type(part)) if is_number else np.full(self.num_envs, None)
+                infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
+            infos[key][env_num], infos[f"_{key}"][env_num] = part, True
+        return infos
+
+
+class SyncVectorEnv(_OldForm, gymnasium_vector.SyncVectorEnv):
+    """pufferlib's SyncVectorEnv, with infos as Gymnasium 0.29 has them."""
+
+
+class AsyncVectorEnv(_OldForm, gymnasium_vector.AsyncVectorEnv):
+    """pufferlib's AsyncVectorEnv, with infos as Gymnasium 0.29 has them."""
+
+
+FORMS = {
+    "0.29": (SyncVectorEnv, AsyncVectorEnv),
+    "1.x": (gymnasium_vector.SyncVectorEnv, gymnasium_vector.AsyncVectorEnv),
+}
+
+
+@contextlib.contextmanager
+def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
+    """In this block Gymnasium's vector environments are ours, and its ``make`` knows pufferlib's names.
+
+    infos: the Gymnasium whose infos a script reads, of FORMS. num_workers: processes that step the environments of
+    either vector environment; 0: as the script has it, this one for SyncVectorEnv.
+    """
+    sync, processes = FORMS[infos]
+    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": processes}
+    if num_workers:
+        kinds = dict.fromkeys(kinds, functools.partial(processes, max_concurrency=num_workers))
+    with (
+        mock.patch.multiple(gymnasium.vector, **kinds),
+        mock.patch.object(gymnasium, "make", functools.partial(_make, gymnasium.make)),
+    ):
+        yield
+
+
+def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29", num_workers: int = 0) -> None:
+    """Run a script as ``python SCRIPT ARGUMENTS…`` does, in a block of ``replaced``."""
+    with (
+        replaced(infos, num_workers),
+        mock.patch.object(sys, "argv", [str(script), *arguments]),
+        mock.patch.object(sys, "path", [str(Path(script).resolve().parent), *sys.path]),
+    ):
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line says."""
+    parser = argparse.ArgumentParser(
+        "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--infos", choices=FORMS, default="0.29", help="whose infos the script reads (0.29)")
+    parser.add_argument("--num-workers", type=int, default=0, help="processes that step the environments (0: none)")
+    parser.add_argument("script", type=Path, help="what follows is for the script")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    play(options.script, options.rest, options.infos, options.num_workers)
+
+
+def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return theirs(name, *args, **kwargs)
+    except gymnasium.error.UnregisteredEnv:
+        try:
+            make_env = creator(name)
+        except RegistryError:
+            make_env = None
+        if make_env is None:
+            raise
+    env = wrap(make_env(*args, **kwargs))
+    if not isinstance(env, gymnasium.Env):
+        raise SpaceError(f"{name} has several agents, for which CleanRL's scripts have no rows; use one of one agent")
+    return env
+
+
+if __name__ == "__main__":
+    main()
