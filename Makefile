@@ -16,7 +16,11 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
 # The libraries that pufferlib.adapters has faces for.
-ADAPTERS ?= sb3 tianshou torchrl skrl dm_env gymnax
+ADAPTERS ?= sb3 tianshou torchrl rllib skrl cleanrl dm_env envpool gymnax
+# Of these our own trainer learns.
+SOURCES := envpool gymnax
+# CleanRL's scripts, which ask for Python 3.10 and what went with it, and run without.
+SCRIPTS := --no-deps --ignore-requires-python cleanrl==1.2.0
 
 # The families of environments, one file each; those of OLD_FAMILIES need an older Python and what it ran with.
 FAMILIES ?= $(filter-out __init__,$(basename $(notdir $(wildcard pufferlib/environments/*.py))))
@@ -77,7 +81,9 @@ chaos: dev  ## Play millions of steps while workers are killed and environments 
 
 test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
 	@for name in $(ADAPTERS); do \
-		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),test && \
+		case " $(SOURCES) " in *" $$name "*) with=train,test ;; *) with=test ;; esac; \
+		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),$$with && \
+		case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet $(SCRIPTS) ;; esac && \
 		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
 	done
 

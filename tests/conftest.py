@@ -19,7 +19,8 @@ import pytest
 from pufferlib.vectorization.launch import running_threads
 
 # What [dev] leaves out, as it is large or asks for another Gymnasium: `make test-adapters` has it.
-collect_ignore = [f"test_adapter_{name}.py" for name in ("tianshou", "gymnax") if find_spec(name) is None]
+WANTED = {"tianshou": "tianshou", "gymnax": "gymnax", "envpool": "envpool", "rllib": "lz4"}  # lz4 comes with RLlib
+collect_ignore = [f"test_adapter_{name}.py" for name, package in WANTED.items() if find_spec(package) is None]
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

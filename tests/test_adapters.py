@@ -16,6 +16,8 @@ LIBRARIES = {
     "skrl": "skrl",
     "dm_env": "dm_env",
     "gymnax": "gymnax",
+    "envpool": "envpool",
+    "rllib": "ray",
 }
 
 

@@ -719,36 +719,6 @@ def test_envpool_gets_no_seed_and_says_so_once() -> None:
         reset(rows, None, {"level": 3})
 
 
-if importlib.util.find_spec("envpool") is not None:  # half a gigabyte, and not for every Python: no extra of ours
-
-    @pytest.mark.extras
-    @pytest.mark.filterwarnings("ignore")
-    @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-    def test_envpool_itself_is_the_bare_env_row_by_row(backend: str) -> None:
-        envpool = importlib.import_module("envpool")
-
-        def creator() -> Any:
-            return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=5, seed=9, max_episode_steps=15)
-
-        bare = creator()
-        with pufferlib.make(creator, backend=backend, num_envs=1) as vec:
-            assert np.array_equal(vec.reset()[0], bare.reset()[0])
-            over = np.zeros(5, np.bool_)
-            for tick in range(100):
-                actions = np.arange(5) * tick % 2
-                observations, *outcome, infos = vec.step(actions)
-                expected, *bare_outcome, bare_infos = bare.step(actions)
-                assert np.array_equal(observations, expected)
-                assert [part.tolist() for part in outcome] == [part.tolist() for part in bare_outcome]
-                assert vec.batch.masks.tolist() == (~over).tolist()
-                assert infos[0]["elapsed_step"].tolist() == bare_infos["elapsed_step"].tolist()
-                over = outcome[1] | outcome[2]
-                ends = {info["agent_id"]: info["episode"] for info in infos if "episode" in info}
-                assert sorted(ends) == np.flatnonzero(over).tolist()
-                assert all(end["l"] == end["r"] == bare_infos["elapsed_step"][place] for place, end in ends.items())
-        bare.close()
-
-
 EXAMPLE = Path(__file__).parent.parent / "examples" / "vector_envs.py"
 
 

@@ -14,9 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows, require_synchronous
+from pufferlib.adapters.seam import (
+    leaves_of,
+    make_for,
+    needs,
+    raise_cause,
+    require_rows,
+    require_synchronous,
+    space_of_leaves,
+)
 from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
 from pufferlib.vectorization import VecEnv
@@ -33,7 +40,6 @@ LIBRARY, MODE = "Stable-Baselines3", "same_step"
 LAYERS = "_layers_of_env"  # an attribute of environments: the classes of all that is wrapped around, by name
 OURS = ("env_id", "agent_id", "env")  # in infos, of which Stable-Baselines3's have no need
 OF_THE_END = ("episode", "final_obs", "final_info")  # in an info that tells of two episodes
-LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Face(Base):
@@ -51,11 +57,8 @@ class Face(Base):
         require_rows(LIBRARY, MODE, vec)
         require_synchronous(LIBRARY, vec)
         self.vec = vec
-        self._layout = layout = vec.observation_layout
-        space = vec.single_observation_space
-        if not layout.is_leaf:
-            space = spaces.Dict({leaf.name: _space_of(layout.space, leaf) for leaf in layout.leaves})
-        super().__init__(vec.num_envs, space, vec.single_action_space)
+        self._layout = vec.observation_layout
+        super().__init__(vec.num_envs, space_of_leaves(self._layout), vec.single_action_space)
         self.metadata = vec.metadata
 
     def reset(self) -> Any:
@@ -132,12 +135,7 @@ class Face(Base):
         return list(self._get_indices(indices))
 
     def _observations(self, rows: Any) -> Any:
-        if self._layout.is_leaf:
-            return rows.copy()
-        nested = self._layout.unflatten(rows.copy())
-        return {
-            leaf.name: functools.reduce(lambda part, key: part[key], leaf.path, nested) for leaf in self._layout.leaves
-        }
+        return leaves_of(self._layout, rows.copy())
 
 
 class DummyVecEnv(Face):
@@ -197,12 +195,3 @@ def _without(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
-    for key in leaf.path:
-        space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
-    if isinstance(space, LEAVES) and space.shape == leaf.shape:
-        return space
-    low, high = (-np.inf, np.inf) if leaf.dtype.kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
-    return spaces.Box(low, high, leaf.shape, leaf.dtype.type)

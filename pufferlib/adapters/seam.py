@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import gymnasium
+import numpy as np
+from gymnasium import spaces
 
 from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
+from pufferlib.layout import Layout
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["make_for", "needs", "raise_cause", "require_rows", "require_synchronous"]
+__all__ = ["leaves_of", "make_for", "needs", "raise_cause", "require_rows", "require_synchronous", "space_of_leaves"]
+
+LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 @contextlib.contextmanager
@@ -49,7 +54,7 @@ def require_rows(library: str, mode: str, vec: VecEnv) -> None:
         raise SpaceError(
             f"{vec.agents_per_env} agents an environment, but {library} knows one; pass an environment of one agent"
         )
-    if isinstance(vec.single_action_space, gymnasium.spaces.Tuple):
+    if isinstance(vec.single_action_space, spaces.Tuple):
         raise SpaceError(
             f"actions {vec.single_action_space} are discrete and continuous, for which {library} has no distribution; "
             "wrap the environment so that they are one or the other"
@@ -77,3 +82,27 @@ def raise_cause(error: WorkerError) -> NoReturn:
         raise error
     error.__cause__ = None
     raise cause from error
+
+
+def space_of_leaves(layout: Layout) -> spaces.Space[Any]:
+    """Return a layout's space; for a Dict or Tuple, however nested, a Dict with a space for each leaf, by its name."""
+    if layout.is_leaf:
+        return layout.flat_space
+    return spaces.Dict({leaf.name: _space_of(layout.space, leaf) for leaf in layout.leaves})
+
+
+def leaves_of(layout: Layout, rows: Any) -> Any:
+    """Return rows as ``space_of_leaves`` has them: as they are, or a dict of views of them."""
+    if layout.is_leaf:
+        return rows
+    nested = layout.unflatten(rows)
+    return {leaf.name: functools.reduce(lambda part, key: part[key], leaf.path, nested) for leaf in layout.leaves}
+
+
+def _space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
+    for key in leaf.path:
+        space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
+    if isinstance(space, LEAVES) and space.shape == leaf.shape:
+        return space
+    low, high = (-np.inf, np.inf) if leaf.dtype.kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+    return spaces.Box(low, high, leaf.shape, leaf.dtype.type)

@@ -1,0 +1,33 @@
+"""EnvPool's environments as a source: many copies, stepped by its threads in one call, are one environment's rows.
+
+    make_env = functools.partial(pufferlib.adapters.envpool.copies, "CartPole-v1", num_envs=64)
+    vec = pufferlib.make(make_env)
+
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pufferlib.adapters.seam import needs
+
+with needs("EnvPool", "envpool"):
+    import envpool
+
+__all__ = ["copies"]
+
+SEEDS = 2**31  # EnvPool's are a C int
+
+
+def copies(name: str, num_envs: int, seed: int | None = None, env_index: int = 0, **kwargs: Any) -> Any:
+    """Return num_envs copies of one of EnvPool's environments, as ``envpool.make`` makes them, as a vector environment.
+
+    seed: EnvPool takes it here, and not with a reset; copy i of environment k gets seed + k * num_envs + i, so that
+    none plays what another does. None draws one. kwargs: for ``envpool.make``.
+    """
+    first = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+    first = (first + env_index * num_envs) % (SEEDS - num_envs)
+    return envpool.make(name, env_type="gymnasium", num_envs=num_envs, seed=first, **kwargs)

@@ -1,0 +1,189 @@
+"""RLlib's environments over pufferlib's workers: what ``vector_entry_point`` is to name, and a way for many agents.
+
+    config = pufferlib.adapters.rllib.environment(PPOConfig(), "ocean/squared", num_envs=64, backend="multiprocessing")
+    algorithm = config.build_algo()
+
+docs/adapters.md says what differs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from pufferlib.adapters.seam import leaves_of, make_for, needs, require_rows, require_synchronous, space_of_leaves
+from pufferlib.emulation import wrap
+from pufferlib.errors import PlanError, SpaceError
+from pufferlib.registry import creator
+from pufferlib.vectorization import VecEnv
+
+with needs("RLlib", "rllib"):
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+    from ray.tune.registry import register_env
+
+__all__ = ["Agents", "Face", "environment", "make"]
+
+LIBRARY, MODE = "RLlib", "next_step"
+_NUMBERS = itertools.count()
+
+
+class Face(VectorEnv):
+    """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
+
+    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
+    named by its path, such as "a.b.0". Rewards are float32. Infos are Gymnasium's, a dict of arrays, with "episode" at
+    an episode's end. An episode that a crash has ended is terminated: nothing is bootstrapped.
+
+    Raises PlanError or SpaceError where vec is of another kind.
+    """
+
+    closed = True  # until it is made: what is deleted is closed
+
+    def __init__(self, vec: VecEnv) -> None:
+        require_rows(LIBRARY, MODE, vec)
+        require_synchronous(LIBRARY, vec)
+        self.vec = vec
+        self.num_envs = vec.num_envs
+        self.single_observation_space = space_of_leaves(vec.observation_layout)
+        self.single_action_space = vec.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, vec.num_envs)
+        self.action_space = batch_space(vec.single_action_space, vec.num_envs)
+        self.metadata = {**vec.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.render_mode = vec.render_mode
+        self.closed = False
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Return (observations, infos) of new episodes. seed: of all, spread as pufferlib spreads it."""
+        observations, infos = self.vec.reset(seed, options)
+        return self._observations(observations), self._infos(infos)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Return (observations, rewards, terminations, truncations, infos). actions: an array, or a list of one each.
+
+        Raises WorkerError, after which RLlib makes all environments anew; ``on_error="restart"`` saves the others.
+        """
+        self.vec.send(np.asarray(actions, self.single_action_space.dtype))
+        batch = self.vec.recv()
+        crashed = batch.truncations & ~batch.masks
+        return (
+            self._observations(batch.observations),
+            batch.rewards.copy(),
+            batch.terminations | crashed,
+            batch.truncations & ~crashed,
+            self._infos(batch.infos),
+        )
+
+    def render(self) -> tuple[Any, ...]:
+        """Return what ``render()`` of each environment returns."""
+        return tuple(self.vec.call("render"))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return, for each environment, the result of its method ``name``."""
+        return tuple(self.vec.call(name, *args, **kwargs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close all environments."""
+        self.vec.close()
+
+    def _observations(self, rows: Any) -> Any:
+        return leaves_of(self.vec.observation_layout, rows.copy())
+
+    def _infos(self, told: list[dict[str, Any]]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        for info in told:
+            given = {key: part for key, part in info.items() if key not in ("env_id", "agent_id")}
+            infos = self._add_info(infos, given, info["env_id"])
+        return infos
+
+
+class Agents(MultiAgentEnv):
+    """A PettingZoo environment, or another of several agents, as RLlib's MultiAgentEnv.
+
+    env: a name, a creator, or an environment. Agents come and go as in the environment; observations of Dict and Tuple
+    spaces are a dict with one array a leaf, actions of such spaces one array, as of a Face. The others: for ``wrap``.
+    Raises SpaceError for an environment of one agent, or without ``possible_agents``.
+    """
+
+    def __init__(self, env: Any, **kwargs: Any) -> None:
+        if isinstance(env, str) or callable(env):
+            env = creator(env)()
+        self.env = wrapped = wrap(env, **kwargs)
+        possible = getattr(wrapped, "possible_agents", None)
+        if not possible:
+            raise SpaceError(
+                f"{type(getattr(env, 'unwrapped', env)).__name__} has no possible_agents, of which RLlib needs the "
+                "spaces; use `environment` without `multi_agent` for one agent, else give it possible_agents"
+            )
+        super().__init__()
+        self.possible_agents = list(possible)
+        self.agents = list(possible)
+        self.observation_spaces = {
+            agent: space_of_leaves(wrapped.observation_layout(agent)) for agent in self.possible_agents
+        }
+        self.action_spaces = {agent: wrapped.action_space(agent) for agent in self.possible_agents}
+        self.metadata = dict(wrapped.metadata)
+        self.render_mode = wrapped.render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        """Return (observations, infos) by agent."""
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self.agents = list(observations)
+        return self._seen(observations), infos
+
+    def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
+        """Return (observations, rewards, terminations, truncations, infos) by agent, flags with "__all__"."""
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        self.agents = list(observations)  # RLlib counts those whose end is told here
+        over = not self.env.agents
+        cut = over and any(truncations.values())
+        return (
+            self._seen(observations),
+            rewards,
+            {**terminations, "__all__": over and not cut},
+            {**truncations, "__all__": cut},
+            infos,
+        )
+
+    def render(self) -> Any:
+        """Return what the environment's ``render()`` returns."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def _seen(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {agent: leaves_of(self.env.observation_layout(agent), row) for agent, row in observations.items()}
+
+
+def make(env: Any, **kwargs: Any) -> Face:
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+
+    With its first argument bound it is what ``gymnasium.register(…, vector_entry_point=…)`` takes.
+    """
+    return Face(make_for(LIBRARY, MODE, env, kwargs))
+
+
+def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
+    """Return RLlib's config, told to play an environment. num_envs: in each env runner, which is a process of its own.
+
+    env, kwargs: for ``make``; after ``config.multi_agent(policies=…)`` for ``Agents``, which RLlib steps in turn.
+    Raises PlanError for settings that would not be obeyed.
+    """
+    name = f"pufferlib-{next(_NUMBERS)}"
+    if config.is_multi_agent:
+        if "backend" in kwargs:
+            raise PlanError(
+                f"backend={kwargs['backend']!r}, but RLlib steps environments of several agents itself; leave it out"
+            )
+        register_env(name, lambda context: Agents(env, **kwargs))
+        return config.environment(name).env_runners(num_envs_per_env_runner=num_envs)
+    register_env(name, lambda context: make(env, num_envs=context["num_envs"], **kwargs))
+    return config.environment(name).env_runners(
+        num_envs_per_env_runner=num_envs, gym_env_vectorize_mode="vector_entry_point"
+    )
