@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ import gymnasium
 import torch
 
 ROUND = 64  # steps of each environment between updates
-PACKAGES = {"sb3": "stable-baselines3", "tianshou": "tianshou", "torchrl": "torchrl", "skrl": "skrl"}
+PACKAGES = {"sb3": "stable-baselines3", "tianshou": "tianshou", "torchrl": "torchrl", "rllib": "ray", "skrl": "skrl"}
 
 
 def make_env() -> Any:
@@ -129,6 +130,35 @@ def torchrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         yield
 
 
+def rllib(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
+    """PPO on the new API stack, with its env runner in this process."""
+    os.environ.update(
+        RAY_USAGE_STATS_ENABLED="0", RAY_raylet_start_wait_time_s="120"
+    )  # a busy machine starts it slowly
+    import ray
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+    from pufferlib.adapters import rllib as ours
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    config = PPOConfig().env_runners(num_env_runners=0).learners(num_learners=0).debugging(seed=1)
+    config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh"))
+    config.training(train_batch_size_per_learner=ROUND * num_envs, minibatch_size=256, num_epochs=4, lr=1e-3)
+    config.env_runners(rollout_fragment_length=ROUND)
+    if kind.startswith("ours"):
+        backend = {"backend": "multiprocessing", "num_workers": num_workers} if kind.endswith("processes") else {}
+        config = ours.environment(config, "CartPole-v1", num_envs=num_envs, **backend)
+    else:
+        mode = "async" if kind.endswith("processes") else "sync"
+        config.environment("CartPole-v1")
+        config.env_runners(num_envs_per_env_runner=num_envs, gym_env_vectorize_mode=mode)
+    algorithm = config.build_algo()
+    while True:
+        algorithm.train()
+        yield
+
+
 def skrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
     """PPO, stepped as its SequentialTrainer does."""
     from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -199,7 +229,7 @@ def skrl(kind: str, num_envs: int, num_workers: int) -> Iterator[None]:
         yield
 
 
-LEARNERS = {"sb3": sb3, "tianshou": tianshou, "torchrl": torchrl, "skrl": skrl}
+LEARNERS = {"sb3": sb3, "tianshou": tianshou, "torchrl": torchrl, "rllib": rllib, "skrl": skrl}
 
 
 def main() -> None:

@@ -2,9 +2,11 @@
 
     make test-adapters && python -m benchmarks.adapters              some 15 minutes on a quiet machine
     python -m benchmarks.adapters --only sb3 --python sb3=PYTHON     one library, in a Python that has it
+    python -m benchmarks.adapters --repeats 3 --steps 6000           the short form, some 5 minutes
 
 Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
-second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json.
+second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json, where
+libraries that were left out keep what they had, and the table in docs/adapters.md.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ratios import Spread, ratios
+from benchmarks.report import fill
 from pufferlib.bench import machine, overload
 
 __all__ = ["KINDS", "run", "table"]
 
 ROOT = Path(__file__).parent.parent
-LIBRARIES = ("sb3", "tianshou", "torchrl", "skrl")
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "adapters.md"
+LIBRARIES = ("sb3", "tianshou", "torchrl", "rllib", "skrl")
 KINDS = ("ours", "theirs", "ours-processes", "theirs-processes")
 TIMEOUT_S = 900
 
@@ -48,14 +52,22 @@ def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, 
     return json.loads(lines[-1])  # type: ignore[no-any-return]
 
 
-def table(found: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
-    """Return a Markdown table. found: steps/s of each repeat, by library and kind."""
+def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a Markdown table, and on what it was measured. libraries: what ``main`` writes of each."""
     lines = ["| library | environments | ours, steps/s | theirs, steps/s | times as fast |", "|" + " --- |" * 5]
-    for library, rates in found.items():
+    for library, facts in libraries.items():
+        rates = facts["steps_per_s"]
         for suffix, where in (("", "in this process"), ("-processes", "in processes")):
             ours, theirs = rates[f"ours{suffix}"], rates[f"theirs{suffix}"]
             cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f")]
             lines.append(f"| {library} | {where} | {' | '.join(cells)} |")
+    lines.append("")
+    for library, facts in libraries.items():
+        begun, ended = facts["load"]
+        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+        lines.append(
+            f"- {library}: `{facts['command']}`, {facts['date'][:10]}, load {begun:.1f} to {ended:.1f}; {versions}"
+        )
     return "\n".join(lines)
 
 
@@ -74,38 +86,41 @@ def main() -> None:
     parser.add_argument(
         "--python", nargs="+", default=[], metavar="LIBRARY=PYTHON", help="default: those of make test-adapters"
     )
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", metavar="FOLDER")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
     options = parser.parse_args()
     print(machine())
     if overload():
         print(overload())
     named = dict(each.split("=", 1) for each in options.python)
-    found: dict[str, dict[str, list[float]]] = {}
-    versions: dict[str, Any] = {}
-    load = os.getloadavg()[0]
+    path = options.results / "adapters.json"
+    libraries: dict[str, Any] = json.loads(path.read_text())["libraries"] if path.exists() else {}
     for library in options.only:
         python = Path(named.get(library, ROOT / ".venv-adapters" / library / "bin" / "python"))
-        rates = found[library] = {kind: [] for kind in KINDS}
+        rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        load = os.getloadavg()[0]
+        told: dict[str, Any] = {}
         for repeat in range(options.repeats):
             for shift in range(len(KINDS)):
                 kind = KINDS[(repeat + shift) % len(KINDS)]
                 told = run(python, library, kind, options.envs, options.workers, options.steps)
                 rates[kind].append(told["steps_per_s"])
-                versions[library] = told["versions"]
                 print(f"{library}, repeat {repeat}, {kind}: {told['steps_per_s']:,.0f} steps/s", flush=True)
-    facts = {
-        "machine": machine(),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "command": shlex.join(["python", "-m", "benchmarks.adapters", *sys.argv[1:]]),
-        "env": "CartPole-v1",
-        "num_envs": options.envs,
-        "load": [load, os.getloadavg()[0]],
-        "versions": versions,
-        "steps_per_s": found,
-    }
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "adapters.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"\n{table(found)}")
+        libraries[library] = {
+            "machine": machine(),
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": shlex.join(["python", "-m", "benchmarks.adapters", *sys.argv[1:]]),
+            "env": "CartPole-v1",
+            "num_envs": options.envs,
+            "load": [load, os.getloadavg()[0]],
+            "versions": told["versions"],
+            "steps_per_s": rates,
+        }
+        libraries = {name: libraries[name] for name in LIBRARIES if name in libraries}
+        options.results.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"libraries": libraries}, indent=1) + "\n")
+    print(f"\n{table(libraries)}")
+    if options.results == RESULTS:
+        PAGE.write_text(fill(PAGE.read_text(), {"adapters": table(libraries)}))
 
 
 if __name__ == "__main__":

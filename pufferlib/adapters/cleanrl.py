@@ -76,13 +76,10 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
     either vector environment; 0: as the script has it, this one for SyncVectorEnv.
     """
     sync, processes = FORMS[infos]
-    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": processes}
+    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": functools.partial(_in_processes, processes)}
     if num_workers:
-        kinds = dict.fromkeys(kinds, functools.partial(processes, max_concurrency=num_workers))
-    with (
-        mock.patch.multiple(gymnasium.vector, **kinds),
-        mock.patch.object(gymnasium, "make", functools.partial(_make, gymnasium.make)),
-    ):
+        kinds = dict.fromkeys(kinds, functools.partial(_in_processes, processes, max_concurrency=num_workers))
+    with mock.patch.multiple(gymnasium.vector, **kinds), _names():
         yield
 
 
@@ -107,6 +104,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     play(options.script, options.rest, options.infos, options.num_workers)
+
+
+@contextlib.contextmanager
+def _names() -> Iterator[None]:
+    with mock.patch.object(gymnasium, "make", functools.partial(_make, gymnasium.make)):
+        yield
+
+
+def _in_processes(kind: Any, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
+    return kind([functools.partial(_call, env_fn) for env_fn in env_fns], *args, **kwargs)
+
+
+def _call(env_fn: Callable[[], Any]) -> Any:
+    """Make an environment where Gymnasium may be as it was: in a process that was spawned."""
+    with _names():
+        return env_fn()
 
 
 def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
