@@ -238,13 +238,16 @@ def main() -> None:
     torch.set_num_threads(1)
     rounds = LEARNERS[library](kind, num_envs, num_workers)
     next(rounds)
-    begun, played = time.perf_counter(), 0
+    begun, begun_cpu, played = time.perf_counter(), time.process_time(), 0
     while played < num_steps:
         next(rounds)
         played += ROUND * num_envs
-    rate = played / (time.perf_counter() - begun)
+    rates = {
+        "steps_per_s": played / (time.perf_counter() - begun),
+        "steps_per_cpu_s": played / (time.process_time() - begun_cpu),  # of this process alone
+    }
     versions = {name: version(name) for name in (PACKAGES[library], "torch", "gymnasium", "numpy")}
-    print(json.dumps({"steps_per_s": rate, "num_steps": played, "versions": versions}), flush=True)
+    print(json.dumps({**rates, "num_steps": played, "versions": versions}), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     make test-adapters && python -m benchmarks.adapters              some 15 minutes on a quiet machine
     python -m benchmarks.adapters --only sb3 --python sb3=PYTHON     one library, in a Python that has it
-    python -m benchmarks.adapters --repeats 3 --steps 6000           the short form, some 5 minutes
+    python -m benchmarks.adapters --repeats 3 --steps 2000           the short form, some 6 minutes
 
 Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
 second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json, where
@@ -54,12 +54,17 @@ def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, 
 
 def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a Markdown table, and on what it was measured. libraries: what ``main`` writes of each."""
-    lines = ["| library | environments | ours, steps/s | theirs, steps/s | times as fast |", "|" + " --- |" * 5]
+    lines = [
+        "| library | environments | ours, steps/s | theirs, steps/s | times as fast | times as fast, by CPU time |",
+        "|" + " --- |" * 6,
+    ]
     for library, facts in libraries.items():
         rates = facts["steps_per_s"]
         for suffix, where in (("", "in this process"), ("-processes", "in processes")):
             ours, theirs = rates[f"ours{suffix}"], rates[f"theirs{suffix}"]
-            cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f")]
+            cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f"), "–"]
+            if not suffix:  # all that is done is done by one process
+                cells[-1] = _shown(ratios(facts["steps_per_cpu_s"]["ours"], facts["steps_per_cpu_s"]["theirs"]), ".2f")
             lines.append(f"| {library} | {where} | {' | '.join(cells)} |")
     lines.append("")
     for library, facts in libraries.items():
@@ -96,14 +101,15 @@ def main() -> None:
     libraries: dict[str, Any] = json.loads(path.read_text())["libraries"] if path.exists() else {}
     for library in options.only:
         python = Path(named.get(library, ROOT / ".venv-adapters" / library / "bin" / "python"))
-        rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        rates = {unit: {kind: [] for kind in KINDS} for unit in ("steps_per_s", "steps_per_cpu_s")}
         load = os.getloadavg()[0]
         told: dict[str, Any] = {}
         for repeat in range(options.repeats):
             for shift in range(len(KINDS)):
                 kind = KINDS[(repeat + shift) % len(KINDS)]
                 told = run(python, library, kind, options.envs, options.workers, options.steps)
-                rates[kind].append(told["steps_per_s"])
+                for unit, found in rates.items():
+                    found[kind].append(told[unit])
                 print(f"{library}, repeat {repeat}, {kind}: {told['steps_per_s']:,.0f} steps/s", flush=True)
         libraries[library] = {
             "machine": machine(),
@@ -113,7 +119,7 @@ def main() -> None:
             "num_envs": options.envs,
             "load": [load, os.getloadavg()[0]],
             "versions": told["versions"],
-            "steps_per_s": rates,
+            **rates,
         }
         libraries = {name: libraries[name] for name in LIBRARIES if name in libraries}
         options.results.mkdir(parents=True, exist_ok=True)

@@ -125,5 +125,5 @@ def test_their_dqn_learns_bandit(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(SCRIPTS is None, reason="cleanrl is not installed")
 def test_their_ddpg_plays_in_a_process(tmp_path: Path) -> None:
-    arguments = "--env-id ocean/continuous --total-timesteps 700 --learning-starts 600".split()
-    assert len(run("ddpg_continuous_action.py", tmp_path, *arguments, options=("--num-workers", "1"))) >= 7
+    arguments = "--env-id ocean/continuous --total-timesteps 300 --learning-starts 300".split()
+    assert len(run("ddpg_continuous_action.py", tmp_path, *arguments, options=("--num-workers", "1"))) > 1
