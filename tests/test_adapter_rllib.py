@@ -88,6 +88,7 @@ def test_agents_are_the_environments() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # a busy machine starts Ray slowly
 @pytest.mark.parametrize(("kind", "bar"), [("single", 0.9), ("multi", 2 * 0.95)])
 def test_their_ppo_learns(kind: str, bar: float, tmp_path: Path) -> None:
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(TESTS.parent), "HOME": str(tmp_path)}
