@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.matchup import Mixture
+from pufferlib.population.oracle import ImprovingOracle, Oracle
 from pufferlib.population.pool import Content, PolicyPool
 from pufferlib.population.station import Task
 from pufferlib.vectorization import VecEnv
@@ -20,7 +21,7 @@ __all__ = ["Delegated"]
 Make = Callable[[VecEnv, PolicyPool, int], Any]  # of an oracle
 
 
-class Delegated:
+class Delegated(Oracle, ImprovingOracle):
     """An oracle for loops, each of whose answers is a task.
 
     make: of a worker's VecEnv, its copy of the pool, and a seed, an oracle that is asked one thing there: an Oracle
@@ -41,7 +42,7 @@ class Delegated:
         return self.respond_all([(seat, mixture)])[0]
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
-        """Return a response for each seat and mixture, which are made at the same time."""
+        """Return the ids of responses, which are made at the same time. wanted: for each its seat and mixture."""
         asked = [
             (f"response of seat {seat}", partial(_made, asked=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
@@ -56,7 +57,7 @@ class Delegated:
         self.improve_all([(seat, learner, mixture)])
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
-        """Have learners of seats improve against mixtures, all from what they are now."""
+        """Have learners improve, all from what they are now. wanted: for each its seat, its id, and the mixture."""
         asked = [
             (
                 f"training of learner {learner}",

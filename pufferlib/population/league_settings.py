@@ -77,6 +77,7 @@ class Settings:
     game: as ``load_game`` takes it; or env: a name of the registry, or module:function. seats: by seat the agents that
     sit there, names or patterns (``tagger_*``); without any each agent has a seat of its own. oracle: one of
     ``ORACLES``, or module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments.
+    stop: when it ends. evaluation: how payoffs are found.
     """
 
     game: str | None = None

@@ -66,7 +66,7 @@ def improve_all(oracle: ImprovingOracle, wanted: Sequence[tuple[int, int, Mixtur
         oracle.improve(seat, learner, mixture)
 
 
-class ExactOracle(Oracle):
+class ExactOracle(Oracle, ImprovingOracle):
     """Best responses, payoffs and NashConv of a game that can be enumerated, computed and not sampled.
 
     game: as ``load_game`` takes it, or a Game. Policies are tables, ``Tabular``, which also play in a ``GameEnv``; the

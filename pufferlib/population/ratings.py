@@ -34,7 +34,7 @@ class Rating(NamedTuple):
     deviation: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return within which the strength is."""
+        """Return (lowest, highest), between which the strength is with a probability of ``confidence``."""
         half = NormalDist().inv_cdf((1 + confidence) / 2) * self.deviation
         return self.mean - half, self.mean + half
 
@@ -85,8 +85,8 @@ class Ratings:
         return self._games.get(policy, 0)
 
 
-class Rated:
-    """Another matchmaker, whose episodes are rated as they end: ``ratings``."""
+class Rated(Matchmaker):
+    """Another matchmaker, ``maker``, whose episodes are rated as they end, in ``ratings``."""
 
     def __init__(self, maker: Matchmaker, ratings: Ratings) -> None:
         self.ratings = ratings

@@ -17,9 +17,10 @@ __all__ = ["Standing", "standings"]
 class Standing:
     """A policy in a seat.
 
-    games: episodes that the table counts; None where all its cells are computed. win_rate: how often it gets more than
-    another seat, the mean over cells and seats, a draw counted as half; NaN where that is not known. payoff: what the
-    seat gets on average where the others play the mixture. weight: of the policy in the seat's mixture.
+    rating: as ``rate_table`` has it. games: episodes that the table counts; None where all its cells are computed.
+    win_rate: how often it gets more than another seat, the mean over cells and seats, a draw counted as half; NaN where
+    that is not known. payoff: what the seat gets on average where the others play the mixture. weight: of the policy in
+    the seat's mixture.
     """
 
     policy: int
