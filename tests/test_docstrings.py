@@ -23,7 +23,8 @@ MODULES = (
     "pufferlib.layout", "pufferlib.models", "pufferlib.recording", "pufferlib.population", "pufferlib.testing",
     "pufferlib.adapters.gymnasium_vector",
 )  # fmt: skip
-APART = tuple(f"pufferlib.adapters.{name}" for name in ("sb3", "tianshou", "torchrl", "skrl", "dm_env", "gymnax"))
+FACES = "sb3 tianshou torchrl skrl dm_env gymnax rllib envpool cleanrl".split()
+APART = tuple(f"pufferlib.adapters.{name}" for name in FACES)
 
 
 def ours(thing: Any) -> bool:
