@@ -46,7 +46,8 @@ def main() -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4)
+    own = {"worker_niceness": 0}  # as where pufferlib starts a Ray of its own
+    ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4, _system_config=own)
     report: dict[str, Any] = {"machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0]}
     command = f"python -m benchmarks.ray_backend --repeats {asked.repeats} --seconds {asked.seconds:g}"
     report |= {"command": command, "sleep": [], "overhead": []}
