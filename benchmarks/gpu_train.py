@@ -406,6 +406,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
     parser.add_argument("--short", action="store_true", help="few cases, and two seeds")
+    parser.add_argument("--learning-steps", type=int, help="of all 12 agents; 2 million, short 30,000")
     parser.add_argument("--envs", nargs="+", default=["tag/grid", "tag/continuous"])
     parser.add_argument("--out", type=Path, help="the JSON file; by default benchmarks/results/gpu-train-<device>.json")
     parser.add_argument("--pictures", type=Path, default=PICTURES, help="folder of the picture")
@@ -415,7 +416,8 @@ def main() -> None:
         for path in sorted(RESULTS.glob("gpu-train-*.json")):
             print(plot(path, options.pictures))
         return
-    settings: dict[str, Any] = SHORT if options.short else LONG
+    settings: dict[str, Any] = dict(SHORT if options.short else LONG)
+    settings["learning_steps"] = options.learning_steps or settings["learning_steps"]
     device = torch.device("cpu" if options.device == "host" else options.device)
     load, start_s = os.getloadavg()[0], time.perf_counter()
     figures, left_out = [], []
