@@ -7,7 +7,8 @@
     my_game:Maze-v0                          any other id of Gymnasium
     my_game:make_env                         a callable of yours, on the module search path
 
-Nothing is imported until a creator is asked for, and packages of others only where it is called: in the worker.
+Nothing is imported until a creator is asked for, and packages of others only where it is called, in the worker; but a
+family that is asked for a name which it does not list asks its package at once.
 """
 
 from __future__ import annotations

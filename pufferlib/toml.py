@@ -128,5 +128,7 @@ def _written(value: Any) -> str:
         return repr(value)
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_written(str(key))} = {_written(each)}' for key, each in value.items())} }}"
     # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

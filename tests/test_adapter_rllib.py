@@ -83,7 +83,7 @@ def test_agents_are_the_environments() -> None:
     for env in (HashEnv, HashPopulation, generated_agents_parallel_v0.parallel_env):
         with pytest.raises(pufferlib.SpaceError, match="possible_agents"):
             Agents(env)
-    with pytest.raises(pufferlib.PlanError, match="leave it out"):
+    with pytest.raises(pufferlib.PlanError, match="leave that out"):
         environment(PPOConfig().multi_agent(policies={"one"}), "ocean/multiagent", backend="pool")
 
 

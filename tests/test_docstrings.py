@@ -124,12 +124,19 @@ def test_the_public_api_says_what_it_is(name: str) -> None:
     assert sorted(set(gaps(name))) == []
 
 
+def assigns(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+
+
 @pytest.mark.parametrize("name", APART)
 def test_faces_of_libraries_apart_have_docstrings(name: str) -> None:
     tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text())
     public = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"]
     assert ast.get_docstring(tree) and public
     assert [node.name for node in public if not ast.get_docstring(node)] == []
+    (exported,) = (ast.literal_eval(node.value) for node in tree.body if assigns(node, "__all__"))
+    shown = re.findall(rf"^::: {re.escape(name)}\.(\w+)$", (ROOT / "docs/api/adapters.md").read_text(), re.M)
+    assert sorted(shown) == sorted(node.name for node in public if node.name in exported)
 
 
 def test_the_reference_has_every_public_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def play(league: League) -> int:
         return sum(1 for _ in league)
 
 
-def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: League) -> bool:
+def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: Callable[[], League]) -> bool:
     """Have the league end where it would replace a file for so many times; tell whether it came to that."""
     left, replace = number, files.os.replace
 
@@ -62,7 +63,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: League) -> b
 
     monkeypatch.setattr(files.os, "replace", replaced)
     try:
-        play(league)
+        play(league())
     except Killed:
         return True
     finally:
@@ -70,18 +71,38 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int, league: League) -> b
     return False
 
 
+def go_on(folder: Path) -> League:
+    return League.resume(folder) if (folder / "league.toml").exists() else League.begin(KUHN, folder)
+
+
 def test_killed_wherever_files_change_it_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert play(League.begin(KUHN, tmp_path / "whole")) == 5
     whole = outcome(tmp_path / "whole")
     for number in range(200):
         folder = tmp_path / str(number)
-        if not killed_at(monkeypatch, number, League.begin(KUHN, folder)):
+        if not killed_at(monkeypatch, number, lambda folder=folder: League.begin(KUHN, folder)):
             break
-        killed_at(monkeypatch, 7, League.resume(folder))  # and soon again
-        play(League.resume(folder))
+        killed_at(monkeypatch, 7, lambda folder=folder: go_on(folder))  # and soon again
+        play(go_on(folder))
         assert outcome(folder) == whole, f"killed at the {number + 1}th file"
     assert number > 25
     assert sorted(path.name for path in folder.glob("payoffs-*")) == ["payoffs-3.npz", "payoffs-4.npz"]
+
+
+def test_half_an_iteration_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    league = League.begin(KUHN, tmp_path)
+    assert killed_at(monkeypatch, 12, lambda: league)
+    with pytest.raises(CallError, match=r"broken off here; League.resume\(.*\) goes on"):
+        play(league)
+
+
+def test_settings_come_back_as_a_resumed_league_has_them(tmp_path: Path) -> None:
+    settings = Settings(
+        env="ocean/multiagent", env_kwargs={"units": [{"a": 1}], "sizes": (2, 3)}, stop=Stop(iterations=1)
+    )
+    path = tmp_path / "league.toml"
+    path.write_text(settings.toml())
+    assert Settings.read(path).env_kwargs == {"units": [{"a": 1}], "sizes": [2, 3]}
 
 
 def test_sampled_payoffs_are_the_same_as_well(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_it_goes_on_after_a_kill_and_after_ctrl_c(
 ) -> None:
     command = [sys.executable, "-m", "pufferlib.cli", "league", "run", "long.toml"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    (folder / "long.toml").write_text(KUHN.replace("iterations = 3", "iterations = 100"))
+    (folder / "long.toml").write_text(KUHN.replace("iterations = 3", "iterations = 100000"))
     metrics = folder / "leagues" / "long" / "metrics.jsonl"
     with running(command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE) as process:
         while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 2:

@@ -156,6 +156,8 @@ ppo_cuda.train(config(num_envs="auto", total_steps=4000, runs="{folder}/runs"))
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_processes_agree_on_the_number_of_the_one_with_the_least_room(tmp_path: Path) -> None:
     (tmp_path / "peer.py").write_text(PEER.format(folder=tmp_path))
     done = as_peers(tmp_path / "peer.py")

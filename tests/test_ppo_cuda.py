@@ -236,6 +236,8 @@ os._exit(0)  # without destructors: the optimizer has kept the group, whose thre
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})])
 def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: dict[str, Any], tmp_path: Path) -> None:
     name = trainer.__name__.rpartition(".")[2]
@@ -288,6 +290,8 @@ assert not any("gloo" in name for name in threads), threads  # one that holds a 
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Path) -> None:
     (tmp_path / "peer.py").write_text(STOPPED.format(folder=tmp_path))
     done = as_peers(tmp_path / "peer.py")

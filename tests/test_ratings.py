@@ -115,6 +115,15 @@ def test_draws_seats_and_teams() -> None:
         three.update((0, 1, 2), [1.0, 2.0])
 
 
+def test_teams_of_the_same_two_policies_are_compared_by_how_many_there_are() -> None:
+    ratings = Ratings([(0, 1, 2), (3, 4, 5)])
+    for _ in range(20):
+        ratings.update((0, 0, 1, 0, 1, 1), (1, 1, 1, 0, 0, 0))
+    assert ratings.games(0) == 20 and ratings[0].mean > 26 > 24 > ratings[1].mean
+    ratings.update((0, 1, 1, 1, 0, 1), (1, 1, 1, 0, 0, 0))  # says nothing
+    assert ratings.games(0) == 20
+
+
 def test_a_matchmaker_is_rated_and_what_was_cut_off_is_not() -> None:
     rated = Rated(Fixed([(0, 1)]), Ratings())
     assert rated.assign([0]) == [(0, 1)]

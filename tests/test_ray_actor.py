@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import threading
 import time
 from typing import Any
@@ -29,12 +31,65 @@ class Slow(HashEnv):
         return super().step(action)
 
 
-@pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")
+pytestmark = pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")
+
+
+def begun(env: type[HashEnv]) -> Work:
+    work = Work()
+    tasks = [WorkerTask(n, range(n, n + 1), [env], {}, "next_step", True, True) for n in range(NUM_ENVS)]
+    work.start(portable(GroupTask(tasks, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
+    return work
+
+
+def resets() -> list[Any]:
+    orders = [ResetOrder(env_id, env_id, 1, None, False) for env_id in range(NUM_ENVS)]
+    return [(TOLD, order.env_id, sealed_frame(Reset([order]), by_value=True)) for order in orders]
+
+
+def step_of(env_id: int) -> tuple[Any, ...]:
+    return (STEPS, [env_id], [np.zeros(1, np.int64).tobytes()])
+
+
+def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_nobodys() -> None:
+    """Its death is told at once, and its environment gets crash rows; so the row, which comes later, must not count."""
+    work, seen, number = begun(HashEnv), list[int](), 0
+
+    def answer(*requests: Any) -> Any:
+        nonlocal number
+        number += 1
+        found = opened(work.exchange(pickle.dumps((number, list(requests), NUM_ENVS))))
+        seen.extend(range(NUM_ENVS) if found.env_ids is None else found.env_ids)
+        return found
+
+    try:
+        answer(*resets())
+        while len(seen) < NUM_ENVS:
+            answer()
+        seen.clear()
+        work._flight.depart([0])
+        slot = work._ring.claim(0)  # as its worker does, which then takes long to write
+        counted = work._flight.lane.counted()
+        with work._told:
+            work._do(*step_of(1))
+        while work._flight.lane.counted() == counted:
+            time.sleep(0.001)
+        pid = work._crew.pids()[1]
+        os.kill(pid, signal.SIGKILL)
+        told = b""
+        while b"" == told:
+            told = answer().frames
+        assert seen == []
+        work._ring.commit(slot, False, False)
+        while work._flight.num_coming > 0:
+            answer()
+        assert 1 not in seen
+    finally:
+        work.close(5.0)
+
+
 def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
     """Two would undo each other's notice of being asleep, and who sleeps unnoticed wakes after a slice of time."""
-    work = Work()
-    tasks = [WorkerTask(n, range(n, n + 1), [Slow], {}, "next_step", True, True) for n in range(NUM_ENVS)]
-    work.start(portable(GroupTask(tasks, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
+    work = begun(Slow)
     sleeping, most = 0, 0
     await_row = work._flight.await_row
 
@@ -53,7 +108,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
             answer = opened(work.exchange(pickle.dumps((number, requests, NUM_ENVS))))
             came.extend(range(NUM_ENVS) if answer.env_ids is None else answer.env_ids)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
 
@@ -64,11 +119,8 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
         assert sorted(came) == list(range(NUM_ENVS))
         came.clear()
 
-    resets = [
-        (TOLD, n, sealed_frame(Reset([ResetOrder(n, n, 1, None, False)]), by_value=True)) for n in range(NUM_ENVS)
-    ]
     try:
-        threads, number = [call(1, resets)], 1
+        threads, number = [call(1, resets())], 1
         while len(came) < NUM_ENVS:
             threads[-1].join()
             number += 1
@@ -77,11 +129,11 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
         for _ in range(5):
             for env_id in range(NUM_ENVS):
                 number += 1
-                threads.append(call(number, [(STEPS, [env_id], [np.zeros(1, np.int64).tobytes()])]))
+                threads.append(call(number, [step_of(env_id)]))
             while len(came) < NUM_ENVS:
                 threads[-1].join(0.02)
-                number += not threads[-1].is_alive()
                 if not threads[-1].is_alive():
+                    number += 1
                     threads.append(call(number, []))
             played()
         for thread in threads:

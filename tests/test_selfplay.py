@@ -247,3 +247,17 @@ def test_teams_sit_together_and_one_seat_is_refused() -> None:
     ]
     with pytest.raises(PlanError, match="two seats"):
         ppo_selfplay.train(replace(config, env="ocean/bandit", env_kwargs={}))
+
+
+def test_an_actor_that_learns_is_measured_as_it_is_now() -> None:
+    env = partial(GameEnv, "kuhn_poker", observation="index")
+    with pufferlib.make(env) as vec:
+        actor = Actor("pufferlib.population.games:Logits", vec.observation_layout, vec.single_action_space)
+    oracle = ExactOracle("kuhn_poker")
+    learner = oracle.pool.add_learner(actor, Origin("pufferlib.population.games:Logits"), "player_0")
+    mixture = product([(learner,), (oracle.initial(1),)], [(1.0,), (1.0,)])
+    before = oracle.nash_conv(mixture)
+    with torch.no_grad():
+        for part in actor.policy.parameters():
+            part += torch.linspace(-3, 3, part.numel()).view_as(part)
+    assert oracle.nash_conv(mixture) != pytest.approx(before)

@@ -25,7 +25,7 @@ import numpy as np
 from pufferlib.adapters import gymnasium_vector
 from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
 from pufferlib.emulation import wrap
-from pufferlib.errors import RegistryError, SpaceError
+from pufferlib.errors import PlanError, RegistryError, SpaceError
 from pufferlib.registry import creator
 
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
@@ -73,12 +73,16 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
     """In this block Gymnasium's vector environments are ours, and its ``make`` knows pufferlib's names.
 
     infos: the Gymnasium whose infos a script reads, of FORMS. num_workers: processes that step the environments of
-    either vector environment; 0: as the script has it, this one for SyncVectorEnv.
+    either vector environment; 0: as the script has it, this one for SyncVectorEnv. Raises PlanError.
     """
+    if infos not in FORMS:
+        raise PlanError(f"infos={infos!r} is not one of {', '.join(map(repr, FORMS))}")
+    if num_workers < 0:
+        raise PlanError(f"num_workers={num_workers} is impossible; use 0 (as the script has it) or more")
     sync, processes = FORMS[infos]
-    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": functools.partial(_in_processes, processes)}
+    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": _in_processes(processes)}
     if num_workers:
-        kinds = dict.fromkeys(kinds, functools.partial(_in_processes, processes, max_concurrency=num_workers))
+        kinds = dict.fromkeys(kinds, _in_processes(processes, max_concurrency=num_workers))
     with mock.patch.multiple(gymnasium.vector, **kinds), _names():
         yield
 
@@ -112,8 +116,15 @@ def _names() -> Iterator[None]:
         yield
 
 
-def _in_processes(kind: Any, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
-    return kind([functools.partial(_call, env_fn) for env_fn in env_fns], *args, **kwargs)
+def _in_processes(kind: Any, **fixed: Any) -> Any:
+    """Return a kind of vector environment that makes environments by ``_call``, with some arguments fixed."""
+
+    class InProcesses(kind):  # type: ignore[misc]
+        def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
+            super().__init__([functools.partial(_call, each) for each in env_fns], *args, **{**kwargs, **fixed})
+
+    InProcesses.__name__ = kind.__name__
+    return InProcesses
 
 
 def _call(env_fn: Callable[[], Any]) -> Any:

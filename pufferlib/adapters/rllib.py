@@ -8,6 +8,7 @@ docs/adapters.md says what differs.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Mapping
 from typing import Any
@@ -176,10 +177,15 @@ def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
     Raises PlanError for settings that would not be obeyed.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
+    if not (isinstance(env, str) or callable(env)):
+        raise PlanError(f"env={env!r} is one environment, and RLlib makes several; pass a name, or what makes it")
+    if "seed" in kwargs:
+        raise PlanError(f"seed={kwargs['seed']!r} would be that of every env runner; use config.debugging(seed=…)")
     if config.is_multi_agent:
-        if "backend" in kwargs:
+        if foreign := sorted(set(kwargs) - set(inspect.signature(wrap).parameters)):
             raise PlanError(
-                f"backend={kwargs['backend']!r}, but RLlib steps environments of several agents itself; leave it out"
+                f"{', '.join(foreign)}: RLlib steps environments of several agents itself; leave that out, or bind an "
+                "environment's own arguments with functools.partial"
             )
         register_env(name, lambda context: Agents(env, **kwargs))
         return config.environment(name).env_runners(num_envs_per_env_runner=num_envs)

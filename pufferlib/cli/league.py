@@ -59,8 +59,9 @@ def run(words: list[str]) -> int:
     """puffer league run FILE"""
     from rich.live import Live
 
-    from pufferlib.population import League, Settings
+    from pufferlib.population import League, Ratings, Settings
 
+    Ratings()  # raises MissingExtra now rather than when the table is shown
     options: LeagueRun = parse(LeagueRun, "league run", words, "FILE", "TOML, such as examples/league.toml", "file")
     stop = {name: getattr(options, name) for name in ("nash_conv", "iterations", "policies", "seconds")}
     if bool(options.file) == (options.resume is not None):
@@ -68,7 +69,7 @@ def run(words: list[str]) -> int:
     if options.resume is not None:
         if (options.folder, options.seed) != (None, None):
             raise PlanError("--folder and --seed are a new league's; --resume goes on with those that it has")
-        growing = League.resume(options.resume, **stop)
+        growing = League.resume(options.resume, trust=options.trust, **stop)
     else:
         settings = Settings.read(options.file).stopping(**stop)
         if options.seed is not None:
@@ -100,7 +101,7 @@ def show(words: list[str]) -> int:
 
     options: LeagueShow = parse(LeagueShow, "league show", words, "FOLDER", "of a league", "folder")
     console = new_console()
-    with opened(options.folder) as known:
+    with opened(options.folder, options.trust) as known:
         assert known.table is not None
         console.print(drawn(known, console, options.top))
         why = known.stopped()
@@ -130,7 +131,7 @@ def play(words: list[str]) -> int:
     if not options.words:
         raise PlanError("puffer league play needs a league's folder, and who plays: `puffer league play leagues/a 0 3`")
     console = new_console()
-    with opened(options.words[0]) as known:
+    with opened(options.words[0], options.trust) as known:
         mixture, who = _asked(known, options.words[1:])
         num = options.episodes if options.episodes is not None else NUM_WATCHED if options.render else NUM_EPISODES
         if num < 1:
@@ -162,13 +163,13 @@ def play(words: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "play": play}
 
 
-def opened(folder: str) -> League:
+def opened(folder: str, trust: bool) -> League:
     """Return a league to look at. Raises PlanError where there is none, CallError where it has not done anything."""
     from pufferlib.population import League
 
     if not folder:
         raise PlanError("puffer league show needs a league's folder: `puffer league show leagues/league`")
-    known = League.resume(folder)
+    known = League.resume(folder, trust=trust)
     known.mixture  # noqa: B018
     return known
 

@@ -320,6 +320,8 @@ class LeagueRun:
     """stop after so many, of all that the league has worked"""
     top: int = 10
     """policies in the table"""
+    trust: bool = False
+    """also where its policies name code that is not in the current folder"""
 
 
 @dataclass(frozen=True)
@@ -331,6 +333,8 @@ class LeagueShow:
     """where the pictures go; default: the league's folder"""
     top: int = 20
     """policies in the table"""
+    trust: bool = False
+    """also where its policies name code that is not in the current folder"""
 
 
 @dataclass(frozen=True)
@@ -345,6 +349,8 @@ class LeaguePlay:
     seed: int = 0
     num_envs: int | None = None
     """default: the league's"""
+    trust: bool = False
+    """also where its policies name code that is not in the current folder"""
     render: bool = False
     """show each step in words, where the environment has any"""
 

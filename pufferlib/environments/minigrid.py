@@ -11,7 +11,8 @@ from pufferlib.environments import Example, Family, from_gymnasium
 
 def _ids(folder: Path) -> list[str]:
     """Return the ids that the package says in full where it registers them; a few others it puts together."""
-    return re.findall(r'id="([\w-]+)"', (folder / "__init__.py").read_text(encoding="utf-8"))
+    file = folder / "__init__.py"  # there is none in a folder that only has the name
+    return re.findall(r'id="([\w-]+)"', file.read_text(encoding="utf-8")) if file.is_file() else []
 
 
 FAMILY = Family(

@@ -44,7 +44,8 @@ class RemoteStation:
         """Do a task. Ray has fetched the contents."""
         import cloudpickle
 
-        result = self._station.work(cloudpickle.loads(sealed), order, contents)
+        self._station.take(order, contents)
+        result = self._station.work(cloudpickle.loads(sealed), order)
         # Not every exception can be pickled; its traceback can.
         return result._replace(cause=None) if isinstance(result, Raised) else result
 
@@ -100,8 +101,13 @@ class Actors:
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
         self._waited_s = 0.0  # for the first actor, since there was none
         self._members = [Member(index) for index in range(num_actors)]
-        for member in self._members:
-            self._start(member)
+        try:
+            for member in self._members:
+                self._start(member)
+        except BaseException:
+            self._placement.remove()
+            connection.release()
+            raise
 
     def _start(self, member: Member) -> None:
         """Have a new actor in a worker's place."""
@@ -113,6 +119,9 @@ class Actors:
         member.call = member.handle.start.remote(self._sealed, sys.path)
 
     def idle(self) -> Iterator[int]:
+        for member in self._members:
+            if member.call is None and not member.place:  # it could not be made for whoever asked before
+                self._start(member)
         return (member.index for member in self._members if member.call is None)
 
     def give(self, worker: int, number: int, task: Task) -> None:
@@ -120,8 +129,8 @@ class Actors:
         member = self._members[worker]
         sealed = _sealed(task.call, f"task {task.name!r}")
         order, new = self._supply.order(task, member.has)
-        for digest in order.forget:
-            self._refs.pop(digest, None)
+        live = {entry.digest for entry in (*order.entries, *order.learners)}
+        self._refs = {digest: ref for digest, ref in self._refs.items() if digest in live}
         for digest, content in new.items():
             if digest not in self._refs:
                 self._refs[digest] = self._ray.put(content)
@@ -169,7 +178,8 @@ class Actors:
 
     def _replace(self, member: Member, how: str) -> Lost:
         member.deaths += not member.place
-        if member.deaths == MOST_DEATHS:
+        if member.deaths >= MOST_DEATHS:
+            member.deaths = 0  # who asks again has it tried again
             raise WorkerError(
                 f"actor {member.index} died {MOST_DEATHS} times before it had made its environments; the last time: "
                 f"{how}",

@@ -32,7 +32,7 @@ from pufferlib.population.loops import Evaluate, Iteration, psro
 from pufferlib.population.matchup import Mixture, product
 from pufferlib.population.oracle import ExactOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
-from pufferlib.population.pool import PolicyPool
+from pufferlib.population.pool import INDEX, PolicyPool
 from pufferlib.population.seat import Seat, seats_of
 
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]
@@ -78,24 +78,29 @@ class League:
     and what comes of it is the same as without the interruption, where oracle and environments repeat themselves: the
     exact one always, payoffs sampled on serial and multiprocessing.
 
-    settings, folder, pool, table, seats: as they are. rows: metrics.jsonl's, a dict for each iteration.
+    settings, folder, pool, table, seats: as they are. rows: metrics.jsonl's, a dict for each iteration. trust: as
+    ``resume`` has it.
     """
 
-    def __init__(self, folder: Path, settings: Settings, state: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, state: Mapping[str, Any] | None, *, trust: bool = False
+    ) -> None:
         self.folder, self.settings = folder, settings
         self.rows: list[dict[str, Any]] = []
         self.table: PayoffTable | None = None
         self._vec: pufferlib.VecEnv | None = None
         self._oracle: Any = None
         self._metrics_nbytes = 0
+        self._under_way = False  # an iteration, which may be broken off
         if state is None:
-            self.pool = PolicyPool.open(folder / POOL, num=0) if (folder / POOL).exists() else PolicyPool(folder / POOL)
+            begun = (folder / POOL / INDEX).exists()
+            self.pool = PolicyPool.open(folder / POOL, trust=trust, num=0) if begun else PolicyPool(folder / POOL)
             return
         try:
             self._metrics_nbytes = int(state["metrics_nbytes"])
             lines = (folder / METRICS).read_bytes()[: self._metrics_nbytes].decode().splitlines()
             self.rows = [json.loads(line) for line in lines]
-            self.pool = PolicyPool.open(folder / POOL, num=state["policies"])
+            self.pool = PolicyPool.open(folder / POOL, trust=trust, num=state["policies"])
             self.table = PayoffTable.load(folder / state["payoffs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, CheckpointError):
@@ -117,12 +122,13 @@ class League:
         except (FileExistsError, NotADirectoryError) as error:
             raise PlanError(f"{folder} is a file, or lies in one; name a folder for the league") from error
         _write(folder, settings)
-        return cls(folder, settings, None)
+        return cls(folder, Settings.read(folder / SETTINGS), None)  # what it will be resumed with
 
     @classmethod
-    def resume(cls, folder: str | os.PathLike[str], **stop: Any) -> League:
+    def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False, **stop: Any) -> League:
         """Return a folder's league, to go on. stop: fields of ``Stop``, in place of what it had; None: as it was.
 
+        trust: as ``read_policy`` has it, where policies are of a module that does not lie below the working folder.
         Raises PlanError where there is no league, CheckpointError where one is damaged.
         """
         folder = Path(folder)
@@ -143,7 +149,7 @@ class League:
                     raise ValueError(f"its format is {state['format']!r}")
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise CheckpointError(f"{folder / STATE} is none of a league ({error!r})") from error
-        return cls(folder, settings, state)
+        return cls(folder, settings, state, trust=trust)
 
     @property
     def seats(self) -> tuple[Seat, ...]:
@@ -189,7 +195,12 @@ class League:
         return self._vec
 
     def __iter__(self) -> Iterator[Iteration]:
-        """Go on, and yield each iteration once it is on disk."""
+        """Go on, and yield each iteration once it is on disk.
+
+        Raises CallError where an iteration was broken off before, half of which is in the pool and the table.
+        """
+        if self._under_way:
+            raise CallError(f"an iteration was broken off here; League.resume({str(self.folder)!r}) goes on")
         settings, oracle = self.settings, self.oracle()
         measure = getattr(oracle, "nash_conv", None)
         evaluate: Evaluate | None = self._evaluate
@@ -213,14 +224,18 @@ class League:
             targets=settings.targets(),
         )
         start = perf_counter()
+        self._under_way = True
         for iteration in loop:
             known = bool(self.rows) and self.rows[-1]["iteration"] == first + iteration.number
             iteration = iteration._replace(number=first + iteration.number, seconds=before + perf_counter() - start)
             if not known:  # which is the one that was complete
                 self._keep(iteration)
+                self._under_way = False
                 yield iteration
             if self.stopped() is not None:
+                self._under_way = False
                 return
+            self._under_way = True
 
     def oracle(self) -> Any:
         """Return who responds; made when it is wanted first, closed by ``close`` where it can be."""

@@ -125,7 +125,10 @@ class ExactOracle(Oracle, ImprovingOracle):
         return self.pool.add({"table": torch.from_numpy(table)}, TABULAR, f"player_{seat}")
 
     def _plan(self, seat: int, policy: int) -> Array:
-        key = (seat, self.pool[policy].digest)
+        digest = self.pool[policy].digest
+        if not digest:  # an actor that learns: its weights change unseen
+            return self.form.plan(seat, self._table(policy))
+        key = (seat, digest)
         if key not in self._plans:
             self._plans[key] = self.form.plan(seat, self._table(policy))
         return self._plans[key]

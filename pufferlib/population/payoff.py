@@ -77,9 +77,12 @@ class PayoffTable:
 
     def clear(self, seat: int, policy: int) -> None:
         """Forget what a policy's cells hold, as it plays otherwise now."""
+        if policy not in self._index[seat]:
+            raise PlanError(f"policy {policy} is not in the population of seat {seat}")
         where = tuple(self._index[axis][policy] if axis == seat else slice(None) for axis in range(self.num_seats))
         self.means[(slice(None), *where)] = np.nan
         self._squares[(slice(None), *where)] = 0
+        self.wins[(slice(None), slice(None), *where)] = np.nan
         self.counts[where] = 0
         self.exact[where] = False
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import MissingExtra
+from pufferlib.files import written_whole
 from pufferlib.population.payoff import PayoffTable
 
 __all__ = ["draw_mixtures", "draw_nash_conv", "draw_payoffs"]
@@ -146,5 +147,6 @@ def _scale(colors: Any, num_policies: int) -> Any:
 def _saved(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, format="png")
+    with written_whole(path) as part:
+        figure.savefig(part, dpi=DPI, format="png")
     return path

@@ -91,6 +91,8 @@ def watch(
     vec: of one environment that was made with ``render_mode="ansi"``. Others: as ``play`` has them. Raises PlanError
     where it renders no text.
     """
+    if num_episodes < 1:
+        raise PlanError(f"{num_episodes} episodes show nothing; watch 1 or more")
     drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
     tally = _Tally(mixture, num_episodes, drawn)
     router = Router(pool, vec, tally, seats=seats, greedy=greedy, seed=acting)

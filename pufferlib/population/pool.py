@@ -21,7 +21,7 @@ from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
 from pufferlib.models.files import save_weights
 
-__all__ = ["Content", "Entry", "PolicyPool"]
+__all__ = ["INDEX", "Content", "Entry", "PolicyPool"]
 
 INDEX = "pool.json"
 FORMAT = "pufferlib policy pool"

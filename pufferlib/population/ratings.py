@@ -60,7 +60,7 @@ class Ratings:
         if paid.shape != (len(matchup),) or not np.isfinite(paid).all():
             raise PlanError(f"returns={returns!r} are no finite numbers, one for each seat of matchup {matchup}")
         sides = [[matchup[seat] for seat in team] for team in teams]
-        if len({frozenset(side) for side in sides}) == 1:  # says nothing of who is better
+        if len({tuple(sorted(side)) for side in sides}) == 1:  # says nothing of who is better
             return
         before = [[self._known.get(policy) or self._model.rating() for policy in side] for side in sides]
         # A draw's ranks are equal.
@@ -115,6 +115,8 @@ def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rati
     Source: Bradley & Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
     """
     model = _model()
+    if not any(table.populations):
+        return {}
     signs, won, counts, policies = _comparisons(table, _checked(teams, table.num_seats))
     scale = 1 / (np.sqrt(2) * model.beta)
     prior = 1 / model.sigma**2

@@ -94,7 +94,7 @@ class Supply:
         forget = has - {entry.digest for entry in (*entries, *learners)}
         new: dict[str, Content] = {}
         for policy in task.policies:
-            entry = learners[-1 - policy] if policy < 0 else pool[policy]
+            entry = learners[-1 - pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
             if entry.digest not in has:
                 new[entry.digest] = self._learner(policy)[1] if policy < 0 else self._content(policy)
         has.difference_update(forget)
@@ -124,11 +124,14 @@ class Station:
         self._kept: dict[str, Content] = {}
         self._vec = make(env, **make_kwargs)
 
-    def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order, contents: Sequence[Content]) -> Any:
-        """Do a task, and return its result, or Raised. contents: of ``order.new``."""
+    def take(self, order: Order, contents: Sequence[Content]) -> None:
+        """Take what comes along with a task; it counts as had, whatever becomes of that. contents: of ``order.new``."""
         for digest in order.forget:
             self._kept.pop(digest, None)
         self._kept.update(zip(order.new, contents, strict=True))
+
+    def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
+        """Do a task, and return its result, or Raised."""
         pool = PolicyPool.copied(order.entries, order.learners, self._kept)
         with _torch_threads(self._threads):
             try:
@@ -155,7 +158,8 @@ class InPlace:
 
     def give(self, worker: int, number: int, task: Task) -> None:
         order, new = self._supply.order(task, self._has)
-        self._done.append((number, self._station.work(task.call, order, list(new.values()))))
+        self._station.take(order, list(new.values()))
+        self._done.append((number, self._station.work(task.call, order)))
 
     def collect(self) -> list[tuple[int, Any]]:
         done, self._done = self._done, []

@@ -26,7 +26,7 @@ from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.doorbell import messages_of, whole_frames
 from pufferlib.vectorization.express import Express
-from pufferlib.vectorization.flight import FLYING
+from pufferlib.vectorization.flight import FLYING, READY
 from pufferlib.vectorization.inbox import Inbox, flight_over
 from pufferlib.vectorization.launch import frames_of, limit_threads
 from pufferlib.vectorization.messages import Died, Done, Failed, Ready, Reply, Reset, moved
@@ -328,6 +328,7 @@ class Work:
                 self._told.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
                 answer = self._await(number, num_back)
             finally:
+                self._told.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
                 self._answered = number
                 self._told.notify_all()
             self._clock(BUSY)
@@ -451,6 +452,9 @@ class Work:
                 self._rows.append((env_id, slot, bool(flight.overs[env_id])))
 
     def _answer(self, more: bool) -> Answer:
+        for message in self._outbox.told:
+            if isinstance(message, Died):  # rows behind a slot that somebody else still fills would come too late
+                self._outbox.lost.update(set(message.env_ids).intersection(self._flight.of_state(READY)))
         rows, infos, told = self._rows, self._infos, self._outbox.told
         self._rows, self._infos, self._outbox.told = [], [], []
         frames, quiet, outcomes = b"", False, b""
