@@ -160,7 +160,7 @@ def test_whoever_dies_takes_only_its_own_environments_along(
         shadow.async_reset()
         while shadow.num_crashes < 4 or shadow.num_steps < 200:
             batch = shadow.recv()
-            actions = test_restarts.some_actions(random, 4, KILLS=0.02 if len(killed) < 3 else 0)
+            actions = test_restarts.some_actions(random, 4, KILLS=0.02 if shadow.num_crashes < 4 else 0)
             killed.update((batch.env_ids[actions == test_restarts.KILLS] // 2).tolist())
             shadow.send(actions)
             causes = [info["restarted"] for info in batch.infos if "restarted" in info]
