@@ -5,8 +5,9 @@
     num_envs = 64
     total_steps = 10_000
 
-``[oracle_kwargs]`` are fields of the trainer's ``Config``; ``num_envs`` and ``backend`` are those of the VecEnv in
-which responses are learnt; that in which payoffs are sampled is another.
+``[oracle_kwargs]`` are fields of the trainer's ``Config``; ``num_envs``, ``backend``, ``num_workers`` and
+``batch_size`` are those of the VecEnv in which responses are learnt; that in which payoffs are sampled is
+another. What the league sees to itself, such as the seed, is refused.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ from gymnasium.spaces import Dict, Discrete
 
 from cleanrl_demo import dqn, ppo
 from cleanrl_demo.oracles import LearnedOracle
+from pufferlib.errors import PlanError
 from pufferlib.population import ExactOracle, Mixture, Setup
 from pufferlib.toml import checked
 
+VEC = ("num_envs", "backend", "num_workers", "batch_size")  # of the VecEnv in which responses are learnt
+THE_LEAGUES = {
+    "env", "env_kwargs", "wrap_kwargs", "on_error", "max_restarts", "seed", "checkpoint_every", "eval_episodes",
+    "eval_greedy", "runs", "track", "track_project", "video_envs", "video_every", "keep_buffer",
+}  # fmt: skip
 LOGITS = "pufferlib.population.games:Logits"  # for games whose information states are numbered
 
 
@@ -45,9 +52,11 @@ class LeagueOracle:
     def __init__(self, setup: Setup, kind: type[Any], settings: dict[str, Any]) -> None:
         self._setup = setup
         known = checked(settings, kind, "[oracle_kwargs]")
-        self._vec = setup.make_env(
-            num_envs=known.get("num_envs", 64), backend=known.get("backend", "serial"), seed=setup.seed, as_torch=True
-        )
+        if unread := sorted(known.keys() & THE_LEAGUES):
+            raise PlanError(f"[oracle_kwargs] has {', '.join(unread)}, which the league sees to itself; leave it out")
+        kind(**known)  # raises before anything is opened
+        how = {"num_envs": 64, "backend": "serial", **{name: known[name] for name in VEC if name in known}}
+        self._vec = setup.make_env(**how, seed=setup.seed, as_torch=True)
         space = self._vec.observation_layout.space
         numbered = isinstance(space, Dict) and isinstance(space.spaces.get("state"), Discrete)
         game = setup.settings.game

@@ -8,14 +8,14 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pufferlib.errors import PlanError
 
-__all__ = ["checked", "read_toml", "to_toml"]
+__all__ = ["checked", "meant", "read_toml", "to_toml"]
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 
@@ -48,14 +48,21 @@ def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> d
     known = {}
     for name, value in values.items():
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(hints)}"
-            raise PlanError(f"{source} has {name}, which is no setting; {meant}")
+            raise PlanError(f"{source} has {name}, which is no setting; {meant(name, hints)}")
         try:
             known[name] = _as(hints[name], value)
         except TypeError:
             raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
     return known
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return what a name that is none was meant for, or what there is, as a clause."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(known)}" if known else "it takes none"
 
 
 def _as(hint: Any, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,15 @@ def test_learnt_responses_go_on_where_they_were(tmp_path: Path) -> None:
     assert len(set(whole["digests"])) == 5 and np.isfinite([row["nash_conv"] for row in whole["rows"]]).all()
 
 
-def test_settings_of_trainers_are_checked(tmp_path: Path) -> None:
-    settings = Settings(game="kuhn_poker", oracle="dqn", oracle_kwargs={"total_stebs": 1}, stop=Stop(iterations=1))
-    with League.begin(settings, tmp_path) as league, pytest.raises(PlanError, match="did you mean total_steps"):
+@pytest.mark.parametrize(
+    ("kwargs", "told"),
+    [
+        ({"total_stebs": 1}, "did you mean total_steps"),
+        ({"seed": 5, "runs": "here"}, "has runs, seed, which the league sees to itself"),
+        ({"num_workers": 99}, "num_workers=99"),
+    ],
+)
+def test_settings_of_trainers_are_checked(kwargs: dict[str, Any], told: str, tmp_path: Path) -> None:
+    settings = Settings(game="kuhn_poker", oracle="dqn", oracle_kwargs=kwargs, stop=Stop(iterations=1))
+    with League.begin(settings, tmp_path) as league, pytest.raises(PlanError, match=told):
         next(iter(league))

@@ -13,6 +13,7 @@ from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
 from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task
+from pufferlib.vectorization.launch import portable
 from pufferlib.vectorization.ray_connection import Connection, Placement, plain, reason
 
 __all__ = ["Actors", "RemoteStation"]
@@ -90,7 +91,7 @@ class Actors:
         start_timeout: float,
     ) -> None:
         self._supply, self._start_s = supply, start_timeout
-        self._sealed = _sealed(((env, make_kwargs, torch_threads), leaves.registry), "what makes the environments")
+        self._sealed = portable((env, make_kwargs, torch_threads), "actors need")
         self._connection = connection = Connection(address)
         try:
             self._placement = Placement(connection, placement, resources, num_actors)
@@ -127,7 +128,7 @@ class Actors:
     def give(self, worker: int, number: int, task: Task) -> None:
         self._connection.require()
         member = self._members[worker]
-        sealed = _sealed(task.call, f"task {task.name!r}")
+        sealed = _sealed(task)
         order, new = self._supply.order(task, member.has)
         live = {entry.digest for entry in (*order.entries, *order.learners)}
         self._refs = {digest: ref for digest, ref in self._refs.items() if digest in live}
@@ -215,11 +216,11 @@ class Actors:
         self._connection.release()
 
 
-def _sealed(value: Any, what: str) -> bytes:
-    """Return the bytes of something for an actor. Raises PlanError."""
+def _sealed(task: Task) -> bytes:
+    """Return the bytes of a task's call for an actor. Raises PlanError."""
     import cloudpickle
 
     try:
-        return bytes(cloudpickle.dumps(value))
+        return bytes(cloudpickle.dumps(task.call))
     except Exception as error:  # whatever a user's object raises when it is pickled
-        raise PlanError(f"{what} cannot be pickled, as actors need: {error}") from error
+        raise PlanError(f"task {task.name!r} cannot be pickled, as actors need: {error}") from error

@@ -115,7 +115,8 @@ class Evaluator:
                 if not lots:
                     return
                 cell = table.cell(lots[0].matchup)
-                # No two tasks begin with the same episode of a cell, also where a table is gone on with.
+                # No two tasks begin with the same episode of a cell, also where a table is gone on with; after
+                # ``clear`` they do, as nothing of the cell is known.
                 sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(known[cell])))
                 seed = int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
                 call = partial(

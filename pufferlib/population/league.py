@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 import pufferlib
-from pufferlib.errors import CallError, CheckpointError, MissingExtra, PlanError
+from pufferlib.errors import CallError, CheckpointError, PlanError
 from pufferlib.files import written_whole
 from pufferlib.population.evaluate import Evaluator
+from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.loops import Evaluate, Iteration, psro
@@ -314,10 +315,6 @@ def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **
     if settings.game is None:
         assert settings.env is not None
         return pufferlib.make(settings.env, env_kwargs=env_kwargs, **arguments)
-    try:
-        from pufferlib.population.games.game_env import GameEnv
-    except ImportError as error:
-        raise MissingExtra('games need PettingZoo: pip install "pufferlib[games]"') from error
     if settings.oracle == "exact":
         env_kwargs.setdefault("observation", "index")
     return pufferlib.make(partial(GameEnv, settings.game), env_kwargs=env_kwargs, **arguments)

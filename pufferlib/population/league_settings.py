@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from pufferlib.population import solvers
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.loops import Targets, rectified_targets
 from pufferlib.population.solvers import Solver
-from pufferlib.toml import checked, read_toml, to_toml
+from pufferlib.toml import checked, meant, read_toml, to_toml
 
 __all__ = ["ORACLES", "Evaluation", "Settings", "Stop"]
 
@@ -102,15 +101,15 @@ class Settings:
             if not isinstance(agents, (list, tuple)) or not all(isinstance(each, str) for each in agents):
                 raise PlanError(f'seat {seat} has {agents!r}; it takes a list of agents\' names, such as ["player_0"]')
         if self.solver not in SOLVERS:
-            raise PlanError(f"solver={self.solver!r} is none; {_meant(self.solver, SOLVERS)}")
+            raise PlanError(f"solver={self.solver!r} is none; {meant(self.solver, SOLVERS)}")
         solver = SOLVERS[self.solver]
         known = list(inspect.signature(solver).parameters)[1:]
         for name in self.solver_kwargs:
             if name not in known:
-                raise PlanError(f"solver {self.solver} takes no {name}; {_meant(name, known)}")
+                raise PlanError(f"solver {self.solver} takes no {name}; {meant(name, known)}")
         if self.oracle not in ORACLES and ":" not in self.oracle:
             own = "module:function names one of your own"
-            raise PlanError(f"oracle={self.oracle!r} is none; {_meant(self.oracle, ORACLES)}; {own}")
+            raise PlanError(f"oracle={self.oracle!r} is none; {meant(self.oracle, ORACLES)}; {own}")
         if self.seed < 0:
             raise PlanError(f"seed={self.seed} seeds nothing; use 0 or more")
         if self.stop == Stop():
@@ -169,13 +168,5 @@ class Settings:
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):
             for name in self.oracle_kwargs:
                 if name not in known:
-                    raise PlanError(f"oracle {self.oracle} takes no {name}; {_meant(name, known)}")
+                    raise PlanError(f"oracle {self.oracle} takes no {name}; {meant(name, known)}")
         return made
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(name, known, 1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"there are {', '.join(known)}" if known else "it takes none"

@@ -63,12 +63,7 @@ def play(
     that fails is played again, by the same policies. seats, greedy: as ``Router`` has them. vec: is reset.
     Raises PlanError for no episodes.
     """
-    if num_episodes < 1:
-        raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
-    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
-    tally = _Tally(mixture, num_episodes, drawn)
-    router = Router(pool, vec, tally, seats=seats, greedy=greedy, seed=acting)
-    vec.async_reset(seed=reset)
+    tally, router = _begun(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     while len(tally.returns) < num_episodes:
         actions = router.act(vec.recv())
         if len(tally.returns) < num_episodes:
@@ -91,12 +86,7 @@ def watch(
     vec: of one environment that was made with ``render_mode="ansi"``. Others: as ``play`` has them. Raises PlanError
     where it renders no text.
     """
-    if num_episodes < 1:
-        raise PlanError(f"{num_episodes} episodes show nothing; watch 1 or more")
-    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
-    tally = _Tally(mixture, num_episodes, drawn)
-    router = Router(pool, vec, tally, seats=seats, greedy=greedy, seed=acting)
-    vec.async_reset(seed=reset)
+    tally, router = _begun(vec, pool, mixture, num_episodes, seed, seats=seats, greedy=greedy)
     known, begun = 0, -1
     while True:
         batch = vec.recv()
@@ -124,6 +114,19 @@ def _known(router: Router) -> Matchup:
     matchup = router.matchup(0)
     assert matchup is not None  # an episode has begun
     return matchup
+
+
+def _begun(
+    vec: VecEnv, pool: PolicyPool, mixture: Mixture, num_episodes: int, seed: int | None, **settings: Any
+) -> tuple[_Tally, Router]:
+    """Reset a VecEnv, and return who draws matchups and who acts. settings: of the router. Raises PlanError."""
+    if num_episodes < 1:
+        raise PlanError(f"{num_episodes} episodes say nothing; play 1 or more")
+    drawn, acting, reset = np.random.SeedSequence(seed).generate_state(3).tolist()
+    tally = _Tally(mixture, num_episodes, drawn)
+    router = Router(pool, vec, tally, seed=acting, **settings)
+    vec.async_reset(seed=reset)
+    return tally, router
 
 
 class _Tally(Sampled):
