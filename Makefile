@@ -84,7 +84,7 @@ test-adapters:  ## Test the faces for other libraries, each in an environment of
 		case " $(SOURCES) " in *" $$name "*) with=train,test ;; *) with=test ;; esac; \
 		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),$$with && \
 		case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet $(SCRIPTS) ;; esac && \
-		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name.py $(ARGS) || exit 1; \
+		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name*.py $(ARGS) || exit 1; \
 	done
 
 test-envs:  ## Play each family of environments in an environment of its own, and make the table; FAMILIES="atari" for some

@@ -18,8 +18,9 @@ import pytest
 
 from pufferlib.vectorization.launch import running_threads
 
-# What [dev] leaves out, as it is large or asks for another Gymnasium: `make test-adapters` has it.
-WANTED = {"tianshou": "tianshou", "gymnax": "gymnax", "envpool": "envpool", "rllib": "lz4"}  # lz4 comes with RLlib
+# What [dev] leaves out, as it is large or asks for other versions: `make test-adapters` has it.
+WANTED = {"tianshou": "tianshou", "gymnax": "gymnax", "envpool": "envpool", "cleanrl_scripts": "cleanrl"}
+WANTED["rllib"] = "lz4"  # which comes with RLlib
 collect_ignore = [f"test_adapter_{name}.py" for name, package in WANTED.items() if find_spec(package) is None]
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
