@@ -17,7 +17,6 @@ from pufferlib.adapters.cleanrl import AsyncVectorEnv, SyncVectorEnv, play, repl
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
-ROOT = Path(__file__).parent.parent
 NUM = 4
 SCRIPT = """
 import sys
