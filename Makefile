@@ -26,17 +26,26 @@ SCRIPTS := --no-deps --ignore-requires-python cleanrl==1.2.0
 FAMILIES ?= $(filter-out __init__,$(basename $(notdir $(wildcard pufferlib/environments/*.py))))
 OLD_FAMILIES := nmmo
 
-# $(call core_tests,NAME,PYTHONS,CONSTRAINTS): run them in an environment of their own, if there is a python for it.
+# What runs tests: in several processes, or in one, where pytest is given something.
+RUNNER = $(if $(ARGS),pytest,tests.deal)
+
+# $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
+PYTHONS_oldest := 3.10 3.11
+PYTHONS_newest := 3.13
+PINS_oldest := tests/oldest.txt
+core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$(1))
+
+# $(call core_tests,NAME): run the tests of the core there.
 define core_tests
-PYTHON= VERSIONS="$(2)" .ci/venv .venv-$(1) test $(3); case $$? in \
-	0) .venv-$(1)/bin/python -m pytest -m "not extras and not slow" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
+$(core_venv); case $$? in \
+	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
-	docs clean dev train
+.PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
+	docs clean dev train venvs
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +54,7 @@ demo: train  ## Train a learner on ocean/squared, under a minute
 	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
 
 test: lint  ## Check style and types, then run all tests; ARGS="-k name" goes to pytest
-	@$(VENV)/bin/python -m pytest $(ARGS)
-
-quick: lint  ## The same in less time, where nothing else runs: what only computes beside what watches clocks
-	@.ci/tests $(VENV)/bin/python
+	@$(VENV)/bin/python -m $(RUNNER) $(ARGS)
 
 lint: dev  ## Check style and types
 	@$(VENV)/bin/hadolint Dockerfile
@@ -61,11 +67,11 @@ format: dev  ## Bring the code into the project's format
 	@$(VENV)/bin/ruff format
 
 versions:  ## Run the tests of the core on the oldest and the newest versions that are supported
-	@$(call core_tests,oldest,3.10 3.11,tests/oldest.txt)
-	@$(call core_tests,newest,3.13)
+	@$(call core_tests,oldest)
+	@$(call core_tests,newest)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m pytest $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
 
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
@@ -114,3 +120,7 @@ clean:  ## Remove all that these targets made
 
 dev train:
 	@.ci/venv $(VENV) $@
+
+venvs: dev  # one after the other, since each compiles the same sources in place
+	@$(call core_venv,oldest) || [ $$? -eq 3 ]
+	@$(call core_venv,newest) || [ $$? -eq 3 ]

@@ -9,6 +9,8 @@ import pytest
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 LIBRARIES = {
     "sb3": "stable_baselines3",
     "tianshou": "tianshou",

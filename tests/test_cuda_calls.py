@@ -13,6 +13,8 @@ import torch
 import pufferlib
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
 
+pytestmark = pytest.mark.beside
+
 SMALL = {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length": 4}
 
 

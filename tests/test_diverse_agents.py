@@ -12,6 +12,8 @@ from row_tools import Diverse, Newcomer, expect_row, poisoned, reset, same, step
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import PlanError, SpaceError
 
+pytestmark = pytest.mark.beside
+
 D2, D5 = Discrete(2), Discrete(5)
 FLOATS = Dict(a=Box(-1, 1, (2,), np.float32), b=Box(0, 5, (1, 2), np.float32))
 MIXED = Dict(a=Box(-1, 1, (2,), np.float32), b=Discrete(3))

@@ -19,6 +19,8 @@ from pufferlib.emulation.infos import own
 from pufferlib.errors import CallError, PlanError, SpaceError
 from pufferlib.layout import Layout
 
+pytestmark = pytest.mark.beside
+
 NESTED = Dict(
     image=Box(0, 255, (3, 2), np.uint8),
     pair=Tuple([Discrete(4, start=2), Box(-1, 1, (2,), np.float64)]),

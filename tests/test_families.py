@@ -14,6 +14,8 @@ import pytest
 
 from pufferlib import environments, registry
 
+pytestmark = pytest.mark.beside
+
 FAMILIES = environments.families()
 
 

@@ -21,6 +21,8 @@ from mock_envs import HashEnv
 
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, make_vec
 
+pytestmark = pytest.mark.beside
+
 FINAL_OBS = "final_obs" if HAS_WRAPPERS else "final_observation"
 MODES = list(AutoresetMode) if HAS_MODES else [AutoresetMode.NEXT_STEP if HAS_WRAPPERS else AutoresetMode.SAME_STEP]
 

@@ -31,6 +31,8 @@ from spaces import BOUNDS, ONE_OF, any_spaces, fixed_spaces, leaves_of, same, sa
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.pack import Writer
 
+pytestmark = pytest.mark.beside
+
 FLOATS = Box(-1, 1, (3,))
 IMAGE = Box(0, 255, (2, 2), np.uint8)
 MIXED = Dict({"a": FLOATS, "b": Tuple((Discrete(4, start=2), IMAGE)), "c": Discrete(3)})

@@ -24,6 +24,8 @@ from spaces import BOUNDS, any_spaces, fits, leaves_of, same, sample, samples, t
 from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 
+pytestmark = pytest.mark.beside
+
 FLOATS = Box(-1, 1, (3,))
 IMAGE = Box(0, 255, (2, 2), np.uint8)
 

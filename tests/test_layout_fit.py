@@ -24,6 +24,8 @@ from spaces import BOUNDS, ONE_OF, same
 from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 
+pytestmark = pytest.mark.beside
+
 FLOATS = Box(-1, 1, (3,))
 IMAGE = Box(0, 255, (2, 2), np.uint8)
 MIXED = Dict({"a": FLOATS, "b": Tuple((Discrete(4, start=2), IMAGE)), "c": Discrete(3)})

@@ -24,6 +24,8 @@ from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.leaves import registry
 
+pytestmark = pytest.mark.beside
+
 FLOATS = Box(-1, 1, (3,))
 GRAPH = Graph(FLOATS, Discrete(3))
 

@@ -15,6 +15,8 @@ from spaces import BOUNDS, any_spaces, leaves_of, same, samples
 from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
 
+pytestmark = pytest.mark.beside
+
 MIXED = Dict({"image": Box(0, 255, (2, 2), np.uint8), "count": Discrete(9), "at": Box(-1, 1, (3,)), "word": Text(3)})
 
 

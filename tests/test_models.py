@@ -38,6 +38,8 @@ from pufferlib.models import (
 from pufferlib.models.files import require_trust
 from pufferlib.models.networks import Features
 
+pytestmark = pytest.mark.beside
+
 FLAT = observation_layout(spaces.Box(-9, 9, (5,), np.float32))
 IMAGES = observation_layout(spaces.Box(0, 255, (40, 44, 3), np.uint8))
 MIXED = spaces.Tuple([spaces.MultiDiscrete([3, 2]), spaces.Box(-1, 1, (2,), np.float32)])

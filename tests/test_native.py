@@ -16,6 +16,8 @@ from pufferlib.emulation.native import NativeRows
 from pufferlib.errors import CallError, PlanError, SpaceError
 from pufferlib.layout import Layout
 
+pytestmark = pytest.mark.beside
+
 
 class Tally(pufferlib.PufferEnv):
     """Rows of (tick, agent, draw). script: tick → what happens, as {"end": …, "cut": …, "vanish": …, "spawn": …}."""

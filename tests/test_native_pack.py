@@ -28,6 +28,8 @@ from pufferlib.emulation.common import observation_writer
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 from pufferlib.leaves import registry
 
+pytestmark = pytest.mark.beside
+
 native = pytest.importorskip("pufferlib._native.pack", reason=_native.reason, exc_type=ImportError)
 
 FLOATS = Box(-1, 1, (3,))

@@ -14,6 +14,8 @@ from row_tools import SpacesEnv, reset, step, without_time
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import SpaceError
 
+pytestmark = pytest.mark.beside
+
 
 class Odd:
     """Not a gymnasium.Env at all: old gym's API, with nothing but what is called."""

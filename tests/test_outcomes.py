@@ -12,6 +12,8 @@ from gymnasium import spaces
 import pufferlib
 from cleanrl_demo.outcomes import EPSILON, Outcomes
 
+pytestmark = pytest.mark.beside
+
 
 def batch_of(agent_ids, rewards, masks=None, ends=None, infos=(), agents_per_env=1):
     num = len(agent_ids)

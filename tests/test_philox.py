@@ -15,6 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from pufferlib.philox import below, philox, philox_array, uniform
 
+pytestmark = pytest.mark.beside
+
 MOST = 2**32 - 1
 NAMES = ("seed", "episode", "step", "agent", "purpose", "block")
 NUMBERS = st.tuples(*[st.sampled_from([0, 1, MOST]) | st.integers(0, MOST)] * len(NAMES))

@@ -14,6 +14,8 @@ from row_tools import reset, step, without_time
 from pufferlib.emulation import emulate
 from pufferlib.errors import PlanError, PopulationError, SpaceError
 
+pytestmark = pytest.mark.beside
+
 PLACES = 5
 # What happens to an agent in a step. drop: a last row, but no flag. vanish: neither. linger: it ends, but stays listed.
 EVENTS = ("stay", "stay", "stay", "end", "cut", "both", "drop", "vanish", "linger", "linger and cut")

@@ -18,6 +18,8 @@ from pufferlib import registry
 from pufferlib.cli import main
 from pufferlib.errors import MissingExtra, RegistryError
 
+pytestmark = pytest.mark.beside
+
 THIRD_PARTY = (
     ("tag/grid", "pettingzoo"),
     ("tag/continuous", "pettingzoo"),

@@ -26,6 +26,8 @@ from pufferlib.errors import CheckpointError, RegistryError
 from pufferlib.models import LSTM, MLP, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint, save_checkpoint
 
+pytestmark = pytest.mark.beside
+
 SMALL = dict(
     backend="serial", num_envs=4, rollout_length=32, num_epochs=1, num_minibatches=2, total_steps=1_500, eval_episodes=8
 )

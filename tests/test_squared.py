@@ -11,6 +11,8 @@ import pytest
 import pufferlib
 from ocean.squared import MOVES, Squared
 
+pytestmark = pytest.mark.beside
+
 
 def wrapped(**kwargs):
     return pufferlib.wrap(Squared(**kwargs))

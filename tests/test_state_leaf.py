@@ -19,6 +19,8 @@ from pufferlib.emulation.beside import agent_types
 from pufferlib.errors import PlanError, PopulationError, SpaceError
 from pufferlib.testing.play import Player, Subject
 
+pytestmark = pytest.mark.beside
+
 D2, D5 = Discrete(2), Discrete(5)
 LINE = Box(-1, 1, (2,), np.float32)
 LONG = Box(-1, 1, (5,), np.float32)

@@ -20,6 +20,8 @@ from cuda_ext.references.trigonometry import HALF_PI, TWO_PI
 from pufferlib.philox import below, philox, uniform
 from pufferlib.testing import check_kernel
 
+pytestmark = pytest.mark.beside
+
 Place = tuple[float, ...]  # x, y; direction 0 unless it follows
 f = np.float32
 REST = (0, 0)

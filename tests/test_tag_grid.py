@@ -17,6 +17,8 @@ from cuda_ext.references.pictures import FIELD, GROUND, HEADER, HEIGHT, MARGIN, 
 from cuda_ext.references.tag_grid import TagGrid
 from pufferlib.philox import below, philox
 
+pytestmark = pytest.mark.beside
+
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
 WALL, TAG, PENALTY, COST = map(np.float32, (0.1, 10, 2, 0.01))  # the defaults
 

@@ -21,6 +21,8 @@ import pufferlib
 from pufferlib.errors import ActionError, PlanError, SpaceError
 from pufferlib.vectorization.tensors import KEPT, Tensors, as_numpy
 
+pytestmark = pytest.mark.beside
+
 DTYPES = ["float32", "float64", "float16", "uint8", "int8", "int16", "int32", "int64", "bool"]
 
 

@@ -25,6 +25,8 @@ from pufferlib.testing import CHECKS, Report, check_env
 from pufferlib.testing.clocks import fake_clock
 from pufferlib.testing.faults import find_fault
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 # Starts processes, which takes a second; the faults that these find are looked for separately.
 ELSEWHERE = ("pickles", "processes", "backends", "step_after_end")

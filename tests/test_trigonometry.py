@@ -11,6 +11,8 @@ from harness import compiled
 
 from cuda_ext.references.trigonometry import HALF_PI, MOST_ANGLE, TWO_PI, sine_cosine, wrapped
 
+pytestmark = pytest.mark.beside
+
 HARNESS = """
 #define __device__
 #define __forceinline__ inline

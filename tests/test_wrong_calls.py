@@ -17,6 +17,8 @@ from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 DOCS = Path(__file__).parents[1] / "docs" / "wrong_calls.md"
 LongEnv = functools.partial(HashEnv, mean_length=10**6)
 ShortEnv = functools.partial(TagEnv, num_agents=1, length=1)

@@ -131,6 +131,7 @@ WRONG = [(swap, "misrouted"), (swap_words, "torn"), (double, "misrouted"), (deli
 QUIET = Arrangement("single", "multiprocessing", 8, 2, 8, transitions=200_000, deaths=0, faults=0, mean_s=60.0)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("available", [True, False] if _native.available else [False])
 @pytest.mark.parametrize(("tamper", "kind"), WRONG, ids=lambda each: getattr(each, "__name__", each))
 def test_one_wrong_row_is_seen(
@@ -142,6 +143,7 @@ def test_one_wrong_row_is_seen(
     assert caught.value.kind == kind, caught.value
 
 
+@pytest.mark.beside
 def test_a_ring_that_is_right_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is seen above is what was tampered with, and nothing else."""
     seen = Counter[str]()
@@ -181,13 +183,16 @@ NOTICED = [
 ]
 
 
+@pytest.mark.beside
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not _native.available, reason="there is no compiled path to break")
 def test_a_ring_that_swaps_or_doubles_or_drops_one_row_fails(tmp_path: Path) -> None:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "pufferlib", "tests"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
     folder = tmp_path / "pufferlib/_native"
     for path in folder.glob("*.so"):
         path.unlink()

@@ -1,0 +1,124 @@
+"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [FILE…]``, as ``make test`` does.
+
+Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
+the other has not. What watches clocks and processes follows alone. The last line counts what ran in all of them.
+
+As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LANES = 2
+TIMEOUT_S = 300  # of a test that may have half a processor
+COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
+TAKEN = pytest.StashKey[dict[str, bool]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--deal", type=Path, metavar="FOLDER", help="what runs that deal files out have in common")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[TAKEN] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Pass over a test of a file that another process has taken."""
+    file = item.nodeid.partition("::")[0]
+    taken = item.config.stash[TAKEN]
+    if file not in taken:
+        taken[file] = take(item.config.getoption("deal") / file.replace("/", "."))
+    return None if taken[file] else True
+
+
+def take(token: Path) -> bool:
+    """Tell whether this process made the file: only one can."""
+    try:
+        token.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Leave the counts for the last line of all."""
+    stats = {name: terminalreporter.stats.get(name, []) for name in COUNTED}
+    report = {
+        "counts": {name: len(found) for name, found in stats.items()},
+        "broken": [each.nodeid for each in (*stats["failed"], *stats["error"])],
+    }
+    (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
+
+
+def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
+    """Run the tests in that many processes at once; what all but the first of them print is shown at the end."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
+    env, processes = dict(os.environ), []
+    if lanes > 1:
+        command += ["-o", f"timeout={TIMEOUT_S}"]
+        env["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            for lane in range(lanes):
+                cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
+                out = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
+                processes.append(subprocess.Popen([*command, *cache], env=env, **out))
+            codes = [process.wait() for process in processes]
+            return max(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else abs(code) for code in codes)
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+            log.seek(0)
+            shutil.copyfileobj(log, sys.stdout)
+            sys.stdout.flush()
+
+
+def closing_line(folder: Path, duration_s: float) -> str:
+    """Name what failed, and count as pytest does."""
+    counts = Counter[str]()
+    for file in folder.glob("*/*.json"):
+        report = json.loads(file.read_text())
+        counts.update(report["counts"])
+        for name in report["broken"]:
+            print("FAILED", name)
+    found = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
+    return f" {found} in {duration_s:.2f}s ({timedelta(seconds=int(duration_s))}) ".center(80, "=")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
+    parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE")
+    asked = parser.parse_args()
+    wanted = f" and ({asked.marks})" if asked.marks else ""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        together = run(folder / "beside", f"beside{wanted}", asked.files, LANES)
+        alone = run(folder / "alone", f"not beside{wanted}", asked.files)
+        print(closing_line(folder, time.monotonic() - began_s))
+    return max(together, alone)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
