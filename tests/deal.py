@@ -1,7 +1,9 @@
-"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [FILE…]``, as ``make test`` does.
+"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
 Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
-the other has not. What watches clocks and processes follows alone. The last line counts what ran in all of them.
+the other has not. What watches clocks and processes follows alone, lean files before the others: they start processes
+by the hundred, and a process that has imported everything takes five times as long to fork. The last line counts what
+ran in all of them.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -69,7 +71,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
     """Run the tests in that many processes at once; what all but the first of them print is shown at the end."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
     env, processes = dict(os.environ), []
     if lanes > 1:
@@ -107,6 +109,7 @@ def closing_line(folder: Path, duration_s: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
+    parser.add_argument("--lean", nargs="*", default=[], metavar="FILE", help="what imports little and forks much")
     parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE")
     asked = parser.parse_args()
     wanted = f" and ({asked.marks})" if asked.marks else ""
@@ -115,7 +118,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         together = run(folder / "beside", f"beside{wanted}", asked.files, LANES)
-        alone = run(folder / "alone", f"not beside{wanted}", asked.files)
+        groups = filter(None, (asked.lean, asked.files))
+        alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
         print(closing_line(folder, time.monotonic() - began_s))
     return max(together, alone)
 
