@@ -75,13 +75,19 @@ def page(text: str, report: Mapping[str, Any]) -> str:
     )
 
 
+def played_on(machine: Mapping[str, Any]) -> str:
+    about = ", ".join(f"{name} {machine[name]}" for name in ("Python", "NumPy", "Gymnasium", "pufferlib"))
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {about}; {machine['date']}; "
+        f"{machine['seconds'] / 60:.0f} minutes."
+    )
+
+
 def tables(report: Mapping[str, Any]) -> str:
     """Return what was played where, as Markdown."""
-    total, machine, results = report["totals"], report["machine"], report["arrangements"]
-    about = ", ".join(f"{name} {machine[name]}" for name in ("Python", "NumPy", "Gymnasium", "pufferlib"))
+    total, results = report["totals"], report["arrangements"]
     lines = [
-        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {about}; {machine['date']}; "
-        f"{total['seconds'] / 60:.0f} minutes.",
+        *map(played_on, report["machines"]),
         "",
         f"**{total['transitions']:,} transitions checked, {total['deaths']:,} workers dead** (and "
         f"{total['stops sent']:,} stopped for a while), {total['exceptions raised']:,} exceptions of environments, "

@@ -42,11 +42,16 @@ def main() -> None:
         play_all(asked)
         return
     results: list[dict[str, Any]] = []
+    machines: list[dict[str, Any]] = []
     for earlier in asked.add or []:
-        results += json.loads(earlier.read_text())["arrangements"]
-    for path in asked.path or ([] if asked.add else PATHS):
-        results += in_process(asked, path)
-    report = {"machine": machine(), "totals": totals(results), "arrangements": results}
+        report = json.loads(earlier.read_text())
+        results += report["arrangements"]
+        machines += report["machines"]
+    if paths := asked.path or ([] if asked.add else [*PATHS]):
+        played = [result for path in paths for result in in_process(asked, path)]
+        results += played
+        machines.append({**machine(), "seconds": totals(played)["seconds"]})
+    report = {"machines": machines, "totals": totals(results), "arrangements": results}
     if asked.out:
         asked.out.write_text(json.dumps(report, indent=1) + "\n")
     if asked.page:
