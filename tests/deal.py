@@ -29,6 +29,7 @@ import pytest
 LANES = 2
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
+ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 TAKEN = pytest.StashKey[dict[str, bool]]()
 
 
@@ -84,6 +85,8 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
                 out = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
             codes = [process.wait() for process in processes]
+            for code in {*codes} - ENDED:
+                print(f"FAILED a process ended with {code}, and what it had run is not counted", file=log)
             return max(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else abs(code) for code in codes)
         finally:
             for process in processes:
