@@ -113,7 +113,7 @@ def _words(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Return str, bool, int and float values, lists and mappings of them, as TOML. None is left out.
+    """Return str, bool, int and float values (NumPy's, too), lists and mappings of them, as TOML. None is left out.
 
     table: the name of the table that they are in, where it has one.
     """
@@ -129,6 +129,7 @@ def to_toml(values: Mapping[str, Any], table: str = "") -> str:
 
 
 def _written(value: Any) -> str:
+    value = value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float, and np.float64(0.5) to repr
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):

@@ -282,6 +282,9 @@ def test_toml_is_read_as_it_was_written(tmp_path: Path) -> None:
     nested = {"ids": [0, 2], "table": {"a.b c": {"x": 1e-300, "words": ["é", "\n"]}, "bare-key_1": -1}, "empty": []}
     path.write_text(to_toml(nested), encoding="utf-8")
     assert read_toml(path, "") == nested
+    scalars = {"a": np.float64(0.1), "b": [np.int64(3), np.float32(0.25)], "c": np.bool_(True), "d": {"e": np.str_("f")}}
+    path.write_text(to_toml(scalars), encoding="utf-8")
+    assert read_toml(path, "") == {"a": 0.1, "b": [3, 0.25], "c": True, "d": {"e": "f"}}
 
 
 def test_a_file_that_is_no_plan(tmp_path: Path) -> None:
