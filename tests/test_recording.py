@@ -658,6 +658,13 @@ def test_arguments_come_back_as_they_were(tmp_path: Path) -> None:
     assert replay(tmp_path / "a.npz", env=make).identical
 
 
+def test_numbers_may_be_numpys(tmp_path: Path) -> None:
+    known = record(HashEnv, num_steps=np.int64(3), num_envs=np.int64(2), seed=np.int64(5))
+    known.save(tmp_path / "a.npz")
+    assert (known.origin.seed, known.num_steps) == (5, 6)
+    assert replay(tmp_path / "a.npz", env=HashEnv).identical
+
+
 def test_wrong_files_are_told(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     recording = record(HashEnv, path, num_steps=5)

@@ -95,7 +95,7 @@ def record(
         dict(kwargs) if isinstance(kwargs, Mapping) else [dict(own) for own in kwargs],
         dict(wrap_kwargs or {}),
         autoreset_mode,
-        seed,
+        int(seed),  # a file's header takes none of NumPy's
         seeds,
         versions_of(env),
     )
