@@ -69,6 +69,11 @@ def test_no_device(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
         make(device="cuda:1", backend_kwargs={"checked": True})
 
 
+def test_the_device_of_one_is_a_device_for_another(vec: Any) -> None:
+    with make(device=vec.device) as another:
+        assert another.device == vec.device == torch.device("cpu")
+
+
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda_ext.functions import DeviceKernel, Shape
     from cuda_ext.tag_grid import KERNEL

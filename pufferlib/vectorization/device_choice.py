@@ -37,6 +37,7 @@ def reference_of(kernel: Any) -> Any:
 
 
 def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
+    """Return the arguments of every environment. Raises PlanError for a list of them that differ."""
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return dict(env_kwargs or {})
     if len(env_kwargs) != num_envs:
@@ -47,14 +48,14 @@ def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
 
 
 def device_of(torch: Any, device: Any) -> Any:
-    """Return the torch.device. Raises PlanError for one that is not there."""
-    if device in ("host", "cpu"):
-        return torch.device("cpu")
+    """Return the torch.device; of "host" that is the CPU. Raises PlanError for one that is not there."""
     way_out = 'use device="host", which plays the same kernels on the CPU'
     try:
-        found = torch.device("cuda" if device is None else device)
+        found = torch.device({None: "cuda", "host": "cpu"}.get(device, device))
     except (RuntimeError, TypeError) as error:
         raise PlanError(f"device={device!r} is none: {str(error).splitlines()[0]}; {way_out}") from None
+    if found.type == "cpu":
+        return torch.device("cpu")
     if found.type != "cuda":
         raise PlanError(f'device={device!r} runs no kernels; use "cuda", or {way_out[4:]}')
     count = torch.cuda.device_count()
