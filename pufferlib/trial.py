@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pufferlib import leaves
 from pufferlib.backends import make
-from pufferlib.errors import PufferError, WorkerError
+from pufferlib.errors import PlatformError, PufferError, WorkerError
 from pufferlib.memory import memory_nbytes
 from pufferlib.playing import Player
 from pufferlib.vectorization.stats import Stats
@@ -65,7 +65,6 @@ class Outcome(NamedTuple):
     steps_per_s: tuple[float, ...] = ()
     startup_s: float = 0.0
     memory_nbytes: int = 0
-    agents_per_env: int = 1
     stats: Stats | None = None
 
 
@@ -84,11 +83,14 @@ class Laboratory:
         self._output: Any = None
 
     def try_out(self, trial: Trial) -> Outcome:
-        """Return what a trial shows. Never raises for what an environment does."""
+        """Return what a trial shows; nothing is raised for what an environment does.
+
+        Raises PlatformError where the system refuses a process.
+        """
+        if self._process is None:
+            self._start()
+        assert self._connection is not None
         try:
-            if self._process is None:
-                self._start()
-            assert self._connection is not None
             self._connection.send_bytes(pickle.dumps(trial))
             if self._connection.poll(trial.limit_s + 1):
                 outcome: Outcome = pickle.loads(self._connection.recv_bytes())
@@ -100,20 +102,28 @@ class Laboratory:
         return Outcome(error)
 
     def _start(self) -> None:
-        ours, theirs = Pipe()
-        self._output = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,  # Ctrl-C is the caller's affair
-        )
+        with contextlib.ExitStack() as undo:
+            try:
+                ours, theirs = map(undo.enter_context, Pipe())
+                output = undo.enter_context(tempfile.TemporaryFile())
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is the caller's affair
+                )
+            except OSError as error:
+                raise PlatformError(
+                    error.errno, f"no process can be started to try plans in ({error.strerror}); end some others"
+                ) from error
+            undo.pop_all()
         theirs.close()
-        self._connection = ours
-        ours.send_bytes(pickle.dumps(list(sys.path)))
-        ours.send_bytes(self._arguments)
+        self._process, self._connection, self._output = process, ours, output
+        with contextlib.suppress(OSError):  # it has died already, as who asks it finds out
+            ours.send_bytes(pickle.dumps(list(sys.path)))
+            ours.send_bytes(self._arguments)
 
     def _ending(self, trial: Trial) -> str:
         assert self._process is not None
@@ -196,4 +206,4 @@ def _play(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
                 break
         stats = vec.stats()
         memory = memory_nbytes() - before
-        return Outcome("", tuple(rates), startup_s, max(0, memory), vec.agents_per_env, stats)
+        return Outcome("", tuple(rates), startup_s, max(0, memory), stats)
