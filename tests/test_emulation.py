@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from row_tools import SpacesEnv, batched, reset, same, step
 
+from ocean.squared import Squared
 from pufferlib.emulation import emulate, wrap
 from pufferlib.emulation.gymnasium_env import EmulatedEnv
 from pufferlib.emulation.infos import own
@@ -163,6 +164,16 @@ def test_list_rewards_of_lbforaging() -> None:
 def test_step_before_reset_is_an_error() -> None:
     with pytest.raises(CallError, match=r"call reset\(\) first"):
         wrap(SpacesEnv(Discrete(2), Discrete(2))).step(0)
+
+
+@pytest.mark.parametrize("action", [1.7, [1, 1], "1", None])
+def test_a_puffer_env_is_given_no_other_actions_than_its_own(action: Any) -> None:
+    """They go through an array, to which NumPy would cast 1.7 without a word."""
+    env = wrap(Squared())
+    env.reset(seed=0)
+    with pytest.raises(SpaceError, match="expected an integer, got "):
+        env.step(action)
+    assert env.step(np.int32(1))[0].shape == env.observation_space.shape
 
 
 def test_a_wrapped_env_is_not_wrapped_again() -> None:

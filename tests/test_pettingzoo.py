@@ -432,6 +432,9 @@ def test_a_native_env_of_many_agents_is_a_parallel_env() -> None:
 def test_a_native_env_of_many_agents_passes_pettingzoos_own_tests() -> None:
     class Regular(Countdown):
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    env.reset()
+    with pytest.raises(SpaceError, match="expected an integer, got float64 of shape"):
+        env.step({"agent_0": 0.5, "agent_1": 2})
             super().reset(seed=seed)
             self.alive[:] = True
 

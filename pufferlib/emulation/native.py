@@ -308,7 +308,10 @@ class NativeRows(_Native, HeldRows):
 
 
 class NativeEnv(gymnasium.Env[Any, Any]):
-    """A PufferEnv of one agent as a Gymnasium environment. ``env`` is the PufferEnv; what is returned is owned."""
+    """A PufferEnv of one agent as a Gymnasium environment. ``env`` is the PufferEnv; what is returned is owned.
+
+    Raises SpaceError for an action of another shape or kind, CallError for a step before reset.
+    """
 
     def __init__(self, env: PufferEnv) -> None:
         validate(env)
@@ -355,8 +358,8 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         env = self.env
+        self._actions[0] = self.action_layout.unpack(np.asarray(action))  # which refuses what is no action
         zero_outcome(env)
-        self._actions[0] = action
         infos = env.step(self._actions)
         terminated, truncated = bool(env.terminations[0]), bool(env.truncations[0])
         truncated = truncated or not (terminated or env.alive[0])  # gone without a flag

@@ -184,7 +184,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment of agents "agent_0", "agent_1" … in the order of its rows.
 
-    An agent is listed while it is alive; ``env`` is the PufferEnv; what is returned belongs to the caller.
+    An agent is listed while it is alive; ``env`` is the PufferEnv; what is returned belongs to the caller. Raises
+    SpaceError for an action of another shape or kind, CallError for a step before reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -248,7 +249,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         env, before = self.env, self.agents
         for agent in before:
-            self._actions[self._place(agent)] = actions[agent]
+            self._actions[self._place(agent)] = self._action_layout.unpack(np.asarray(actions[agent]))
         zero_outcome(env)
         infos = env.step(self._actions)
         env.alive[env.terminations | env.truncations] = False
