@@ -338,16 +338,22 @@ def test_a_reward_must_be_a_number(reward: Any) -> None:
         rows.step(np.zeros(1, int))
 
 
-def test_an_env_that_returns_observations_alone_or_takes_no_seed() -> None:
+def test_an_env_that_returns_observations_alone_or_no_infos_or_takes_no_seed() -> None:
     class Old(Diverse):
         def reset(self) -> Any:  # type: ignore[override]
             return super().reset()[0]
+
+        def step(self, actions: Any) -> Any:
+            return (*super().step(actions)[:4], None)
 
     rows = emulate(Old(a=(D2, D2)))
     with pytest.warns(UserWarning, match="Old.reset takes no seed"):
         held = reset(rows, 3)
     assert held.observations.tolist() == [rows.env.seen["a"]]
-    assert wrap(Old(a=(D2, D2))).reset()[1] == {}
+    assert step(rows, np.zeros(1, int))[1].observations.tolist() == [rows.env.seen["a"]]
+    wrapped = wrap(Old(a=(D2, D2)))
+    assert wrapped.reset()[1] == {}
+    assert wrapped.step({"a": 0})[4] == {}
 
 
 def test_wrapping_many_agents_needs_pettingzoo(monkeypatch: pytest.MonkeyPatch) -> None:

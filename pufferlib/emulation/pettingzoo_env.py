@@ -129,6 +129,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._was_reset = True
         self._known = set(self._parallel.agents)
         return self._flat(observations, infos), self._infos(observations, infos)
+        infos = infos or {}
 
     def step(
         self, actions: Mapping[Any, Any]
