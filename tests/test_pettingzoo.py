@@ -432,15 +432,15 @@ def test_a_native_env_of_many_agents_is_a_parallel_env() -> None:
         None: {"tick": 4, "env": True, "episode": {"r": 16.0, "l": 4}},
     }
     assert env.render() is None
+    env.reset()
+    with pytest.raises(SpaceError, match="expected an integer, got float64 of shape"):
+        env.step({"agent_0": 0.5, "agent_1": 2})
     env.close()
 
 
 def test_a_native_env_of_many_agents_passes_pettingzoos_own_tests() -> None:
     class Regular(Countdown):
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
-    env.reset()
-    with pytest.raises(SpaceError, match="expected an integer, got float64 of shape"):
-        env.step({"agent_0": 0.5, "agent_1": 2})
             super().reset(seed=seed)
             self.alive[:] = True
 

@@ -171,7 +171,6 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.action_layout = caller.action_layout
         self.observation_space = self.observation_layout.flat_space
         self.action_space = self.action_layout.flat_space
-        self._scalar = isinstance(self.observation_space, spaces.Discrete)
         self._pair = len(self.action_layout.components) == 2
         space = caller.raw_observation_space
         self._masks = isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
@@ -193,22 +192,18 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         else:
             observation, info = self._caller.reset(seed, options)
         self._was_reset = True
-        return self._row(observation), self._info(observation, info)
+        return self.observation_layout.flatten(observation), self._info(observation, info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         raw_action = self.action_layout.unpack(action if self._pair else np.asarray(action))
         observation, reward, terminated, truncated, info = self._caller.step(raw_action)
-        return self._row(observation), reward, terminated, truncated, self._info(observation, info)
+        row, info = self.observation_layout.flatten(observation), self._info(observation, info)
+        return row, reward, terminated, truncated, info
 
     def close(self) -> None:
         self._caller.close()
-
-    def _row(self, observation: Any) -> Any:
-        row = np.empty(self.observation_layout.shape, self.observation_layout.dtype)
-        self.observation_layout.pack(observation, row)
-        return row[()] if self._scalar else row
 
     def _info(self, observation: Any, info: dict[str, Any]) -> dict[str, Any]:
         owned: dict[str, Any] = own(info)

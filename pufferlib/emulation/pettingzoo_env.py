@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from pufferlib.emulation.action_masks import ACTION_MASK
@@ -25,13 +24,6 @@ from pufferlib.layout import ActionLayout, Layout, action_layout, observation_la
 __all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
 
 Array = np.ndarray[Any, Any]
-
-
-def flat_row(layout: Layout, observation: Any) -> Any:
-    """Return a new flat observation, a NumPy scalar for a Discrete space."""
-    row = np.empty(layout.shape, layout.dtype)
-    layout.pack(observation, row)
-    return row[()] if isinstance(layout.flat_space, spaces.Discrete) else row
 
 
 class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
@@ -129,7 +121,6 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._was_reset = True
         self._known = set(self._parallel.agents)
         return self._flat(observations, infos), self._infos(observations, infos)
-        infos = infos or {}
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -138,6 +129,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
         observations, rewards, terminations, truncations, infos = self._parallel.step(raw_actions)
+        infos = infos or {}
         self._known.update(self._parallel.agents)
         flat = self._flat(observations, infos)
         return flat, dict(rewards), dict(terminations), dict(truncations), self._infos(observations, infos)
@@ -157,7 +149,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 flat[name] = own(observation)
                 continue
             agent = self._agents[name]
-            flat[name] = flat_row(agent.observation_layout, agent.observed(name, observation, infos.get(name)))
+            flat[name] = agent.observation_layout.flatten(agent.observed(name, observation, infos.get(name)))
         return flat
 
     def _infos(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -273,7 +265,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _observations(self, agents: list[str]) -> dict[str, Any]:
         rows = {agent: self.env.observations[self._place(agent), ...] for agent in agents}
-        return {agent: flat_row(self._observation_layout, row) for agent, row in rows.items()}
+        return {agent: self._observation_layout.flatten(row) for agent, row in rows.items()}
 
     def _infos(self, infos: Any, agents: list[str]) -> dict[str, dict[str, Any]]:
         told = dict(told_apart(self.env, infos))

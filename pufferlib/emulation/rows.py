@@ -51,9 +51,9 @@ class PlainStep(NamedTuple):
 class RowEnv(ABC):
     """One environment as ``num_agents`` rows: step it, then write what it holds.
 
-    ``step`` and ``reset`` advance the environment and hold the outcome; ``write`` copies it into rows. They are apart
-    because a pool knows the slot only after the step, and because a same-step autoreset writes the last
-    observation in one place and the first of the next episode in another.
+    ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
+    copy it into rows. They are apart because a pool knows the slot only after the step, and because a same-step
+    autoreset writes the last observation in one place and the first of the next episode in another.
     """
 
     env: Any  # what render, call, get_attr and set_attr reach
