@@ -344,13 +344,13 @@ def test_recv_times_out_and_can_be_repeated(backend: str) -> None:
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_worker_output_carries_the_workers_name(backend: str, capfd: pytest.CaptureFixture[str]) -> None:
     def creator(env_index: int) -> Any:
-        print("hello from", env_index)
+        print("hello from", env_index, "in", sys.stdout.encoding.upper())
         print("a warning", file=sys.stderr)
         return Clock()
 
     pufferlib.make(creator, backend=backend, num_envs=2, num_workers=2).close()
     out, err = capfd.readouterr()
-    assert sorted(out.splitlines()) == ["[worker 0] hello from 0", "[worker 1] hello from 1"]
+    assert sorted(out.splitlines()) == [f"[worker {index}] hello from {index} in UTF-8" for index in range(2)]
     assert sorted(err.splitlines()) == ["[worker 0] a warning", "[worker 1] a warning"]
 
 

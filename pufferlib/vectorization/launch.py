@@ -450,6 +450,8 @@ def limit_threads(threads: int) -> None:
 class _NamedStream(io.TextIOBase):
     """A stream to a descriptor that puts the worker's name before each line, and writes whole lines at once."""
 
+    encoding = "utf-8"
+
     def __init__(self, fd: int, name: str) -> None:
         self._fd = fd
         self._name = name
@@ -475,4 +477,4 @@ class _NamedStream(io.TextIOBase):
         if lines:
             text = "".join(f"[{self._name}] {line}\n" for line in lines)
             with contextlib.suppress(OSError):
-                os.write(self._fd, text.encode(errors="backslashreplace"))
+                os.write(self._fd, text.encode(self.encoding, "backslashreplace"))
