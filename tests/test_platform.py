@@ -30,6 +30,7 @@ import pufferlib
 from pufferlib.errors import PlatformError
 from pufferlib.memory import left_by, memory_at_hand
 from pufferlib.vectorization import slab
+from pufferlib.vectorization.processes import not_startable
 
 PARALLEL = ("multiprocessing", "pool")
 MIB = 2**20
@@ -234,7 +235,7 @@ def nth_fork_fails(nth: int, number: int, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(os, "fork", fail)
 
 
-@pytest.mark.parametrize(("number", "says"), [(errno.EAGAIN, r"limit of -?\d+ processes \(ulimit -u"),
+@pytest.mark.parametrize(("number", "says"), [(errno.EAGAIN, r"limit (of \d+|on) processes \(ulimit -u"),
                                               (errno.ENOMEM, "free some memory")])  # fmt: skip
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_a_process_that_cannot_be_forked(
@@ -246,6 +247,11 @@ def test_a_process_that_cannot_be_forked(
         make(backend="pool", num_workers=3)
     assert len(os.listdir(OWN_FDS)) == files
     assert not recwarn.list
+
+
+def test_no_limit_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert "raise the limit on processes (ulimit -u" in str(not_startable("it", OSError(errno.EAGAIN, "no room")))
 
 
 def test_a_process_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -481,9 +481,10 @@ class ProcessCrew(Crew):
 def not_startable(who: str, error: OSError) -> PlatformError:
     """Return what to raise where the system refuses a process, or what one needs."""
     files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"
     ways_out = {
         errno.EMFILE: f"raise the limit of {files} open files (ulimit -n), of which a worker takes 4 here",
-        errno.EAGAIN: f"raise the limit of {processes} processes (ulimit -u; in a container, its pids limit)",
+        errno.EAGAIN: f"raise the limit {which} processes (ulimit -u; in a container, its pids limit)",
         errno.ENOMEM: "free some memory",
     }
     way_out = ways_out.get(error.errno or 0, "raise the limit on processes or open files")
