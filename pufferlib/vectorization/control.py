@@ -59,9 +59,9 @@ class Control:
         ticket = self._num_calls
         replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
         replies.awaited = set(by_worker)
-        sealed = {}
+        sealed, values = {}, dict(zip(env_ids, args, strict=True)) if action == "set" else {}
         for worker, share in by_worker.items():
-            own = tuple(args[env_ids.index(env_id)] for env_id in share) if action == "set" else tuple(args)
+            own = tuple(values[env_id] for env_id in share) if values else tuple(args)
             sealed[worker] = crew.seal(Call(ticket, action, name, share, own, kwargs))
         crew.send_each(sealed)
 
