@@ -19,6 +19,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
+from pufferlib.adapters.seam import raise_cause
 from pufferlib.adapters.split_env import BESIDE, NOTHING_BESIDE, ActionRows, ObservationRows, SplitEnv
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
 from pufferlib.vectorization import Batch
@@ -95,7 +96,7 @@ class Face(_VectorEnv):
             self._set_spaces(observation_spaces, action_spaces)
         except WorkerError as error:
             self.close()
-            _raise_cause(error)
+            raise_cause(error)
         except SpaceError as error:  # rows of one environment do not fit another's
             self.close()
             raise RuntimeError(f"the spaces of the sub-environments differ: {error}") from error
@@ -390,7 +391,7 @@ class Face(_VectorEnv):
                 logger.error("%s", f"Received the following error from Worker-{who} - Shutting it down")
                 logger.error("%s", each.remote_traceback or str(each))
             logger.error("%s", "Raising the last exception back to the main process.")
-        _raise_cause(errors[-1])
+        raise_cause(errors[-1])
 
     def _further_errors(self) -> list[WorkerError]:
         vec, errors = self._open_vec(), []
@@ -421,12 +422,3 @@ def _check_observation_mode(mode: Any) -> None:
         )
     if mode != "same" and _BEFORE_1:
         raise PlanError(f"observation_mode={mode!r} needs gymnasium 1.0 or later; use 'same'")
-
-
-def _raise_cause(error: WorkerError) -> NoReturn:
-    """Raise the exception that an environment raised, from the WorkerError about it, or that error if there is none."""
-    cause = error.__cause__
-    if cause is None or isinstance(cause, PufferError):
-        raise error
-    error.__cause__ = None
-    raise cause from error
