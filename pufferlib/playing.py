@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.vectorization import Batch, VecEnv
 
 __all__ = ["CLEARLY", "Actor", "Player"]
@@ -74,8 +75,7 @@ class Actor:
         vec.action_space.seed(0)
         self._drawn = [vec.action_space.sample() for _ in range(NUM_DRAWS)]
         self._turn = 0
-        space = vec.observation_layout.space
-        masked = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
+        masked = has_mask(vec.observation_layout.space)
         self._masks: Callable[[Any], Any] | None = vec.observation_layout.unflatten if masked else None
         self._space = vec.single_action_space
         self._generator = np.random.default_rng(0)
@@ -87,7 +87,7 @@ class Actor:
         if self._masks is None:
             self._turn = (self._turn + 1) % NUM_DRAWS
             return self._drawn[self._turn]
-        mask = self._masks(observations)["action_mask"].reshape(len(observations), -1)
+        mask = self._masks(observations)[ACTION_MASK].reshape(len(observations), -1)
         scores = self._generator.random(mask.shape) * mask
         if isinstance(self._space, spaces.Discrete):
             return scores.argmax(1) + self._space.start

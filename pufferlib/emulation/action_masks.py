@@ -10,10 +10,15 @@ from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
 
-__all__ = ["ACTION_MASK", "mask_size", "masked_space", "pack_mask"]
+__all__ = ["ACTION_MASK", "has_mask", "mask_size", "masked_space", "pack_mask"]
 
 ACTION_MASK = "action_mask"
 Array = np.ndarray[Any, Any]
+
+
+def has_mask(space: Any) -> bool:
+    """Return whether observations of this space have a leaf "action_mask" at the top."""
+    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
 def mask_size(action_space: gymnasium.Space[Any]) -> int | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 
-from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_space, pack_mask
-from pufferlib.emulation.beside import Beside, extended_space, has_mask
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_size, masked_space, pack_mask
+from pufferlib.emulation.beside import Beside, extended_space
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout

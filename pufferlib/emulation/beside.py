@@ -12,13 +12,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.emulation.common import common_observation_space
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import PlanError, PopulationError, SpaceError
 from pufferlib.layout import Layout, observation_layout
 
-__all__ = ["AGENT_TYPE", "STATE", "Beside", "agent_types", "extended_space", "has_mask", "row_layout"]
+__all__ = ["AGENT_TYPE", "STATE", "Beside", "agent_types", "extended_space", "row_layout"]
 
 STATE, AGENT_TYPE, OBSERVATION = "state", "agent_type", "observation"
 TypeOf = Callable[[Any], str]
@@ -114,11 +114,6 @@ def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bo
             )
         types[agent] = numbers.setdefault(kind, len(numbers))
     return types
-
-
-def has_mask(space: Any) -> bool:
-    """Return whether observations of this space have a leaf "action_mask" at the top."""
-    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
 def extended_space(

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import FastStep, PlainStep, RowEnv, Rows
@@ -172,8 +172,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.observation_space = self.observation_layout.flat_space
         self.action_space = self.action_layout.flat_space
         self._pair = len(self.action_layout.components) == 2
-        space = caller.raw_observation_space
-        self._masks = isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
+        self._masks = has_mask(caller.raw_observation_space)
         self._was_reset = False
 
     @property

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.emulation.agents import Agent, Agents
-from pufferlib.emulation.beside import STATE, Beside, has_mask, row_layout
+from pufferlib.emulation.beside import STATE, Beside, row_layout
 from pufferlib.emulation.common import (
     action_reader,
     common_action_space,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.spaces import Dict
 from torch import Tensor, nn
 
 from pufferlib import registry
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
@@ -19,8 +19,6 @@ from pufferlib.models.multiagent import Central, Separate, Teams, num_types, sep
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature, is_image
 
 __all__ = ["action_mask_reader", "make_policy"]
-
-ACTION_MASK = "action_mask"  # the leaf of that name, at the top of an observation
 
 
 def _separate(
@@ -115,7 +113,7 @@ def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Ca
     A mask is the leaf "action_mask" at the top of the observation, where ``wrap(action_mask=True)`` puts that of infos.
     Raises SpaceError where it has another size than the actions have options.
     """
-    if not isinstance(layout.space, Dict) or ACTION_MASK not in layout.space.spaces:
+    if not has_mask(layout.space):
         return None
     expected = Decisions(action_space).num_options
     size = sum(math.prod(leaf.shape) for leaf in layout.leaves if leaf.path[0] == ACTION_MASK)

@@ -15,14 +15,13 @@ import torch
 from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
+from pufferlib.emulation.beside import AGENT_TYPE, STATE
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Outputs
 from pufferlib.models.networks import ActorCritic, Features, State, perceptron
 
 __all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "separate"]
-
-STATE, AGENT_TYPE = "state", "agent_type"  # leaves at the top of an observation
 
 
 class Central(ActorCritic):

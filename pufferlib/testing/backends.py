@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.backends import make
-from pufferlib.emulation.action_masks import ACTION_MASK
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.testing.play import Subject, sampled
 from pufferlib.vectorization import Batch, VecEnv
 
@@ -68,7 +68,7 @@ class Actor:
             self._layouts, batch.observations[mine], batch.agent_ids[mine].tolist(), strict=True
         ):
             mask = told.get(agent_id)
-            if mask is None and isinstance(layout.space, spaces.Dict) and ACTION_MASK in layout.space.spaces:
+            if mask is None and has_mask(layout.space):
                 mask = layout.unflatten(_own_part(layout, row))[ACTION_MASK]
             chosen.append(sampled(self._space, None if mask is None else _fitted(self._space, mask)))
         return chosen

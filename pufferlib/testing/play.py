@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib.emulation import wrap
-from pufferlib.emulation.action_masks import ACTION_MASK
-from pufferlib.emulation.beside import AGENT_TYPE, STATE, has_mask
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
+from pufferlib.emulation.beside import AGENT_TYPE, STATE
 from pufferlib.emulation.pettingzoo_rows import as_parallel
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.environment import PufferEnv
