@@ -1,4 +1,4 @@
-"""What users hand to a VecEnv, checked: environments to make, env ids, actions, options."""
+"""What users hand to a VecEnv, checked: environments to make, how they are run, env ids, actions, options."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ import numpy as np
 
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
-from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.plan import AUTORESET_MODES, Plan
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
 __all__ = [
     "checked_actions",
+    "checked_backend_kwargs",
     "checked_ids",
     "checked_limits",
     "checked_restarts",
     "env_creators",
     "options_per_env",
+    "require_known",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -112,6 +114,23 @@ def checked_actions(
             raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
     return checked
+
+
+def require_known(autoreset_mode: Any, check: Any) -> None:
+    """Raise PlanError for an autoreset mode, or a kind of checks, that there is not."""
+    if autoreset_mode not in AUTORESET_MODES:
+        raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
+    if check not in ("first", "always"):
+        raise PlanError(f"check={check!r} is not 'first' or 'always'")
+
+
+def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
+    """Return what one backend alone is told. Raises PlanError for what it does not know."""
+    own = dict(given or {})
+    foreign = sorted(set(own) - set(known))
+    if foreign:
+        raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {backend!r} knows {', '.join(known)}")
+    return own
 
 
 def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:

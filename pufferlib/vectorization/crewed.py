@@ -9,19 +9,21 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
 
-from pufferlib.errors import CallError, ClosedError, PlanError, PufferError, RecvTimeout
+from pufferlib.errors import CallError, ClosedError, RecvTimeout
 from pufferlib.vectorization.arguments import (
     checked_actions,
+    checked_backend_kwargs,
     checked_ids,
     checked_limits,
     checked_restarts,
     env_creators,
     options_per_env,
+    require_known,
 )
 from pufferlib.vectorization.batch import Batch, Batches
 from pufferlib.vectorization.control import each_value
@@ -29,12 +31,12 @@ from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.inbox import Inbox, flight_over
 from pufferlib.vectorization.messages import Failed, Reset, ResetOrder
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, checked_seed, listed_seeds
+from pufferlib.vectorization.plan import Plan, Seeds, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import Tensors, as_numpy
-from pufferlib.vectorization.turns import Turn, refuse
+from pufferlib.vectorization.turns import Turn, whole
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask
@@ -45,38 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["CrewedVecEnv"]
 
 Array = np.ndarray[Any, Any]
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def whole(method: Method) -> Method:
-    """Have one thread at a time in a method, and note where Ctrl-C ends it in the middle.
-
-    That is anywhere but in a wait, and only a full reset mends it.
-    """
-
-    @functools.wraps(method)
-    def guarded(self: CrewedVecEnv, *args: Any, **kwargs: Any) -> Any:
-        crew, turn, me = self._crew, self._turn, threading.get_ident()
-        if not turn.owner:
-            turn.owner = me  # as in turns, nothing is called since the comparison
-        else:
-            refuse(turn, type(self).__name__)
-        try:
-            crew.interruptible = False
-            return method(self, *args, **kwargs)
-        except PufferError:
-            raise
-        except BaseException as error:  # Ctrl-C, or what a signal handler raises
-            self._raise_if_closed(error)
-            if not crew.interruptible:
-                self._torn, self._lane = True, None
-            raise
-        finally:
-            turn.owner = 0
-
-    return guarded  # type: ignore[return-value]
 
 
 class CrewedVecEnv(VecEnv):
@@ -117,16 +87,9 @@ class CrewedVecEnv(VecEnv):
         """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
-        if autoreset_mode not in AUTORESET_MODES:
-            raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
-        if check not in ("first", "always"):
-            raise PlanError(f"check={check!r} is not 'first' or 'always'")
-        own_kwargs = dict(backend_kwargs or {})
+        require_known(autoreset_mode, check)
+        own_kwargs = checked_backend_kwargs(backend_kwargs, (*self.backend_arguments, "telemetry"), self.backend)
         telemetry = bool(own_kwargs.pop("telemetry", True))
-        foreign = sorted(set(own_kwargs) - set(self.backend_arguments))
-        if foreign:
-            known = ", ".join((*self.backend_arguments, "telemetry"))
-            raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {self.backend!r} knows {known}")
         limits = checked_limits(step_timeout, reset_timeout)
         on_error, max_restarts = checked_restarts(on_error, max_restarts)
         seeds = Seeds(checked_seed(seed), plan.num_envs)
@@ -247,7 +210,7 @@ class CrewedVecEnv(VecEnv):
             if busy:
                 text = "; ".join(self._flight.describe(env_id) for env_id in busy[:8])
                 raise CallError(f"cannot reset: {text}; recv first")
-        seeds, anew = self._given_seeds(seed, ids)
+        seeds, anew = given_seeds(seed, ids, self.num_envs)
         each_options = options_per_env(options, len(ids))
         if options is not None:  # what cannot be sent is refused before anything has changed
             self._sealed(map(self._restarts.order, ids, ids, seeds, each_options))
@@ -535,12 +498,3 @@ class CrewedVecEnv(VecEnv):
         else:
             way_out = "the last batch has been answered already; call recv"
         raise CallError(f"cannot send: {text}; {way_out}")
-
-    def _given_seeds(self, seed: Any, ids: list[int]) -> tuple[list[int | None], Seeds | None]:
-        """Return one seed an environment, and where a single one is given, those that all others derive from it."""
-        if seed is None:
-            return [None] * len(ids), None
-        if isinstance(seed, (Sequence, np.ndarray)):
-            return listed_seeds(seed, len(ids)), None
-        seeds = Seeds(checked_seed(seed), self.num_envs)
-        return [seeds[env_id] for env_id in ids], seeds

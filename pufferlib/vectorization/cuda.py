@@ -20,7 +20,13 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, PlanError
-from pufferlib.vectorization.arguments import checked_ids
+from pufferlib.vectorization.arguments import (
+    checked_backend_kwargs,
+    checked_ids,
+    checked_limits,
+    checked_restarts,
+    require_known,
+)
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.device_choice import device_of, kernel_of, reference_of, same_kwargs
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
@@ -29,7 +35,15 @@ from pufferlib.vectorization.device_rollout import Rollout, played
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
 from pufferlib.vectorization.device_twins import Twins
 from pufferlib.vectorization.messages import EnvFace
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, Seeds, available_cpus, checked_seed, listed_seeds
+from pufferlib.vectorization.plan import (
+    AUTORESET_MODES,
+    Plan,
+    Seeds,
+    available_cpus,
+    checked_count,
+    checked_seed,
+    given_seeds,
+)
 from pufferlib.vectorization.tensors import imported_torch
 from pufferlib.vectorization.vecenv import VecEnv
 
@@ -103,16 +117,15 @@ class CUDA(VecEnv):
         backend_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         kernel = kernel_of(env)
-        self._plan = plan = Plan.of(1 if num_envs is None else num_envs, 1, batch_size)
-        if autoreset_mode not in AUTORESET_MODES:
-            raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
+        self._plan = plan = Plan.of(1 if num_envs is None else num_envs, num_workers, batch_size)
+        require_known(autoreset_mode, check)
+        checked_limits(step_timeout, reset_timeout)  # of no use here, but no less wrong than elsewhere
+        checked_restarts(on_error, max_restarts)
         if wrap_kwargs:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
-        own_kwargs = dict(backend_kwargs or {})
-        num_threads, checked = own_kwargs.pop("threads", None), own_kwargs.pop("checked", False)
-        own_kwargs.pop("telemetry", None)
-        if own_kwargs:
-            raise PlanError(f'backend_kwargs has {", ".join(own_kwargs)}, but backend "cuda" knows threads, checked')
+        own_kwargs = checked_backend_kwargs(backend_kwargs, ("threads", "checked", "telemetry"), self.backend)
+        num_threads, checked = own_kwargs.get("threads"), own_kwargs.get("checked", False)
+        num_threads = available_cpus() if num_threads is None else checked_count("threads", num_threads)
         self._torch = torch = imported_torch()
         self.device = device_of(torch, device)
         self._on_host = self.device.type == "cpu"
@@ -148,7 +161,7 @@ class CUDA(VecEnv):
         self._closed = False
         self._clear_stats()
 
-    def _open(self, kernel: Any, num_threads: int | None, checked: bool) -> None:
+    def _open(self, kernel: Any, num_threads: int, checked: bool) -> None:
         """Make the arrays, and compile the kernel."""
         data, launcher = importlib.import_module("cuda_ext.data"), importlib.import_module("cuda_ext.launcher")
         self._data = data.Data(kernel, self.num_envs, self.agents_per_env, self.device, self._reference)
@@ -159,12 +172,11 @@ class CUDA(VecEnv):
             "autoreset": AUTORESET_MODES.index(self.autoreset_mode),
             "policy": NO_POLICY,
         }
-        threads = available_cpus() if num_threads is None else num_threads
 
         def made(**more: Any) -> Any:
             on_device = self.device.type == "cuda"
             with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
-                found = launcher.Launcher(kernel, self._data, {**fixed, **more}, threads, checked)
+                found = launcher.Launcher(kernel, self._data, {**fixed, **more}, num_threads, checked)
             self._launchers.append(found)
             return found
 
@@ -212,16 +224,13 @@ class CUDA(VecEnv):
         """Return the uint32 seeds that a reset was given, one an environment, or None."""
         if seed is None:
             return None
-        if isinstance(seed, (Sequence, np.ndarray)):
-            listed = listed_seeds(seed, len(ids))
-            wrong = [each for each in listed if each is None or each >= 2**32]
-            if wrong:
-                raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1")
-            return np.array(listed, np.uint32)
-        seeds = Seeds(checked_seed(seed), self.num_envs)
-        if len(ids) == self.num_envs:
-            self._seeds = seeds
-        return np.array([seeds[env_id] for env_id in ids], np.uint32)
+        given, anew = given_seeds(seed, ids, self.num_envs)
+        wrong = [each for each in given if each is None or each >= 2**32]
+        if wrong:
+            raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1")
+        if anew is not None and len(ids) == self.num_envs:
+            self._seeds = anew
+        return np.array(given, np.uint32)
 
     def _first_seeds(self, ids: Ids) -> Array:
         """Return the seeds of environments that were never reset."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from pufferlib import cgroups
 from pufferlib.errors import PlanError
 
-__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus"]
+__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "given_seeds"]
 
 AUTORESET_MODES = ("next_step", "same_step", "disabled")
 
@@ -31,9 +32,11 @@ class Plan:
     @classmethod
     def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
         """Return the plan for these counts, defaults filled in. Raises PlanError for impossible ones."""
-        num_envs = _count("num_envs", num_envs)
-        num_workers = min(num_envs, available_cpus()) if num_workers is None else _count("num_workers", num_workers)
-        batch_size = num_envs if batch_size is None else _count("batch_size", batch_size)
+        num_envs = checked_count("num_envs", num_envs)
+        num_workers = (
+            min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)
+        )
+        batch_size = num_envs if batch_size is None else checked_count("batch_size", batch_size)
         if num_workers > num_envs:
             raise PlanError(f"num_workers={num_workers} is more than num_envs={num_envs}; use 1 to {num_envs}")
         if batch_size > num_envs:
@@ -48,7 +51,8 @@ class Plan:
         return self.batch_size == self.num_envs
 
 
-def _count(name: str, value: object) -> int:
+def checked_count(name: str, value: object) -> int:
+    """Return a count as an int. Raises PlanError for what is none, or less than 1."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
     except TypeError:
@@ -124,8 +128,22 @@ def checked_seed(seed: Any) -> int | None:
     return number
 
 
-def listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
-    """Return one seed an environment from a list of them. Raises PlanError if the count is off."""
+def given_seeds(
+    seed: Any, env_ids: Sequence[int] | np.ndarray[Any, Any], num_envs: int
+) -> tuple[list[int | None], Seeds | None]:
+    """Return the seeds that a reset of these environments was given: one for each, None where it goes on with its own.
+
+    Where that was a single number, also the seeds of all environments that derive from it. Raises PlanError.
+    """
+    if seed is None:
+        return [None] * len(env_ids), None
+    if isinstance(seed, (Sequence, np.ndarray)):
+        return _listed_seeds(seed, len(env_ids)), None
+    seeds = Seeds(checked_seed(seed), num_envs)
+    return [seeds[env_id] for env_id in env_ids], seeds
+
+
+def _listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
     if getattr(seeds, "shape", None) == ():
         raise PlanError(f"seed={seeds!r} is not a whole number; use None or 0 and more")
     if len(seeds) != num_envs:

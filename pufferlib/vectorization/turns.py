@@ -7,39 +7,59 @@ comparison.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from pufferlib.errors import CallError
+from pufferlib.errors import CallError, PufferError
 
-__all__ = ["LEAVE_S", "NOBODY", "Turn", "refuse", "shut"]
+__all__ = ["LEAVE_S", "NOBODY", "Turn", "refuse", "shut", "whole"]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 LEAVE_S = 1.0  # whoever waits for rows leaves within a tenth of this when asked to
 NOBODY = 1  # the owner for good: it is closed, or this process was forked from its own; no thread has this number
 
 
 class Turn:
-    """owner: the number of the thread that is in the middle of a call, 0 if none is.
-
-    ::
-
-        me = threading.get_ident()
-        if not turn.owner:
-            turn.owner = me  # nothing is called since the comparison, so no other thread comes between
-        else:
-            refuse(turn, "Pool")
-        try:
-            …
-        finally:
-            turn.owner = 0
-    """
+    """owner: the number of the thread that is in the middle of a call, 0 if none is. ``whole`` says how it is used."""
 
     __slots__ = ("owner",)
 
     def __init__(self) -> None:
         self.owner = 0
+
+
+def whole(method: Method) -> Method:
+    """Have one thread at a time in a method of a CrewedVecEnv, and note where Ctrl-C ends it in the middle.
+
+    That is anywhere but in a wait, and only a full reset mends it.
+    """
+
+    @functools.wraps(method)
+    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        crew, turn, me = self._crew, self._turn, threading.get_ident()
+        if not turn.owner:
+            turn.owner = me  # nothing is called since the comparison, so no other thread comes between
+        else:
+            refuse(turn, type(self).__name__)
+        try:
+            crew.interruptible = False
+            return method(self, *args, **kwargs)
+        except PufferError:
+            raise
+        except BaseException as error:  # Ctrl-C, or what a signal handler raises
+            self._raise_if_closed(error)
+            if not crew.interruptible:
+                self._torn, self._lane = True, None
+            raise
+        finally:
+            turn.owner = 0
+
+    return guarded  # type: ignore[return-value]
 
 
 def refuse(turn: Any, name: str) -> None:
