@@ -20,9 +20,9 @@ from pufferlib.leaves import (
     Node,
     Path,
     name_of,
-    plan,
     register,
     registry,
+    tree_of,
     walk,
 )
 from pufferlib.pack import Place, Views, Writer, compile_writer, describe, packing_plan
@@ -108,7 +108,7 @@ class _Base:
     def __init__(self, space: Space[Any], actions: bool, bounds: dict[str, Any]) -> None:
         self.space = space
         self._bounds = {key: value for key, value in bounds.items() if value is not None}
-        self._tree = plan(space, Bounds(**self._bounds), actions=actions)
+        self._tree = tree_of(space, Bounds(**self._bounds), actions=actions)
         self._stored = list(walk(self._tree))
         self.is_leaf = isinstance(self._tree, Fixed)
         self._warned: set[str] = set()

@@ -27,9 +27,9 @@ __all__ = [
     "Stored",
     "Text",
     "name_of",
-    "plan",
     "register",
     "registry",
+    "tree_of",
     "walk",
     "where",
 ]
@@ -220,14 +220,14 @@ class Bounds:
         return int(value)
 
 
-def plan(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
+def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
     """Return the tree of a space. Raises SpaceError, naming the path, for what cannot be stored in rows.
 
     actions: text is stored as indices into its charset, and every leaf's space says what its elements may be.
     """
 
     def below(child: Any, *keys: Any) -> Node:
-        return plan(child, bounds, actions=actions, path=(*path, *keys))
+        return tree_of(child, bounds, actions=actions, path=(*path, *keys))
 
     for kind in type(space).__mro__:
         for known in (kind, f"{kind.__module__}.{kind.__qualname__}"):
