@@ -32,7 +32,7 @@ from pufferlib.vectorization.device_choice import device_of, kernel_of, referenc
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device_rollout import Rollout, played
-from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Ids, Rows, States
+from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Block, Ids, States
 from pufferlib.vectorization.device_twins import Twins
 from pufferlib.vectorization.messages import EnvFace
 from pufferlib.vectorization.plan import (
@@ -142,11 +142,11 @@ class CUDA(VecEnv):
         self._twins = Twins(self._data, reference)
         self._policies = Policies(self, torch)
         batches = -(-plan.num_envs // plan.batch_size)
-        self._blocks = [Rows(self, torch, plan.batch_size) for _ in range(batches + 2)]
+        self._blocks = [Block(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
-        self._leased: deque[Rows] = deque()
-        self._filling: Rows | None = None
-        self._full: deque[Rows] = deque()
+        self._leased: deque[Block] = deque()
+        self._filling: Block | None = None
+        self._full: deque[Block] = deque()
         self._states = States(plan.num_envs)
         self._everyone = range(plan.num_envs)
         # What actions have to be like to be read from where they are: those of all environments.
@@ -287,7 +287,7 @@ class CUDA(VecEnv):
         block.play_all(actions)
         self._all_sent(block)
 
-    def _all_sent(self, block: Rows) -> None:
+    def _all_sent(self, block: Block) -> None:
         """Note that a block's rows, those of all environments, have been launched."""
         self._free.popleft()
         block.ids, block.num_filled = self._everyone, self.num_envs
@@ -374,7 +374,7 @@ class CUDA(VecEnv):
         """
         return played(self, num_steps, actions, policy, greedy, keep)
 
-    def _finished(self) -> Rows:
+    def _finished(self) -> Block:
         """Take the full block that is done first, or the oldest, for which the caller's stream then waits."""
         if not self._full:
             flying = len(self._states.where(FLYING))
@@ -411,14 +411,14 @@ class CUDA(VecEnv):
             )
             num_sent += num
 
-    def _open_block(self) -> Rows:
+    def _open_block(self) -> Block:
         if not self._free:
             raise AssertionError("more blocks are in use than batches can be under way")
         self._filling = block = self._free.popleft()
         block.begin()
         return block
 
-    def _launch_part(self, block: Rows, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
+    def _launch_part(self, block: Block, ids: Ids, actions: Any, seeds: Array | None, resets: bool) -> None:
         launcher, num = self._launcher, len(ids)
         arguments = launcher.arguments
         synchronous = self._plan.synchronous

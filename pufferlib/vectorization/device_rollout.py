@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pufferlib.errors import CallError
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.device_policy import NETWORK
-from pufferlib.vectorization.device_rows import FLYING, WAITING, Rows
+from pufferlib.vectorization.device_rows import FLYING, WAITING, Block
 
 __all__ = ["Rollout", "played"]
 
@@ -59,7 +59,7 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     if actions is not None:
         launcher.set({"actions_nbytes": actions.element_size()})
     block = vec._open_block()
-    wide = Rows(vec, vec._torch, num_envs * num_steps) if all_rows else block
+    wide = Block(vec, vec._torch, num_envs * num_steps) if all_rows else block
     launcher.set({**dict(wide.addresses), "num_steps": num_steps, "step_slots": num_envs * all_rows, "by_env": 1})
     with block.on_stream(kept) as stream:
         launcher.launch(num_envs, stream)

@@ -11,7 +11,7 @@ from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.device_policy import LOGITS, Chosen
 
-__all__ = ["FLYING", "NEW", "WAITING", "Ids", "Rows", "States", "indices"]
+__all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States"]
 
 Array = np.ndarray[Any, Any]
 Ids = range | Array  # of environments: neighbours, or any
@@ -31,7 +31,7 @@ class States:
 
     def of(self, ids: Ids) -> Array:
         self._tell_apart()
-        found: Array = self._each[indices(ids)]
+        found: Array = self._each[_indices(ids)]
         return found
 
     def where(self, state: int) -> Array:
@@ -45,14 +45,14 @@ class States:
         else:
             self._tell_apart()
             self.all = None
-            self._each[indices(ids)] = state
+            self._each[_indices(ids)] = state
 
     def _tell_apart(self) -> None:
         if self.all is not None:
             self._each[:] = self.all
 
 
-class Rows:
+class Block:
     """The rows of a batch, on the device, and which environments they are of.
 
     vec: the CUDA whose launches fill them.
@@ -174,7 +174,7 @@ class Rows:
             by_env[ids] = actions.reshape(len(ids), num_agents, *actions.shape[1:])
         return self._actions
 
-    def copy_rows(self, source: Rows, env_ids: Array) -> None:
+    def copy_rows(self, source: Block, env_ids: Array) -> None:
         """Take over the rows of environments as another block has them, masks False; slots are environments."""
         rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
         chosen = self._torch.as_tensor(rows, device=self._vec.device)
@@ -268,7 +268,7 @@ def _clone(tensor: Any) -> Any:
 class _Launching:
     """The stream of a block, as a context: it waits for what the caller's does, and notes when the rows are there."""
 
-    def __init__(self, block: Rows, kept: Sequence[Any]) -> None:
+    def __init__(self, block: Block, kept: Sequence[Any]) -> None:
         self._block, self._kept = block, kept
 
     def __enter__(self) -> int:
@@ -291,8 +291,8 @@ class _Launching:
 class _Infos(Sequence[dict[str, Any]]):
     """The infos of a batch, made when they are read. Raises CallError if that is after the batch was valid."""
 
-    def __init__(self, block: Rows) -> None:
-        self._block: Rows | None = block
+    def __init__(self, block: Block) -> None:
+        self._block: Block | None = block
         self._lap = block.lap
         self._found: list[dict[str, Any]] = []
 
@@ -326,5 +326,5 @@ class _Infos(Sequence[dict[str, Any]]):
         return repr(self._read())
 
 
-def indices(ids: Ids) -> Any:
+def _indices(ids: Ids) -> Any:
     return slice(ids.start, ids.stop) if isinstance(ids, range) else ids
