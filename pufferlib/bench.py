@@ -31,8 +31,10 @@ PROFILE_TURNS = 4
 
 @dataclass
 class Speed:
-    """What one backend reached. steps_per_s: of environments, not of agents; one an
-    interleaved repeat. stats: of one more turn, where they were asked for.
+    """What one backend reached.
+
+    steps_per_s: of environments, not of agents; one an interleaved repeat. stats: of one more turn, where they were
+    asked for.
     """
 
     backend: str

@@ -165,24 +165,22 @@ def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryErr
     env: the environment's name, or a creator. A MissingExtra has the command to type; of a module that is none of those
     that we know, which may be misspelt or lie elsewhere, a RegistryError says that it is not found.
     """
-    named = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    shown = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         told, _, command = str(error).partition(", ")
     elif isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
-        if (
-            package != error.name and find_spec(package) is not None
-        ):  # it lacks a module: another version, or a slip of the pen
-            return None
+        if package != error.name and find_spec(package) is not None:
+            return None  # the package is there, and lacks a module: another version, or a slip of the pen
         if not extra and package not in _PIP_NAMES:
             where = f"no module of that name is installed or found from the working folder, {os.getcwd()}"
-            return RegistryError(f'"{named}" imports {package}, and {where}')
+            return RegistryError(f'"{shown}" imports {package}, and {where}')
         told, command = f"{package} is not installed", f"run `pip install {_PIP_NAMES.get(package, package)}`"
     else:
         return None
     command = f'run `pip install "pufferlib[{extra}]"`' if extra else command
-    return MissingExtra("; ".join(part for part in (f'"{named}": {told}', command) if part))
+    return MissingExtra("; ".join(part for part in (f'"{shown}": {told}', command) if part))
 
 
 def _extra(name: str) -> str:

@@ -201,13 +201,8 @@ class ActionRows:
         for leaf in layout.leaves:
             try:
                 part = np.asarray(_at(actions, leaf.path))
-            except (
-                LookupError,
-                TypeError,
-                ValueError,
-                RuntimeError,
-            ):  # ragged lists; tensors on a GPU or with gradients
-                return None
+            except (LookupError, TypeError, ValueError, RuntimeError):
+                return None  # ragged lists; tensors on a GPU or with gradients
             if part.shape != (num_envs, *leaf.shape) or not np.can_cast(part.dtype, leaf.dtype, "safe"):
                 return None
             _at(views, leaf.path)[...] = part

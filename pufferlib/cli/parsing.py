@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pufferlib.errors import MissingExtra
 
-__all__ = ["ENV_HELP", "parse", "require"]
+__all__ = ["parse", "require"]
 
 ENV_HELP = "name (`puffer envs` lists them), Gymnasium id, or module:function of your own"
 

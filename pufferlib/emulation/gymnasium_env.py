@@ -17,7 +17,7 @@ from pufferlib.emulation.rows import FastStep, PlainStep, RowEnv, Rows
 from pufferlib.emulation.single_agent import Caller
 from pufferlib.errors import CallError
 
-__all__ = ["EmulatedEnv", "ForeignEnv", "GymnasiumRows"]
+__all__ = ["EmulatedEnv", "GymnasiumRows"]
 
 
 class GymnasiumRows(RowEnv):

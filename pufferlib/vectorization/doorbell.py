@@ -21,7 +21,6 @@ from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, 
 __all__ = [
     "PLAYED_FRAME",
     "Channel",
-    "Frame",
     "done_frame",
     "infos_of",
     "infos_payload",

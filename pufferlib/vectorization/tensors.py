@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import ActionError, MissingExtra, PlanError, SpaceError
 
-__all__ = ["Cuda", "Tensors", "as_numpy", "imported_torch"]
+__all__ = ["Tensors", "as_numpy", "imported_torch"]
 
 Array = np.ndarray[Any, Any]
 KEPT = 64  # keys whose tensors are kept: more than a VecEnv has blocks

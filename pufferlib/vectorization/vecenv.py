@@ -12,7 +12,7 @@ import numpy as np
 from pufferlib.errors import CallError
 from pufferlib.vectorization.batch import Batch
 
-__all__ = ["VecEnv", "gymnasium_autoreset_mode"]
+__all__ = ["VecEnv"]
 
 Array = np.ndarray[Any, Any]
 
