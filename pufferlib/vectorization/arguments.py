@@ -43,6 +43,10 @@ def env_creators(
         makers = [creator(item) for item in env]
     else:
         makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)
+    try:
+        arguments = tuple(env_args)  # once: of an iterator there would be none left for the second environment
+    except TypeError:
+        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         each_kwargs: Sequence[Any] = [env_kwargs or {}] * len(makers)
     else:
@@ -52,7 +56,7 @@ def env_creators(
     creators: list[Callable[[], Any]] = []
     for index, (maker, kwargs) in enumerate(zip(makers, each_kwargs, strict=True)):
         own = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
-        creators.append(functools.partial(maker, *env_args, **own, **kwargs))
+        creators.append(functools.partial(maker, *arguments, **own, **kwargs))
     return creators
 
 
@@ -126,6 +130,8 @@ def require_known(autoreset_mode: Any, check: Any) -> None:
 
 def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
     """Return what one backend alone is told. Raises PlanError for what it does not know."""
+    if given is not None and not isinstance(given, Mapping):
+        raise PlanError(f"backend_kwargs={given!r} is no dict; backend {backend!r} knows {', '.join(known)}")
     own = dict(given or {})
     foreign = sorted(set(own) - set(known))
     if foreign:
