@@ -159,7 +159,7 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
         (["record", "ocean/sqared"], 1, "did you mean ocean/squared"),
         (["record", "a_game:Game", "--num-steps", "0"], 1, "num_steps=0 leaves nothing to record; use 1 or more"),
         (["record", "a_game:Game", "--save", "a_game.py"], 1, "a_game.py is there already; --overwrite replaces it"),
-        (["record", "a_game:Game", "--save", "no/a.npz"], 1, "there is no folder no for a.npz; make it, or --save"),
+        (["record", "a_game:Game", "--save", "no/a.npz"], 1, "there is no folder no for a.npz; make it, or save"),
         (["record", "a_game:Game", "--env-kwargs", "words=True"], 1, "here that is --wrap.max-length N"),
         (["replay", "a.npz"], 1, "there is no file a.npz; `puffer record ENV` makes one"),
         (["replay", "a_game.py"], 1, "a_game.py is no .npz, or not all of one; `puffer record ENV` makes one"),

@@ -701,6 +701,8 @@ def test_wrong_files_are_told(tmp_path: Path) -> None:
     header = json.loads(str(np.load(path)["header"]))
     tampered(header=json.dumps({**header, "version": 2, "versions": {"pufferlib": "9.1"}}))
     assert "FILE has version 2 of the format, as pufferlib 9.1 writes it; pufferlib" in message()
+    tampered(header=json.dumps({**header, "version": 2, "versions": ["9.1"]}))
+    assert "FILE has version 2 of the format, as pufferlib unknown writes it; pufferlib" in message()
     for changed in (
         {"rewards": np.zeros((3, 1), np.float32)},
         {"lengths": np.array([5, 6, 6, 6])},
@@ -730,7 +732,9 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     assert [each.name for each in tmp_path.iterdir()] == ["a.npz"]
 
 
-def test_impossible_arguments_are_refused(first: Recording) -> None:
+def test_impossible_arguments_are_refused(first: Recording, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"there is no folder .*no for a.npz; make it, or save elsewhere"):
+        record(lambda: pytest.fail("played for nothing"), tmp_path / "no" / "a.npz")
     with pytest.raises(PlanError, match="num_steps=0 leaves nothing to record"):
         record(HashEnv, num_steps=0)
     with pytest.raises(PlanError, match="batch_size=5 is more than num_envs=4"):

@@ -20,8 +20,6 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:
         raise RecordingError(f"{path} is there already; --overwrite replaces it, --save FILE names another")
-    if not path.parent.is_dir():
-        raise RecordingError(f"there is no folder {path.parent} for {path.name}; make it, or --save elsewhere")
     recording = record(
         options.env,
         path,

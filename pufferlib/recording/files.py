@@ -274,7 +274,8 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise RecordingError(f"{path} is no recording of pufferlib's; `puffer record ENV` makes one")
     if header.get("version") not in range(1, VERSION + 1):
-        writer = header.get("versions", {}).get("pufferlib", "unknown")
+        versions = header.get("versions")  # which a later format may have otherwise
+        writer = versions.get("pufferlib", "unknown") if isinstance(versions, dict) else "unknown"
         raise RecordingError(
             f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
             f"{__version__} reads up to {VERSION}: install the other one"

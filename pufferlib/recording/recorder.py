@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import gymnasium
@@ -13,7 +14,7 @@ import numpy as np
 
 from pufferlib import registry
 from pufferlib.backends import make
-from pufferlib.errors import PlanError, WorkerError
+from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
 from pufferlib.recording.rows import Crash, Face, Reader
@@ -61,10 +62,14 @@ def record(
     after: called now and then with how many steps of how many are done.
 
     An environment that raises, or ends its worker, ends the recording, which then holds what came before and has it as
-    its ``failure``: a replay is expected to end in the same way. Raises what make raises.
+    its ``failure``: a replay is expected to end in the same way. Raises what make raises, and RecordingError where
+    there is no folder for the file.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
+    if path is not None and not Path(path).parent.is_dir():  # told before anything is played
+        folder, name = Path(path).parent, Path(path).name
+        raise RecordingError(f"there is no folder {folder} for {name}; make it, or save elsewhere")
     if num_envs is None and not isinstance(env, (list, tuple)):
         num_envs = 4
     with make(
