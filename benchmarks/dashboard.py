@@ -10,24 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
-import ale_py
-import gymnasium
-
+from benchmarks.envs import breakout
 from benchmarks.svg import write_svg
-from cleanrl_demo import ppo
+from cleanrl_demo import ppo, session
 from cleanrl_demo.report import Report
 
 OUT = Path(__file__).parent.parent / "docs" / "pictures" / "dashboard.svg"
 WIDTH = 100  # columns
 CONFIG = ppo.Config(num_envs=16, total_steps=20_000, eval_episodes=1, runs=None)
-
-
-def breakout() -> gymnasium.Env:
-    """ALE/Breakout-v5 as it is usually preprocessed: gray 84 × 84 images, four frames a step."""
-    gymnasium.register_envs(ale_py)
-    env = gymnasium.make("ALE/Breakout-v5", frameskip=1)
-    return gymnasium.wrappers.FrameStackObservation(gymnasium.wrappers.AtariPreprocessing(env), 4)
 
 
 class Taken(Exception):
@@ -46,8 +38,7 @@ class Camera(Report):
 
 
 def main() -> None:
-    ppo.Report = Camera
-    with suppress(Taken):
+    with mock.patch.object(session, "Report", Camera), suppress(Taken):
         ppo.train(CONFIG, breakout)
 
 

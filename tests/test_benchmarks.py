@@ -505,7 +505,20 @@ def test_listing_workloads_runs_none(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert total.startswith("about ")
 
 
-# ------------------------------------------------------------------------------------------------------- Ocean's
+# --------------------------------------------------------------------------------------------- pictures, Ocean's
+
+
+def test_the_dashboards_picture_is_taken_before_the_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import dashboard
+
+    out, sizes = tmp_path / "dashboard.svg", {"num_envs": 4, "rollout_length": 4, "total_steps": 64}
+    config = dashboard.ppo.Config(env="ocean/bandit", backend="serial", eval_episodes=1, runs=None, **sizes)
+    for name, value in (("OUT", out), ("CONFIG", config), ("breakout", None)):
+        monkeypatch.setattr(dashboard, name, value)
+    dashboard.main()
+    assert "ocean/bandit" in out.read_text().replace("&#160;", " ")
 
 
 def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
