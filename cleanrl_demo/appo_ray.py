@@ -102,6 +102,7 @@ class Config(RunConfig):
         self.require("1 or more, or None", lambda value: value is None or value >= 1, "rollouts_per_update")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
         self.require("more than 0", lambda value: value > 0, "rho_bar", "c_bar", "cpus_per_actor")
+        self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(LOSSES), lambda value: value in LOSSES, "loss")
         if self.loss == "impala" and self.num_epochs > 1:

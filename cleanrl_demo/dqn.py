@@ -81,7 +81,8 @@ class Config(RunConfig):
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "start_epsilon", "end_epsilon")
         self.require("more than 0, to 1", lambda value: 0 < value <= 1, "exploration_fraction")
         self.require("1 or more", lambda value: value >= 1, "minibatch_size", "target_period")
-        self.require("more than 0", lambda value: value > 0, "steps_per_update")
+        self.require("more than 0", lambda value: value > 0, "steps_per_update", "max_grad_norm")
+        self.require("0 or more", lambda value: value >= 0, "learning_starts")
         if self.learning_starts >= self.total_steps:
             raise PlanError(f"learning_starts={self.learning_starts} is not less than total_steps={self.total_steps}")
 

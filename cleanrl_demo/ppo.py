@@ -72,6 +72,7 @@ class Config(RunConfig):
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "rollout_length", "num_epochs", "num_minibatches")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 

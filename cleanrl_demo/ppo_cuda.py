@@ -95,6 +95,7 @@ class DeviceConfig(RunConfig):
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "rollout_length")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require("more than 0", lambda value: value > 0, "advantage_floor", "max_grad_norm")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
         self.require("cuda", lambda value: value == "cuda", "backend")
         self.require("None: all environments", lambda value: value in (None, self.num_envs), "batch_size")
@@ -123,6 +124,7 @@ class Config(DeviceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("1 or more", lambda value: value >= 1, "num_epochs", "num_minibatches")
+        self.require("more than 0", lambda value: value > 0, "clip")
 
 
 def train(config: Config, env: Callable[..., Any] | None = None) -> Result:

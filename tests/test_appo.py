@@ -348,6 +348,7 @@ def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and
         ({"num_actors": 0}, "num_actors=0 is out of bounds; use 1 or more"),
         ({"rollouts_per_update": 0}, "rollouts_per_update=0 is out of bounds"),
         ({"max_lag": 0, "num_actors": 2, "rollouts_per_update": 3}, "=3 has to be a multiple of num_actors=2"),
+        ({"clip": 0.0}, "clip=0.0 is out of bounds; use more than 0"),
         ({"loss": "ppo"}, "loss='ppo' is out of bounds; use appo, impala"),
         ({"loss": "impala"}, "num_epochs=4 with loss='impala', which is not clipped; use 1, or appo"),
         ({"num_actors": 9, "rollouts_per_update": 1}, "play faster than is learnt, and max_lag=8 drops most of it"),

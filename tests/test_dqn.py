@@ -509,6 +509,8 @@ def test_other_actions_than_discrete_ones_are_refused(space):
         ({"end_epsilon": 2}, "end_epsilon=2 is out of bounds; use 0 to 1"),
         ({"exploration_fraction": 0}, "exploration_fraction=0 is out of bounds; use more than 0, to 1"),
         ({"steps_per_update": 0}, "steps_per_update=0 is out of bounds; use more than 0"),
+        ({"learning_starts": -1}, "learning_starts=-1 is out of bounds; use 0 or more"),
+        ({"max_grad_norm": 0.0}, r"max_grad_norm=0\.0 is out of bounds; use more than 0"),
         ({"minibatch_size": 0}, "minibatch_size=0 is out of bounds; use 1 or more"),
         ({"target_period": 0}, "target_period=0 is out of bounds; use 1 or more"),
         ({"learning_starts": 500, "total_steps": 500}, "learning_starts=500 is not less than total_steps=500"),

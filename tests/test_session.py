@@ -395,6 +395,7 @@ def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
         ({"total_steps": 0}, "total_steps=0 is out of bounds"),
         ({"eval_episodes": 0}, "eval_episodes=0 is out of bounds"),
         ({"gamma": 2.0}, "gamma=2.0 is out of bounds; use 0 to 1"),
+        ({"advantage_floor": 0.0}, "advantage_floor=0.0 is out of bounds; use more than 0"),  # NaN of a single row
         ({"reward_clip": -1.0}, "reward_clip=-1.0 is out of bounds; use more than 0, or None"),
         ({"device": "nope"}, "device='nope' is none that torch knows; use cpu or cuda"),
     ],
