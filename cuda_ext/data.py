@@ -5,6 +5,7 @@ Arrays are torch tensors, so that one allocator serves environments and learner,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,8 +119,13 @@ def parameters_of(kernel: KernelEnv, reference: Any) -> dict[str, Any]:
     values = {}
     for each in kernel.schema.parameters:
         value = _attribute(kernel, reference, each.name)
-        number = np.dtype(each.dtype).type(value)
-        if each.dtype == "int32" and number != value:
-            raise KernelError(f'parameter {each.name}={value!r} of "{kernel.name}" is no int32')
-        values[each.name] = number.item()
+        try:
+            with np.errstate(over="ignore"):
+                number = np.dtype(each.dtype).type(value).item()
+            fits = bool(number == value or (each.dtype == "float32" and math.isfinite(number)))
+        except (OverflowError, TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise KernelError(f'parameter {each.name}={value!r} of "{kernel.name}" is no {each.dtype}')
+        values[each.name] = number
     return values

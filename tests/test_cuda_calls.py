@@ -301,3 +301,16 @@ def test_a_reference_that_lacks_what_its_schema_has() -> None:
     schema = Schema((*KERNEL.schema.parameters[:-2], wrong, KERNEL.schema.parameters[-1]), KERNEL.schema.fields)
     with pytest.raises(KernelError, match="parameter step_cost_for_tagger=.*0.01.* is no int32"):
         make(env=dataclasses.replace(KERNEL, schema=schema))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("value", ["fast", None, [1, 2], 2**1000], ids=["text", "None", "list", "huge"])
+def test_a_parameter_that_is_no_number_is_named(value: Any, dtype: str) -> None:
+    from types import SimpleNamespace
+
+    from cuda_ext.data import parameters_of
+    from cuda_ext.schema import KernelEnv, Parameter, Schema
+
+    kernel = KernelEnv("run", "run.cuh", "run:Run", Schema((Parameter("speed", dtype),)))
+    with pytest.raises(KernelError, match=rf'parameter speed=.* of "run" is no {dtype}'):
+        parameters_of(kernel, SimpleNamespace(speed=value))
