@@ -25,7 +25,17 @@ from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
 from pufferlib.errors import KernelError, MissingExtra
 
-__all__ = ["DeviceKernel", "HostKernel", "Shape", "cache_folder", "compiled_library", "compiler_command", "fitting"]
+__all__ = [
+    "DeviceKernel",
+    "HostKernel",
+    "Shape",
+    "built_library",
+    "cache_folder",
+    "compiled_library",
+    "compiler_command",
+    "fitting",
+    "is_built",
+]
 
 OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
@@ -114,10 +124,7 @@ class HostKernel:
 
 
 class DeviceKernel:
-    """A kernel for a CUDA device, of a fixed number of agents and other constants.
-
-    num_registers, shared_nbytes, local_nbytes (of spilled registers and arrays): a thread's, a block's, a thread's.
-    """
+    """A kernel for a CUDA device, of a fixed number of agents and other constants."""
 
     def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:
         try:
@@ -133,13 +140,9 @@ class DeviceKernel:
         source = sources.for_device(kernel, name, constants, shape.macros)
         try:
             module = cupy.RawModule(code=source, options=OPTIONS, name_expressions=None)
-            self._raw = module.get_function(name)
-            self.num_registers: int = self._raw.num_regs  # compiles
+            self._function = module.get_function(name).kernel  # compiles
         except cupy.cuda.compiler.CompileException as error:
             raise KernelError(explained(kernel, str(error))) from error
-        self.shared_nbytes: int = self._raw.shared_size_bytes
-        self.local_nbytes: int = self._raw.local_size_bytes
-        self._function = self._raw.kernel
         self._device = cupy.cuda.Device()  # the present one, for which it was compiled
         self._present_device = cupy.cuda.runtime.getDevice
 
@@ -176,15 +179,26 @@ def _check_source(kernel: KernelEnv) -> None:
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
     _check_source(kernel)
-    spec = importlib.util.find_spec("cuda_ext._host")
-    if spec is not None and spec.origin is not None:
-        library = ctypes.CDLL(spec.origin)
-        built_from = getattr(library, f"{sources.entry(kernel)}_digest", None)
-        if built_from is not None:
-            built_from.restype = ctypes.c_char_p
-            if built_from().decode() == sources.digest(kernel):
-                return library
+    library = built_library()
+    if library is not None and is_built(library, kernel):
+        return library
     return compiled_library(kernel, sources.for_host(kernel))
+
+
+def built_library() -> ctypes.CDLL | None:
+    """Return the library that setup.py has built, if it has. Raises OSError where it cannot be loaded."""
+    spec = importlib.util.find_spec("cuda_ext._host")
+    return None if spec is None or spec.origin is None else ctypes.CDLL(spec.origin)
+
+
+def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
+    """Whether a library holds a kernel as its sources are now."""
+    digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
+    if digest is None:
+        return False
+    digest.restype = ctypes.c_char_p
+    same: bool = digest().decode() == sources.digest(kernel)
+    return same
 
 
 def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module, metadata
-from importlib.util import find_spec
 
 from cuda_ext import functions, sources
 from pufferlib.errors import KernelError
@@ -22,21 +20,16 @@ NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 def built() -> str:
     """Return which kernels were built for the host, and which have changed since."""
     kernels = [import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
-    spec = find_spec("cuda_ext._host")
-    if spec is None or spec.origin is None:
-        return f"none is built, so compiled when they are used: {', '.join(kernel.name for kernel in kernels)}"
     try:
-        library = ctypes.CDLL(spec.origin)
+        library = functions.built_library()
     except OSError as error:
         return f"built, but what was built cannot be loaded: {error}"
+    if library is None:
+        return f"none is built, so compiled when they are used: {', '.join(kernel.name for kernel in kernels)}"
     fresh: list[str] = []
     changed: list[str] = []
     for kernel in kernels:
-        digest = getattr(library, f"{sources.entry(kernel)}_digest", None)
-        if digest is not None:
-            digest.restype = ctypes.c_char_p
-        same = digest is not None and digest().decode() == sources.digest(kernel)
-        (fresh if same else changed).append(kernel.name)
+        (fresh if functions.is_built(library, kernel) else changed).append(kernel.name)
     told = [f"built: {', '.join(fresh)}"] if fresh else []
     told += [f"not built as they are now, so compiled when they are used: {', '.join(changed)}"] if changed else []
     return "; ".join(told)

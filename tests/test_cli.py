@@ -464,7 +464,7 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     library = functions.compiled_library(KERNEL, functions.sources.for_host(KERNEL))
     assert re.search(r"; 1 kernel \(\d\.\d MiB\) are kept in", report.compiler())
     spec = SimpleNamespace(origin=library._name)  # in which there is one of them
-    monkeypatch.setattr(report, "find_spec", lambda name: spec)
+    monkeypatch.setattr(functions.importlib.util, "find_spec", lambda name: spec)
     names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
     others = ", ".join(name for name in names if name != "ocean/squared")
     anew = "not built as they are now, so compiled when they are used"

@@ -55,7 +55,6 @@ from pufferlib.philox import below, episode_of, philox_array, uniform
 MOST_NEAREST = 32  # a kernel keeps them in registers
 LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients are floats
 MOST_TURN = float(TWO_PI)
-FEATURES = 7
 RENDER_MODES = ("rgb_array",)
 
 Floats = NDArray[np.float32]
