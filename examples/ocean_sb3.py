@@ -35,6 +35,8 @@ def train(task: Task) -> Callable[[Any], Any]:
         gae_lambda=told["gae_lambda"],
         clip_range=told["clip"],
         ent_coef=told["entropy_coefficient"],
+        vf_coef=told["value_coefficient"] / 2,  # its value loss is not halved
+        max_grad_norm=told["max_grad_norm"],
         seed=task.seed,
         device="cpu",
     )
