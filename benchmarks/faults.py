@@ -6,7 +6,7 @@
 Writes benchmarks/results/faults.json, of which benchmarks/report.py makes docs/faults.md. What programs print goes to
 benchmarks/.venvs/faults.log.
 
-Each case is a program that plays four environments in its own session (peers/victim.py). In a step of one of them the
+Each case is a program that plays four environments in its own session (players/victim.py). In a step of one of them the
 fault happens: an exception, SIGKILL to the process it is in, no return; or the program itself is killed. An exception
 that arrives ends the program, as nobody catches it. A program that says nothing is interrupted, as by Ctrl-C, and then
 killed. All its processes are known by a variable of their environment, its files in /dev/shm by having been mapped.
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from benchmarks.envs import FAULT_MESSAGE, FAULTS, arm
-from benchmarks.peers import PEERS, RESULTS, terminable, version
+from benchmarks.peers import PLAYERS, RESULTS, terminable, version
 from benchmarks.processes import cpu_s, descendants, marked, shared_files, state
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, Participant, Workload
@@ -84,7 +84,7 @@ def suffer(name: str, case: str, log: TextIO) -> dict[str, Any]:
         started = time.monotonic()
         with open(folder / "output", "w+") as output:
             process = subprocess.Popen(
-                [python, PEERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
+                [python, PLAYERS / "victim.py", library.file, json.dumps(task), folder, str(PATIENCE_S)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

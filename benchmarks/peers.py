@@ -40,10 +40,10 @@ from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
 from pufferlib.bench import machine, overload
 
-__all__ = ["PEERS", "RESULTS", "measure", "result_of", "takes_s", "terminable", "version"]
+__all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable", "version"]
 
 RESULTS = Path(__file__).parent / "results"
-PEERS = Path(__file__).parent / "peers"
+PLAYERS = Path(__file__).parent / "players"
 
 START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
 START_AND_END_S = 1.5  # what they take on average, two at once
@@ -65,7 +65,7 @@ class Child:
         self._folder = tempfile.TemporaryDirectory()  # PufferLib 3.0 leaves a link where it is imported
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, PEERS / "child.py", library.file, json.dumps(workload.task(name))],
+            [python, PLAYERS / "child.py", library.file, json.dumps(workload.task(name))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -18,7 +18,7 @@ NUM_CORES = 2  # what the targets speak of
 
 
 class Library(NamedTuple):
-    """venv: the virtual environment it runs in; file: of benchmarks/peers; package: whose version is told, where the
+    """venv: the virtual environment it runs in; file: of benchmarks/players; package: whose version is told, where the
     title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
     PufferLib needs, which cost something else."""
 
@@ -110,7 +110,7 @@ class Workload:
         return name in named or Participant.of(name).library in (*OURS, "bare", "ale")
 
     def task(self, name: str) -> dict[str, Any]:
-        """Return the fields of the Task that a participant is given; see peers/player.py."""
+        """Return the fields of the Task that a participant is given; see players/player.py."""
         participant = Participant.of(name)
         return {
             "arrangement": participant.arrangement,

@@ -101,7 +101,7 @@ def test_workloads_are_whole(workload: Workload) -> None:
     for name in workload.participants:
         task = workload.task(name)
         Plan.of(task["num_envs"], task["num_workers"], task["batch_size"])
-        assert (ROOT / f"benchmarks/peers/{LIBRARIES[Participant.of(name).library].file}.py").exists()
+        assert (ROOT / f"benchmarks/players/{LIBRARIES[Participant.of(name).library].file}.py").exists()
 
 
 def has_old_games(name: str) -> bool:
@@ -139,7 +139,7 @@ def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
     """What starts a library's player in this process."""
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
     player = importlib.import_module("player")
     players = []
 
@@ -161,7 +161,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module that plays, as a library's process has it."""
     before, path = set(sys.modules), list(sys.path)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "peers"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
     yield importlib.import_module("child")
     sys.path[:] = path
     for name in {"child", "player", "envs", "processes"} - before:
