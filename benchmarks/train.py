@@ -27,7 +27,7 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.rivals.settings import SETTINGS, Settings
-from benchmarks.venvs import TORCH, VENVS, Venv, python_of
+from benchmarks.venvs import python_of
 from pufferlib.bench import machine, overload
 
 __all__ = ["CONTESTANTS", "Contestant", "agree", "run", "table"]
@@ -36,10 +36,6 @@ FOLDER = Path(__file__).parent
 TIMEOUT_S = 600
 SHORT_STEPS = {"cartpole": 60_000, "breakout": 5_000}
 SHORT_SEEDS = {"cartpole": 5, "breakout": 3}
-
-TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")
-VENVS["train-ours"] = Venv((TORCH, TRAINER, *VENVS["ours"].installs), VENVS["ours"].finish)
-VENVS["train-gymnasium"] = Venv((TORCH, *VENVS["gymnasium"].installs))
 
 
 class Failed(Exception):

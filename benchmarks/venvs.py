@@ -29,6 +29,7 @@ ATARI = ("ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
 GAMES = (*GYMNASIUM, *ATARI, "minigrid==3.2.0")
 AGENTS = ("pettingzoo[butterfly]==1.27.0", "mpe2==1.1.1")
 TORCH = ("torch==2.13.0",)  # first and alone: a CPU build need not come from where the rest does
+TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")  # what cleanrl_demo needs besides
 OLD_GAMES = (  # the last that go with Gymnasium 0.29
     *("gymnasium==0.29.1", "ale-py==0.12.1", "pettingzoo[butterfly,mpe]==1.24.3", "psutil==7.2.2"),
     *("cloudpickle==3.1.2",),
@@ -195,6 +196,9 @@ VENVS = {
     ),
     "envpool": Venv((("envpool==1.2.5",),)),
     "supersuit": Venv((("supersuit==3.11.0", *GYMNASIUM, *AGENTS),)),
+    # Of train.py and reference.py, which have SB3's, too.
+    "train-ours": Venv((TORCH, TRAINER, (*GAMES, *AGENTS), OURS), _install_ours),
+    "train-gymnasium": Venv((TORCH, GAMES)),
 }
 
 
