@@ -80,7 +80,7 @@ def main() -> None:
     RESULT.write_text(json.dumps({"machine": machine(), "date": date, "us_per_step": found}, indent=1) + "\n")
     print(machine(), "", f"| | {' | '.join(kinds)} |", "|" + " --- |" * (1 + len(kinds)), sep="\n")
     for name, costs in found.items():
-        cells = [f"{s.median:.2f} ({s.low:.2f} – {s.high:.2f})" for s in map(Spread.of, costs.values())]
+        cells = [f"{Spread.of(each):.2f}" for each in costs.values()]
         print(f"| {name} | {' | '.join(cells)} |")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import table
 from benchmarks.workloads import LIBRARIES, Participant
 
 __all__ = ["PAGE", "fault_sections"]
@@ -67,7 +68,7 @@ def _case_table(case: str, entries: Iterable[Mapping[str, Any]]) -> str:
             end += f", {_seconds(slow)} later" if slow >= 1 else ""
             row = (entry["name"] + share, _seen(outcomes[0], case), _after(outcomes), end, _most_left(outcomes))
             rows.append((row[0], row[2] or row[1], row[4]) if killed else row)
-    return _table(("", "its processes are gone after", "left behind") if killed else heads, rows)
+    return table(("", "its processes are gone after", "left behind") if killed else heads, rows)
 
 
 def _seen(outcome: Outcome, case: str) -> str:
@@ -135,7 +136,3 @@ def _count(number: int, one: str, several: str = "") -> str:
 def _escaped(text: str) -> str:
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     return short.replace("|", "\\|").replace("\n", " ")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ("---",) * len(heads), *rows))

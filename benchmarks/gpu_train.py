@@ -38,6 +38,8 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
+from benchmarks.ratios import Spread
+from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
 from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
 from cleanrl_demo.results import RETURN_OF
@@ -56,18 +58,7 @@ LONG = {
     "min_s": 1.0, "most_s": 10.0, "seeds": 5, "learning_steps": 2_000_000, "learning_envs": 128,
 }  # fmt: skip
 TARGETS = {("tag/grid", 2_000, 5): 2e7, ("tag/grid", 2_000, 1_000): 2e6, ("tag/grid", 60_000, 5): 1e8}
-TAG_12: Mapping[str, Any] = {
-    "num_taggers": 2,
-    "num_runners": 10,
-    "grid_length": 10.0,
-    "episode_length": 40,
-    "tagging_distance": 0.1,
-    "tag_penalty_for_runner": -1.0,
-    "step_reward_for_runner": 0.05,
-    "max_acceleration": 0.3,
-    "num_acceleration_levels": 3,
-    "num_turn_levels": 4,
-}
+TAG_12: Mapping[str, Any] = {**GAMES["tag/continuous"], "num_runners": 10}
 WAYS = ("device", "pool", "one after another")
 TEAMS = ("tagger", "runner")
 
@@ -336,15 +327,10 @@ def table(results: Mapping[str, Any]) -> str:
         "| --- |" + " ---: |" * 4,
     ]
     for row in results["reached"]:
-        cells = [_spread(row[name], form) for name, form in (("steps", ",.0f"), ("steps_per_s", ",.0f"))]
-        cells += [_spread(row[team], ".2f") for team in TEAMS]
+        cells = [f"{Spread(*row[name]):,.0f}" for name in ("steps", "steps_per_s")]
+        cells += [f"{Spread(*row[team]):.2f}" for team in TEAMS]
         lines.append(f"| {row['way']} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    middle, least, greatest = (f"{value:{form}}" for value in values)
-    return f"{middle} ({least} – {greatest})"
 
 
 def plot(path: Path, folder: Path) -> Path:

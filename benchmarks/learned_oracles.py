@@ -26,7 +26,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.report import fill
+from benchmarks.pages import fill
 from cleanrl_demo import dqn
 from cleanrl_demo.oracles import LearnedOracle
 from pufferlib.bench import machine

@@ -34,7 +34,6 @@ ROOT = Path(__file__).parent.parent
 NUM_ENVS = (32, 256, 4096)
 TARGET = 50, 4096  # times EnvPool, at so many environments
 TURN_S, NUM_REPEATS, NUM_TABLES = 0.5, 7, 64
-BEGIN, END = "<!-- native begins -->", "<!-- native ends -->"
 
 
 def actions_of(num_envs: int) -> list[Array]:
@@ -173,12 +172,10 @@ def ratios(rates: dict[str, list[float]], first: str) -> list[float]:
     return [one / other for one, other in zip(rates[first], rates[best(rates, "EnvPool")], strict=True)]
 
 
-def spread(values: list[float], form: str) -> str:
-    return f"{median(values):{form}} ({min(values):{form}} – {max(values):{form}})"
-
-
 def table(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
+    from benchmarks.ratios import Spread  # not above, as in EnvPool's Python there is no such package
+
     lines = [
         f"{results['machine']}; EnvPool {results['figures'][0]['envpool']['version']}; {results['day']}.",
         "",
@@ -188,10 +185,11 @@ def table(results: dict[str, Any]) -> str:
     for figure in results["figures"]:
         rates = figure["rates"]
         for name, values in rates.items():
-            times = spread(ratios(rates, name), ".1f") if name.startswith("ours") else ""
+            times = f"{Spread.of(ratios(rates, name)):.1f}" if name.startswith("ours") else ""
             if name == best(rates, "EnvPool"):
                 times = "its best"
-            lines.append(f"| {figure['num_envs']:,} | {name} | {spread([v / 1e6 for v in values], '.2f')} | {times} |")
+            millions = Spread.of([value / 1e6 for value in values])
+            lines.append(f"| {figure['num_envs']:,} | {name} | {millions:.2f} | {times} |")
     wanted, num_envs = TARGET
     rates = next(each["rates"] for each in results["figures"] if each["num_envs"] == num_envs)
     found = median(ratios(rates, next(iter(rates))))
@@ -200,11 +198,11 @@ def table(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
+    from benchmarks.pages import fill
+
     (folder / "results" / "native.json").write_text(json.dumps(results, indent=1) + "\n")
     page = folder / "README.md"
-    text = page.read_text()
-    head, rest = text.split(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n{table(results)}\n{END}{rest.split(END)[1]}")
+    page.write_text(fill(page.read_text(), {"native": table(results)}))
 
 
 def main() -> None:

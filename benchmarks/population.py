@@ -36,7 +36,7 @@ from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.report import fill
+from benchmarks.pages import fill
 from pufferlib.bench import machine
 from pufferlib.files import written_whole
 from pufferlib.models import MLP, Origin

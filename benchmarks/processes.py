@@ -7,7 +7,7 @@ import os
 import signal
 from time import clock_gettime
 
-__all__ = ["cpu_s", "descendants", "send_signal"]
+__all__ = ["cpu_s", "descendants", "marked", "send_signal", "shared_files", "state"]
 
 
 def descendants(pid: int) -> list[int]:

@@ -37,6 +37,10 @@ class Spread(NamedTuple):
     def of(cls, values: Sequence[float]) -> Spread:
         return cls(median(values), min(values), max(values))
 
+    def __format__(self, form: str) -> str:
+        """Write all three in a number's format: "2.50 (2.00 – 3.00)"."""
+        return f"{self.median:{form}} ({self.low:{form}} – {self.high:{form}})"
+
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     """Return how many times as fast the first was, repeat by repeat."""

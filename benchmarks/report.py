@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -17,6 +16,7 @@ from typing import Any
 
 from benchmarks.fault_tables import PAGE as FAULTS_PAGE
 from benchmarks.fault_tables import fault_sections
+from benchmarks.pages import fill, table
 from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
@@ -57,16 +57,6 @@ def sections(results: Mapping[str, Result]) -> dict[str, str]:
     }
 
 
-def fill(page: str, texts: Mapping[str, str]) -> str:
-    """Return a page with these texts between its marks; those that it does not have are left out."""
-
-    def replaced(found: re.Match[str]) -> str:
-        text = texts.get(found[1])
-        return found[0] if text is None else f"<!-- begin {found[1]} -->\n{text}\n<!-- end {found[1]} -->"
-
-    return re.sub(r"<!-- begin (\w+) -->.*?<!-- end \1 -->", replaced, page, flags=re.DOTALL)
-
-
 # ---------------------------------------------------------------------------------------------------------- texts
 
 
@@ -99,7 +89,7 @@ def targets_table(results: Mapping[str, Result]) -> str:
             met = {True: "yes", False: "**no**", None: "not measured"}[verdict.met]
             beside = verdict.beside and f"{target.beside}: {_reached(target.figure, verdict.beside)}"
             rows.append((workload.title, target.text, reached, met, " ".join(filter(None, (verdict.note, beside)))))
-    return _table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
+    return table(("workload", "at least", "reached (min – max)", "met", "which"), rows)
 
 
 def workload_text(result: Result) -> str:
@@ -120,12 +110,12 @@ def workload_text(result: Result) -> str:
             row.append(f"{entry['status']}: {_short(entry['reason'])}")
         elif played:
             best = counterpart(entry, entries)
-            compared = "" if best in (None, entry) else _spread(Spread.of(ratios(rates(best), rates(entry))), ".2f")
-            row += [_spread(Spread.of(rates(entry)), ",.0f"), compared]
+            compared = "" if best in (None, entry) else f"{Spread.of(ratios(rates(best), rates(entry))):.2f}"
+            row += [f"{Spread.of(rates(entry)):,.0f}", compared]
         else:
             row += [_figure(figure, entry) for figure in COLUMNS[workload["kind"]]]
         rows.append(row + [""] * (len(heads) - len(row)))
-    return f"### {workload['title'][:1].upper()}{workload['title'][1:]}\n\n{_table(heads, rows)}"
+    return f"### {workload['title'][:1].upper()}{workload['title'][1:]}\n\n{table(heads, rows)}"
 
 
 def grid_table(results: Mapping[str, Result]) -> str:
@@ -137,10 +127,10 @@ def grid_table(results: Mapping[str, Result]) -> str:
     rows: dict[str, dict[int, str]] = {}
     for result in cells.values():
         found = best_against_peers(result)
-        text = "—" if found is None else f"{_spread(found[1], '.2f')}, {_without_counts(found[0])}"
+        text = "—" if found is None else f"{found[1]:.2f}, {_without_counts(found[0])}"
         rows.setdefault(_delay(_cell(result)), {})[_cell(result)["num_envs"]] = text
     heads = ("a step takes", *(f"{count} env{'s' * (count > 1)}" for count in counts))
-    return _table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
+    return table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
@@ -153,11 +143,11 @@ def losses_table(results: Mapping[str, Result]) -> str:
                 continue
             spread = Spread.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
-                row = (result["workload"]["title"], entry["name"], best["name"], _spread(spread, ".2f"))
+                row = (result["workload"]["title"], entry["name"], best["name"], f"{spread:.2f}")
                 rows.append((spread.median, row))
     if not rows:
         return "Nowhere in this run."
-    return _table(("workload", "faster is", "than", "ours is … times"), [row for _, row in sorted(rows)])
+    return table(("workload", "faster is", "than", "ours is … times"), [row for _, row in sorted(rows)])
 
 
 def missing_table(results: Mapping[str, Result]) -> str:
@@ -171,14 +161,14 @@ def missing_table(results: Mapping[str, Result]) -> str:
     if not reasons:
         return "Everything ran."
     rows = [(name, reason, _some(workloads)) for (name, reason), workloads in reasons.items()]
-    return _table(("participant", "what happened", "in"), rows)
+    return table(("participant", "what happened", "in"), rows)
 
 
 # ------------------------------------------------------------------------------------------------- what they share
 
 
 def _figure_text(scale: float, form: str) -> Callable[[Spread], str]:
-    return lambda spread: _spread(Spread(*(scale * value for value in spread)), form)
+    return lambda spread: format(Spread(*(scale * value for value in spread)), form)
 
 
 # What turns give beside steps per second: the heading, and how it is written.
@@ -203,7 +193,7 @@ FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
 
 def _reached(figure: str, spread: Spread) -> str:
     if not figure:
-        return _spread(spread, ".2f")
+        return f"{spread:.2f}"
     return FIGURES[figure][1](spread) + (" %" if figure.endswith("_cpu") else " µs")
 
 
@@ -249,10 +239,6 @@ def _versions(results: Iterable[Result]) -> str:
     return "; ".join(found.values())
 
 
-def _spread(spread: Spread, form: str) -> str:
-    return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
-
-
 def _range(values: Sequence[float]) -> str:
     return " – ".join(dict.fromkeys(f"{value:g}" for value in (min(values), max(values))))
 
@@ -267,11 +253,6 @@ def _some(names: Sequence[str]) -> str:
 
 def _without_counts(name: str) -> str:
     return name.partition("@")[0] + (" pool" if "b" in name.partition("@")[2] else "")
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ("---",) * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 # ---------------------------------------------------------------------------------------------------------- plots

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from benchmarks.ratios import Spread
 from benchmarks.rivals.settings import SETTINGS, Settings
 from benchmarks.venvs import python_of
 from pufferlib.bench import machine, overload
@@ -117,18 +118,14 @@ def table(entries: Sequence[Mapping[str, Any]]) -> str:
         runs = [each for each in entry["runs"] if each["settings"]["seed"] in base]
         ratios = [base[each["settings"]["seed"]] / each["steps_per_s"] for each in runs]
         ahead = sum(ratio > 1 for ratio in ratios)
-        held = "" if entry is entries[0] else f"{_spread(ratios, '.2f')}, ahead in {ahead} of {len(ratios)}"
+        held = "" if entry is entries[0] else f"{Spread.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
         returns = [each["final_return"] for each in runs]
         lines.append(
-            f"| {entry['name']} | {_spread([each['steps_per_s'] for each in runs], ',.0f')} | {held} "
+            f"| {entry['name']} | {Spread.of([each['steps_per_s'] for each in runs]):,.0f} | {held} "
             f"| mean {mean(returns):.1f} ({min(returns):.1f} – {max(returns):.1f}) "
             f"| {median([each['setup_s'] for each in runs]):.1f} |"
         )
     return "\n".join(lines)
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    return f"{median(values):{form}} ({min(values):{form}} – {max(values):{form}})"
 
 
 def _measured(env: str, names: Sequence[str], seeds: Sequence[int], short: bool, ours: Path | None) -> dict[str, Any]:
