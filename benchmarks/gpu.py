@@ -438,10 +438,10 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
     if options.plot:
-        from benchmarks.scaling import plot
+        from benchmarks.gpu_plots import plot_kernels
 
         for path in sorted(set(RESULTS.glob("gpu-*.json")) - set(RESULTS.glob("gpu-train-*.json"))):  # gpu_train.py's
-            print(plot(path, Path("docs/pictures")))
+            print(plot_kernels(path, Path("docs/pictures")))
         return
     settings = {**LIMITS, **(SHORT if options.short or options.device == "host" else LONG)}
     for name in ("num_agents", "num_envs"):

@@ -38,6 +38,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
+from benchmarks.gpu_plots import plot_training
 from benchmarks.ratios import Spread
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
@@ -45,7 +46,7 @@ from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.session import environments, origin_of, torch_set_up
 
-__all__ = ["Measured", "memcpy_nbytes", "plot", "reached", "split", "table"]
+__all__ = ["Measured", "memcpy_nbytes", "reached", "split", "table"]
 
 PICTURES = Path("docs/pictures")
 ROLLOUT_LENGTH = 32
@@ -333,61 +334,6 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def plot(path: Path, folder: Path) -> Path:
-    """Draw a file of results into a PNG of the same name in a folder; return it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    results = json.loads(path.read_text())
-    drawing = Figure(figsize=(13, 7.5), layout="constrained")
-    FigureCanvasAgg(drawing)
-    panels = drawing.subplots(2, 2)
-    rates, parts = panels[0]
-    figures = results["figures"]
-    lines = dict.fromkeys((each["env"], each["num_agents"]) for each in figures)
-    for env, num_agents in lines:
-        of = [each for each in figures if (each["env"], each["num_agents"]) == (env, num_agents)]
-        middle = [each["median"] for each in of]
-        bars = [[each["median"] - each["least"] for each in of], [each["greatest"] - each["median"] for each in of]]
-        rates.errorbar(
-            [each["num_envs"] for each in of],
-            middle,
-            bars,
-            label=f"{env}, {num_agents:,} agents",
-            marker="o",
-            capsize=3,
-        )
-    rates.set(
-        xscale="log", yscale="log", xlabel="environments", ylabel="environment steps a second", title="from end to end"
-    )
-    rates.legend(frameon=False, fontsize=8)
-    names = [f"{each['env']}\n{each['num_envs']:,} × {each['num_agents']:,}" for each in figures]
-    left = np.zeros(len(figures))
-    for part in ("environments", "inference", "training", "rest"):
-        share = np.array([each[f"{part}_s"] / each["whole_s"] for each in figures])
-        parts.barh(names, share, left=left, label=part)
-        left += share
-    parts.set(title="where an iteration's time goes", xlabel="share of an iteration, each part timed by itself")
-    parts.tick_params(axis="y", labelsize=7)
-    parts.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.12))
-    for team, panel in zip(TEAMS, panels[1], strict=True):
-        for number, way in enumerate(dict.fromkeys(run["way"] for run in results["runs"])):
-            for nth, run in enumerate(each for each in results["runs"] if each["way"] == way):
-                panel.plot(
-                    run["seconds"], run["returns"][team], color=f"C{number}", label=None if nth else way, linewidth=1
-                )
-        panel.set(title=f"12 agents, continuous Tag: a {team}'s return", xlabel="seconds of training")
-        panel.legend(frameon=False, fontsize=8)
-    for panel in panels.flat:
-        panel.grid(alpha=0.3)
-        panel.spines[["top", "right"]].set_visible(False)
-    where = "CPU, no GPU" if results["device"] == "host" else results["device"]
-    drawing.suptitle(f"{where} ({results['machine'].partition(';')[0]}), load {max(results['load']):.1f}", fontsize=10)
-    target = folder / f"{path.stem}.png"
-    drawing.savefig(target, dpi=100, format="png")
-    return target
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
@@ -400,7 +346,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.plot:
         for path in sorted(RESULTS.glob("gpu-train-*.json")):
-            print(plot(path, options.pictures))
+            print(plot_training(path, options.pictures))
         return
     settings: dict[str, Any] = dict(SHORT if options.short else LONG)
     settings["learning_steps"] = options.learning_steps or settings["learning_steps"]
@@ -437,7 +383,7 @@ def main() -> None:
     path = options.out or RESULTS / f"gpu-train-{re.sub(r'[^a-z0-9]+', '-', str(results['device']).lower())}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")
     print("\n" + table(results))
-    print(plot(path, options.pictures))
+    print(plot_training(path, options.pictures))
 
 
 if __name__ == "__main__":

@@ -569,8 +569,8 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
-    scaling = importlib.import_module("benchmarks.scaling")
-    assert scaling.plot(out, tmp_path).stat().st_size > 5000
+    gpu_plots = importlib.import_module("benchmarks.gpu_plots")
+    assert gpu_plots.plot_kernels(out, tmp_path).stat().st_size > 5000
 
 
 def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import Case
-from benchmarks.gpu_train import Measured, measured, memcpy_nbytes, plot, reached, split, table
+from benchmarks.gpu_plots import plot_training
+from benchmarks.gpu_train import Measured, measured, memcpy_nbytes, reached, split, table
 
 pytestmark = pytest.mark.beside
 
@@ -66,4 +67,4 @@ def test_a_case_is_measured_and_drawn(tmp_path: Path) -> None:
     assert "| tag/grid | 5 | 4 | " in text and "| device | 2,000 (2,000 – 2,000) | 1,000 (" in text
     path = tmp_path / "gpu-train-host.json"
     path.write_text(json.dumps(results))
-    assert plot(path, tmp_path).stat().st_size > 5000
+    assert plot_training(path, tmp_path).stat().st_size > 5000
