@@ -490,6 +490,13 @@ def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
     assert marks - {"native"} == set(report.sections(RESULTS)) == set(report.sections({}))
 
 
+def test_the_readme_says_what_every_file_is() -> None:
+    folder = ROOT / "benchmarks"
+    told = set(re.findall(r"benchmarks\.(\w+)|`(\w+)\.\w+`|`(\w+)/`", (folder / "README.md").read_text()))
+    there = {path.stem for path in folder.iterdir() if not path.name.startswith((".", "_"))}
+    assert there <= {name for names in told for name in names} | {"README"}
+
+
 def test_the_kernels_on_the_host_are_told_as_they_were_measured() -> None:
     from benchmarks import native
 
