@@ -98,7 +98,7 @@ class RunConfig:
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
         self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
         self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
-        self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every")
+        self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every", "batch_size")
         self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
         try:
             torch.device(self.device)
@@ -325,12 +325,15 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
 
     Raises PlanError for those that reset their copies without showing the final observation.
     """
+    batch_size = config.batch_size
+    if batch_size is None:
+        batch_size = -(-config.num_envs // (2 if config.backend == "pool" else 1))
     vec = pufferlib.make(
         config.env if env is None else env,
         backend=config.backend,
         num_envs=config.num_envs,
         num_workers=config.num_workers,
-        batch_size=config.batch_size or -(-config.num_envs // (2 if config.backend == "pool" else 1)),
+        batch_size=batch_size,
         env_kwargs=with_pictures(config, env),
         wrap_kwargs=config.wrap_kwargs,
         seed=config.seed,

@@ -390,6 +390,7 @@ def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"batch_size": 0}, "batch_size=0 is out of bounds; use 1 or more, or None"),
         ({"checkpoint_every": 0}, "checkpoint_every=0 is out of bounds; use 1 or more, or None"),
         ({"num_epochs": 0}, "num_epochs=0 is out of bounds; use 1 or more"),
         ({"total_steps": 0}, "total_steps=0 is out of bounds"),
