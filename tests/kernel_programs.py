@@ -14,10 +14,10 @@ from gymnasium.spaces import Box, Discrete
 
 import pufferlib
 from cuda_ext import sources
-from cuda_ext.functions import Shape
+from cuda_ext.functions import Shape, compiler_command
 from cuda_ext.schema import CTYPES, LAUNCH, Field, KernelEnv, Parameter, Schema
 
-COMPILER = os.environ.get("CXX", "c++").split()
+COMPILER = compiler_command()
 REPORTED = 99  # the exit code where a sanitizer has reported something
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import compiled
+from kernel_functions import compiled
 
 from cuda_ext.references.exponentials import LEAST_POWER, MOST_POWER, exponential, hyperbolic_tangent, logarithm
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import compiled
 from hypothesis import given
 from hypothesis import strategies as st
+from kernel_functions import compiled
 from numpy.lib.stride_tricks import sliding_window_view
 
 from pufferlib.philox import below, philox, philox_array, uniform

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import MultiDiscrete
-from harness import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_functions import compiled
 
 from cuda_ext.network import CHUNK
 from cuda_ext.references.layers import forward

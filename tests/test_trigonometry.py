@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import compiled
+from kernel_functions import compiled
 
 from cuda_ext.references.trigonometry import HALF_PI, MOST_ANGLE, TWO_PI, sine_cosine, wrapped
 

@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from cuda_ext.functions import compiler_command
+
 ROOT = Path(__file__).parent.parent
-COMPILER = shutil.which("g++") or shutil.which("c++")
+COMPILER = compiler_command()
 FLAGS = ["-std=c++17", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC"]
 
 
 def compiled(program: str, folder: Path, level: str = "-O3") -> ctypes.CDLL:
     """Compile a program that includes what lies in cuda_ext. Skips the test where there is no C++ compiler."""
-    if COMPILER is None:
+    if shutil.which(COMPILER[0]) is None:
         pytest.skip("there is no C++ compiler")
-    library = folder / "harness.so"
-    command = [COMPILER, *FLAGS, level, f"-I{ROOT / 'cuda_ext'}", "-x", "c++", "-", "-o", str(library)]
+    library = folder / "functions.so"
+    command = [*COMPILER, *FLAGS, level, f"-I{ROOT / 'cuda_ext'}", "-x", "c++", "-", "-o", str(library)]
     done = subprocess.run(command, input=program, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library))
