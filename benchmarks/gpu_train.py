@@ -42,6 +42,7 @@ from benchmarks.gpu_plots import plot_training
 from benchmarks.ratios import Spread
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
+from cleanrl_demo.iterations import Iteration, on_own_stream
 from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.session import environments, origin_of, torch_set_up
@@ -112,7 +113,7 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         rollout_length=ROLLOUT_LENGTH,
         runs=None,
     )
-    with torch_set_up(config), environments(config, None) as vec, ppo_cuda.on_own_stream(config.device):
+    with torch_set_up(config), environments(config, None) as vec, on_own_stream(config.device):
         where: torch.device = vec.device  # type: ignore[attr-defined]
         learner = ppo_cuda.Learner(vec, origin_of(config, None), config)
         vec.async_reset(seed=1)
@@ -137,7 +138,7 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         iterate = ppo_cuda.iteration(rollout, config)
         parts = [
             iterate,
-            *(ppo_cuda.Iteration(each, learner.generator, config) for each in (play, step_environments, train)),
+            *(Iteration(each, learner.generator, config) for each in (play, step_environments, train)),
         ]
 
         def steps(part: Callable[[], Any]) -> Callable[[], int]:

@@ -21,31 +21,28 @@ Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE).
 from __future__ import annotations
 
 import contextlib
-import fnmatch
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import pufferlib
 from cleanrl_demo.exposures import Exposures
-from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
+from cleanrl_demo.iterations import Iteration, Reading, on_own_stream
+from cleanrl_demo.peers import gathered, joined, mine, require_as_many, total
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
-from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
+from cleanrl_demo.ppo import PRECISIONS
 from cleanrl_demo.results import RETURN_OF, Result
 from cleanrl_demo.runs import num_processes
 from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
+from cleanrl_demo.teams import OF_A_TEAM, Team, rate_at, teams_of
 from pufferlib.errors import PlanError
 from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
-
-OF_A_TEAM = ("agents", "learning_rate", "schedule", "entropy_coefficient")  # what a table [teams.NAME] may say
 
 
 @dataclass(frozen=True)
@@ -150,103 +147,6 @@ def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
 
 
 # --------------------------------------------------------------------------------------------------------- who learns
-
-
-class Team:
-    """A policy, the agents that it acts for, and what trains it.
-
-    places: of these agents among those of an environment.
-    """
-
-    def __init__(self, name: str, actor: Actor, places: Sequence[int], config: DeviceConfig) -> None:
-        table = config.teams.get(name, {})
-        self.name, self.actor = name, actor
-        neighbours = list(places) == list(range(places[0], places[-1] + 1))  # whose rows can be viewed
-        self.places = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places, device=config.device)
-        self.first_rate = table.get("learning_rate", config.learning_rate)
-        self.schedule = table.get("schedule", config.schedule)
-        self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
-        actor.precision = PRECISIONS[config.precision]
-        self.weights = as_one(actor.policy)
-        alike(self.weights)
-        self.rate = torch.tensor(self.first_rate, device=config.device)
-        on_device = self.weights.is_cuda
-        self.optimizer = torch.optim.Adam(
-            [self.weights], self.rate if on_device else self.first_rate, eps=1e-5, capturable=on_device, fused=True
-        )
-
-    def rows_of(self, column: Tensor) -> Tensor:
-        """Return the rows of its agents, (steps * envs * places, …), of a column (steps, envs, agents, …)."""
-        return column[:, :, self.places].flatten(0, 2)
-
-    def write(self, column: Tensor, rows: Tensor) -> None:
-        """Write rows of its agents, (envs * places, …), into a step's column, (envs, agents, …)."""
-        column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Have the optimizer go on where ``state_dict`` was asked of it."""
-        self.optimizer.load_state_dict(dict(state))
-        if self.weights.is_cuda:
-            self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
-
-    def set_rate(self, num_steps: int, total_steps: int) -> float:
-        """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
-        rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
-        if self.weights.is_cuda:
-            self.rate.fill_(rate)
-        else:
-            self.optimizer.param_groups[0]["lr"] = rate
-        return rate
-
-
-def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
-    """Return a learning rate. schedule: as in Config. first: at the start, where the schedule names no rates.
-
-    Raises PlanError for what is no schedule.
-    """
-    if schedule in SCHEDULES:
-        return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
-    try:
-        points = [point.split(":") for point in schedule.split()]
-        steps, rates = [float(step) for step, _ in points], [float(rate) for _, rate in points]
-    except ValueError:
-        steps, rates = [], []
-    if not steps or steps != sorted(set(steps)) or min(rates) < 0:
-        raise PlanError(
-            f'schedule={schedule!r} is none; use {", ".join(SCHEDULES)}, or "0:1e-3 2e6:1e-4" with growing steps'
-        )
-    return float(np.interp(num_steps, steps, rates))
-
-
-def teams_of(agent_names: Sequence[str], config: DeviceConfig) -> dict[str, list[int]]:
-    """Return the places of each team's agents, by its name. Raises PlanError for agents of no team, or of two."""
-    if config.teams and any("agents" in table for table in config.teams.values()):
-        found = {
-            name: [
-                place
-                for place, agent in enumerate(agent_names)
-                if any(fnmatch.fnmatchcase(agent, pattern) for pattern in patterns_of(name, table))
-            ]
-            for name, table in config.teams.items()
-        }
-    elif config.separate or config.teams:
-        found = {}
-        for place, agent in enumerate(agent_names):
-            found.setdefault(re.sub(r"_\d+$", "", agent), []).append(place)
-    else:
-        return {"": list(range(len(agent_names)))}
-    unknown = [name for name in config.teams if name not in found]
-    named = sorted(place for places in found.values() for place in places)
-    if unknown or named != list(range(len(agent_names))):
-        shown = ", ".join(agent_names[:6]) + (", …" if len(agent_names) > 6 else "")
-        raise PlanError(f"teams {', '.join(config.teams)}: each of the agents ({shown}) has to be in one team")
-    return found
-
-
-def patterns_of(name: str, table: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names, or patterns, of a team's agents."""
-    patterns: str | Sequence[str] = table.get("agents", (f"{name}_*", name))
-    return [patterns] if isinstance(patterns, str) else patterns
 
 
 class Learner:
@@ -565,69 +465,6 @@ def charts_of(episodes: EpisodeStats) -> dict[str, float]:
     returns = {f"{RETURN_OF}{name}": mean for name, mean in episodes.mean_returns_by_type.items()}
     means = {"charts/episodic_return": episodes.mean_return, "charts/episodic_length": episodes.mean_length}
     return {**means, **score, **returns}
-
-
-class Iteration:
-    """An iteration, called again and again: on a GPU captured once it has been played twice, and then replayed."""
-
-    def __init__(
-        self, play: Callable[[], tuple[Tensor, ...]], generator: torch.Generator, config: DeviceConfig
-    ) -> None:
-        self.play, self.generator = play, generator
-        self.eager_calls = 2 if config.graphs and torch.device(config.device).type == "cuda" else None
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.told: tuple[Tensor, ...] = ()
-
-    def __call__(self) -> tuple[Tensor, ...]:
-        if self.eager_calls is None:
-            return self.play()
-        if self.eager_calls > 0:  # what is made at first use, kernels and buffers, is made outside of the graph
-            self.eager_calls -= 1
-            return self.play()
-        if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            self.graph.register_generator_state(self.generator)
-            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
-                self.told = self.play()
-        self.graph.replay()
-        return self.told
-
-
-class Reading:
-    """Numbers on their way from the device. rates: what else is to be told of the same iteration."""
-
-    def __init__(self, told: Sequence[Tensor], rates: Sequence[float]) -> None:
-        self.rates = rates
-        self._event: torch.cuda.Event | None = None
-        on_device = told[0].is_cuda
-        # Pinned memory, to which a device copies while the host goes on.
-        self._copies = [torch.empty_like(each, device="cpu", pin_memory=on_device) for each in told]
-        for copy, each in zip(self._copies, told, strict=True):
-            copy.copy_(each.detach(), non_blocking=True)
-        if on_device:
-            self._event = torch.cuda.Event()
-            self._event.record()
-
-    def values(self) -> list[Tensor]:
-        """Return the numbers; waits until they are there."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._copies
-
-
-@contextlib.contextmanager
-def on_own_stream(device: str) -> Iterator[None]:
-    """Queue what follows on a stream of its own, which graphs need, after what is queued and before what comes then."""
-    if torch.device(device).type != "cuda":
-        yield
-        return
-    outer, inner = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    inner.wait_stream(outer)
-    try:
-        with torch.cuda.stream(inner):
-            yield
-    finally:
-        outer.wait_stream(inner)
 
 
 if __name__ == "__main__":
