@@ -150,12 +150,16 @@ def play(
 
     if num_episodes < 1 or max_steps < 1:
         raise PlanError(f"{num_episodes} episodes of at most {max_steps} steps; use 1 or more of both")
+    if num_envs < 1 or (batch_size is not None and batch_size < 1):
+        raise PlanError(f"num_envs={num_envs} and batch_size={batch_size} are impossible; use 1 or more of both")
     if device is not None and backend != "cuda":
         raise PlanError(f'device={device!r} is where backend="cuda" plays, and this is "{backend}"; leave it out')
     if watch is not None:
         backend, num_envs = "serial" if backend != "cuda" else backend, 1
-    num_envs = max(1, min(num_envs, num_episodes))
-    batch_size = min(num_envs, batch_size or -(-num_envs // (2 if backend == "pool" else 1)))
+    num_envs = min(num_envs, num_episodes)
+    if batch_size is None:
+        batch_size = -(-num_envs // (2 if backend == "pool" else 1))
+    batch_size = min(num_envs, batch_size)
     reel = None if video is None else Reel(Path(video), num_videos, num_envs, num_episodes)
     shots = None if snapshots is None else Snapshots(Path(snapshots_folder), snapshots)
     each_kwargs: Any = [dict(subject.env_kwargs) for _ in range(num_envs)]

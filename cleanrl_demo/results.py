@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,7 +142,7 @@ def returns_by_label(episodes: Iterable[Episode]) -> dict[str, list[float]]:
     return found
 
 
-def charts(episodes: Iterable[Episode]) -> dict[str, float]:
+def charts(episodes: Collection[Episode]) -> dict[str, float]:
     """Return mean return, length and score of episodes, and returns of agents, by their TensorBoard names."""
     if not episodes:
         return {}

@@ -373,6 +373,8 @@ def test_the_command_takes_snapshots(tmp_path, monkeypatch, capsys):
         (["CartPole-v1", "--policy", "random", "--video", "a.avi"], 1, "a.avi: films are written as .gif or .mp4"),
         (["CartPole-v1", "--policy", "random", "--video", "no/a.gif"], 1, "there is no folder no for a.gif"),
         (["CartPole-v1", "--policy", "random", "--video", "a.gif", "--videos", "101"], 1, "101 videos of 100 episodes"),
+        (["CartPole-v1", "--policy", "random", "--batch-size", "0"], 1, "batch_size=0 are impossible; use 1 or more"),
+        (["CartPole-v1", "--policy", "random", "--num-envs", "0"], 1, "num_envs=0 and batch_size=None are impossible"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said_at_once(words, status, says, tmp_path, monkeypatch, capsys):
