@@ -29,11 +29,11 @@ class Drawing:
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
         )
 
-    def arrow(self, *points: tuple[float, float], fill: str = "#444") -> None:
+    def arrow(self, *points: tuple[float, float]) -> None:
         """Draw a line through points, with its head at the last one."""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         self.parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{fill}" stroke-width="1.5" marker-end="url(#head)"/>'
+            f'<polyline points="{path}" fill="none" stroke="#444" stroke-width="1.5" marker-end="url(#head)"/>'
         )
 
     def write(self, path: Path) -> None:

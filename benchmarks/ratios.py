@@ -59,16 +59,16 @@ def ahead(values: Sequence[float]) -> bool:
     return sign_test(values) < SIGNIFICANT
 
 
-def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Return what lies around the median of which these are samples, by order statistics, however they are spread.
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median of which these are samples, by order statistics, however they are spread.
 
     Of n values the k-th least and the k-th greatest enclose it, but with a probability of twice that of fewer than k
     heads in n throws; k is the greatest for which that is small enough. Takes six values at least.
     """
     ordered, count = sorted(values), len(values)
     outside, rank = 2 / 2**count, 1  # of the least and the greatest
-    assert outside <= 1 - confidence, "too few values"
-    while (outside := outside + 2 * comb(count, rank) / 2**count) <= 1 - confidence:
+    assert outside <= SIGNIFICANT, "too few values"
+    while (outside := outside + 2 * comb(count, rank) / 2**count) <= SIGNIFICANT:
         rank += 1
     return ordered[rank - 1], ordered[-rank]
 

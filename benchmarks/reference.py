@@ -34,6 +34,7 @@ from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
 from pufferlib.bench import machine
 
 TIMEOUT_S = 3600
+NUM_POINTS = 60  # of a curve that is kept
 DOCS = FOLDER.parent / "docs"
 SEEDS = (1, 2, 3, 4, 5)
 OURS, SB3 = "ours", "SB3"
@@ -175,10 +176,10 @@ def _settings(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in known["settings"].items()}
 
 
-def _thinned(told: Mapping[str, Any], num_points: int = 60) -> dict[str, Any]:
+def _thinned(told: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a contestant told, with fewer points of its curve: a picture shows no more."""
     curve = told["curve"]
-    chosen = sorted({round(i) for i in np.linspace(0, len(curve) - 1, num_points)}) if curve else []
+    chosen = sorted({round(i) for i in np.linspace(0, len(curve) - 1, NUM_POINTS)}) if curve else []
     return {**told, "curve": [[int(curve[i][0]), round(float(curve[i][1]), 3)] for i in chosen]}
 
 

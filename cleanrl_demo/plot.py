@@ -185,15 +185,15 @@ def band_of(label: str, curves: Sequence[Curve]) -> Band:
     return Band(f"{label}, {CONFIDENCE:.0%} interval of the mean", x, mean, mean - radius, mean + radius)
 
 
-def interval_radius(values: np.ndarray, confidence: float = CONFIDENCE) -> np.ndarray:
-    """Return how far the interval of the mean over the first axis reaches to either side, by Student's t.
+def interval_radius(values: np.ndarray) -> np.ndarray:
+    """Return how far the 95 % interval of the mean over the first axis reaches to either side, by Student's t.
 
     values: (num_samples, …), at least two.
     """
     from scipy.stats import t
 
     num_samples = len(values)
-    quantile = t.ppf((1 + confidence) / 2, num_samples - 1)
+    quantile = t.ppf((1 + CONFIDENCE) / 2, num_samples - 1)
     radius: np.ndarray = quantile * np.std(values, 0, ddof=1) / np.sqrt(num_samples)
     return radius
 

@@ -407,9 +407,8 @@ def num_envs_that_fit(
     config: Any,
     env: Callable[..., Any] | None = None,
     update: Callable[[Learner, Rollout, Any], Tensor] = update,
-    free: float | None = None,
 ) -> int:
-    """Return how many environments of this process fit, and print it. free: bytes, by default all that are free."""
+    """Return how many environments of this process fit into the memory that is free, and print it."""
     with environments(replace(config, num_envs=1, video_envs=()), env) as vec:
         rows_per_env = vec.agents_per_env * config.rollout_length
 
@@ -425,7 +424,7 @@ def num_envs_that_fit(
                 for _ in range(1 + (iterate.eager_calls or 0)):  # the last of them is captured, if any is
                     iterate()
 
-    free = free_nbytes(config.device) if free is None else free
+    free = free_nbytes(config.device)
     most = max(1, config.total_steps // (rows_per_env * num_processes()))  # as all play towards total_steps
     found, needs = as_many_as_fit(trial, config.device, rows_per_env, most, free=free)
     where = "" if num_processes() == 1 else " in the first process"
