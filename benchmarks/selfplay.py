@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.pages import fill
+from benchmarks.report import fill
 from cleanrl_demo import ppo_selfplay
 from cleanrl_demo.session import environments, run
 from pufferlib.bench import machine
