@@ -4,9 +4,14 @@ env = pufferlib.wrap(raw_env)
 vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8, batch_size=16, seed=1)
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pufferlib import errors
+
+if sys.platform == "win32":  # before anything is imported that Windows lacks
+    raise errors.PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
+
 from pufferlib.backends import make
 from pufferlib.emulation import wrap
 from pufferlib.environment import PufferEnv

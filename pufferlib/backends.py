@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from pufferlib import vectorization
+from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
 
@@ -87,6 +87,7 @@ def make(
         name = KINDS[backend]
     except (KeyError, TypeError):
         raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, KINDS))}") from None
+    _native.warn_of_portable_path()
     kind: Callable[..., VecEnv] = getattr(vectorization, name)
     return kind(
         env,

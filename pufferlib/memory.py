@@ -11,7 +11,7 @@ from pathlib import Path
 from pufferlib import cgroups
 from pufferlib.errors import PlanError
 
-__all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "nbytes_of"]
+__all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "memory_there", "nbytes_of"]
 
 
 def memory_nbytes() -> int:
@@ -30,6 +30,18 @@ def memory_nbytes() -> int:
                 if line.startswith("Pss:"):
                     total += 1024 * int(line.split()[1])
     return total
+
+
+def memory_there() -> tuple[float, float]:
+    """Return the bytes that the system has, and what the tightest control group allows; inf where there is no limit."""
+    system, limits = float("inf"), [float("inf")]
+    with suppress(OSError, ValueError, AttributeError):
+        system = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for folder in cgroups.folders("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):
+                limits.append(float(int((folder / name).read_text())))
+    return system, min(limits) if min(limits) < system else float("inf")
 
 
 def memory_at_hand() -> float:

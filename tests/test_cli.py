@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -441,13 +443,16 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     names = [line.split("  ")[0] for line in shown.splitlines()]
     assert names == [
         *("pufferlib", "packages", "optional", "path", "cores", "memory", "processes", "kernel"),
-        *("kernels", "compiler", "CUDA", "self test"),
+        *("kernels", "compiler", "CUDA", "Ray", "self test"),
     ]
+    assert "\x1b" not in shown
+    assert re.search(r"^cores +\d+ of \d+ to be used \(.*quota.*\)$", shown, re.M)
+    assert re.search(r"^memory +[\d.]+ .iB of [\d.]+ .iB at hand \(.*limit.*\); /dev/shm", shown, re.M)
     assert pufferlib.__version__ in shown
     assert ("compiled" in shown) == pufferlib._native.available
     assert pufferlib._native.reason in shown
     assert "self test     passed" in shown
-    assert all(name in shown for name in ("ocean/squared", "tag/grid", "tag/continuous", "ray"))
+    assert all(name in shown for name in ("ocean/squared", "tag/grid", "tag/continuous", metadata.version("ray")))
     assert re.search(
         r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|nvidia)", shown, re.M
     )
@@ -488,8 +493,9 @@ def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: py
         raise OSError("no memory is to be had")
 
     monkeypatch.setattr(pufferlib, "make", refuse)
-    assert main(["doctor"]) == 1
-    assert "self test     failed: OSError: no memory is to be had" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 1
+    failed = {"name": "self test", "text": "failed: OSError: no memory is to be had", "fine": False}
+    assert json.loads(capsys.readouterr().out)[-1] == failed
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = {
     path.name for path in (ROOT / "pufferlib/_native").iterdir() if path.suffix in {".h", ".pxd", ".pyi", ".pyx"}
 }
+MAKE = "import pufferlib; [pufferlib.make('ocean/squared').close() for _ in range(2)]"
 IMPORT = "from pufferlib import _native; print(_native.available, _native.reason, sep=': ')"
 
 
@@ -63,7 +64,8 @@ def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> No
         assert missing == "Cython" or f'building extension "{name}" failed' in said
     libraries = [path.name.partition(".")[0] for path in (tmp_path / "built").rglob("*.so")]
     assert libraries == (["_host"] if missing == "Cython" else [])  # kernels are C++, and need none
-    printed = run(tmp_path / "built", "-c", IMPORT)
+    printed = run(tmp_path / "built", "-c", f"{IMPORT}\n{MAKE}" if missing == "a compiler" else IMPORT)
+    assert printed.count("pufferlib uses its portable path") == (missing == "a compiler")  # said once, by make
     assert printed.startswith(
         "False: it was not built, or for another Python (No module named 'pufferlib._native.pack')"
     )

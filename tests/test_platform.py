@@ -28,7 +28,7 @@ from test_sharing import run, trajectory, undisturbed
 
 import pufferlib
 from pufferlib.errors import PlatformError
-from pufferlib.memory import left_by, memory_at_hand
+from pufferlib.memory import left_by, memory_at_hand, memory_there
 from pufferlib.vectorization import slab
 from pufferlib.vectorization.processes import not_startable
 
@@ -81,6 +81,31 @@ def test_more_memory_than_there_is(backend: str) -> None:
     says = rf"GiB of (shared )?memory for {gib} environments are not to be had \([\d.]+ GiB are at hand\); use fewer"
     with pytest.raises(PlatformError, match=says):
         pufferlib.make(functools.partial(WideEnv, 1024), backend=backend, num_envs=gib, num_workers=1)
+
+
+def test_what_a_control_group_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pufferlib.cgroups.folders", lambda controller: [tmp_path, tmp_path / "nothing"])
+    system, limit = memory_there()
+    assert MIB < system < math.inf and limit == math.inf
+    (tmp_path / "memory.limit_in_bytes").write_text(f"{2**62}\n")  # version 1 has no word for "no limit"
+    assert memory_there() == (system, math.inf)
+    (tmp_path / "memory.max").write_text(f"{MIB}\n")
+    assert memory_there() == (system, MIB)
+
+
+def test_windows_is_told_of_wsl() -> None:
+    """Before anything is imported that it has not got."""
+    said = run("""
+import sys
+sys.platform = "win32"
+for name in ("fcntl", "resource", "termios", "pwd", "numpy", "gymnasium"):
+    sys.modules[name] = None
+try:
+    import pufferlib
+except OSError as error:
+    print(error)
+""")
+    assert said == "pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)\n"
 
 
 def test_what_a_control_group_leaves(tmp_path: Path) -> None:

@@ -8,15 +8,18 @@ insists on them.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
 import warnings
 from typing import Any
 
-__all__ = ["available", "lane", "pack", "reason", "ring", "stand"]
+__all__ = ["available", "lane", "pack", "reason", "ring", "stand", "warn_of_portable_path"]
 
 MODULES = ("pack", "ring", "stand", "lane")
+# Its cache may hold the wheel without the compiled path.
+REMEDY = "pip install again, with a C compiler at hand and --force-reinstall --no-cache-dir --no-deps"
 
 available = False  # all of it, or none: half a compiled path is a third path to test
 reason = ""  # in words, why it is not available
@@ -41,10 +44,21 @@ def _load() -> str:
                 pack, ring, stand, lane = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
-            why = f"it was not built, or for another Python ({error}); pip install again, with a C compiler at hand"
+            why = f"it was not built, or for another Python ({error}); {REMEDY}"
     if wish == "1":
         raise ImportError(f"PUFFERLIB_NATIVE=1, but the compiled path cannot be used: {why}")
     return why
+
+
+@functools.cache
+def warn_of_portable_path() -> None:
+    """Warn once a process where there could be a compiled path and is none: pip does not show that it built none."""
+    if reason and sys.platform.startswith("linux") and os.environ.get("PUFFERLIB_NATIVE", "") != "0":
+        warnings.warn(
+            f"pufferlib uses its portable path, which is slower: {reason}. "
+            "PUFFERLIB_NATIVE=0 chooses it, and ends this warning",
+            stacklevel=3,
+        )
 
 
 reason = _load()

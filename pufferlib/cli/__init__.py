@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import difflib
 import itertools
+import json
 import math
 import os
 import sys
@@ -381,6 +382,7 @@ def doctor(words: list[str]) -> int:
     from pufferlib.cli.ray_doctor import STEP_MS, diagnose_ray
 
     parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be what is amiss
+    parser.add_argument("--json", action="store_true", help="print a list of objects with name, text, fine")
     parser.add_argument("--ray", action="store_true", help="then look at a cluster of Ray, or at one of our own")
     parser.add_argument("--address", help="of the cluster: auto, or host:port; default: as backend ray has it")
     parser.add_argument("--step-ms", type=float, help=f"of an environment, for the advice; default: {STEP_MS:g}")
@@ -390,12 +392,14 @@ def doctor(words: list[str]) -> int:
         parser.error("--address and --step-ms are about a cluster; say --ray, too")
     if not 0 < step_ms < math.inf:
         parser.error(f"--step-ms {step_ms:g} is impossible; use milliseconds, more than 0")
-    healthy = True
-    findings = itertools.chain(diagnose(), diagnose_ray(options.address, step_ms) if options.ray else ())
-    for finding in findings:
-        print(f"{finding.name:14}{finding.text}", flush=True)
-        healthy = healthy and finding.fine
-    return 0 if healthy else 1
+    found = []
+    for finding in itertools.chain(diagnose(), diagnose_ray(options.address, step_ms) if options.ray else ()):
+        found.append(finding)
+        if not options.json:
+            print(f"{finding.name:14}{finding.text}", flush=True)
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in found], indent=1))
+    return 0 if all(finding.fine for finding in found) else 1
 
 
 def record(words: list[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import multiprocessing
 import os
 import platform
@@ -17,15 +19,15 @@ from typing import Any, NamedTuple
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.memory import memory_at_hand, memory_text
+from pufferlib.memory import memory_at_hand, memory_text, memory_there
 from pufferlib.vectorization.launch import running_threads, start_method
-from pufferlib.vectorization.plan import available_cpus
+from pufferlib.vectorization.plan import available_cpus, cpu_quota
 
 __all__ = ["Finding", "diagnose"]
 
 NEEDED = ("numpy", "gymnasium", "cloudpickle", "threadpoolctl")
 OPTIONAL = (
-    *("torch", "pettingzoo", "rich", "tyro", "tensorboard", "matplotlib", "pillow", "ray"),
+    *("torch", "pettingzoo", "rich", "tyro", "tensorboard", "matplotlib", "pillow", "scipy"),
     *("ale-py", "minigrid", "mpe2", "envpool"),
 )
 SELF_TEST = "ocean/squared"
@@ -42,19 +44,29 @@ class Finding(NamedTuple):
 def diagnose() -> Iterator[Finding]:
     """Yield what is found, line by line, the self test last."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
-    yield Finding("pufferlib", f"{pufferlib.__version__}; {system}")
+    yield Finding("pufferlib", f"{pufferlib.__version__}, {_installed()}; {system}")
     yield Finding("packages", ", ".join(_versions(NEEDED)))
     yield Finding("optional", _optional())
     yield Finding("path", "compiled" if _native.available else f"portable: {_native.reason}")
     yield Finding("cores", _cores())
-    yield Finding("memory", f"{memory_text(memory_at_hand())} at hand{_shm()}")
+    yield Finding("memory", f"{_memory()}{_shm()}")
     yield Finding("processes", _processes())
     yield _kernel()
     kernels: Any = import_module("cuda_ext.report")  # by a string, as it stands above
     yield Finding("kernels", kernels.built())
     yield Finding("compiler", kernels.compiler())
     yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
+    yield Finding("Ray", f"{next(_versions(('ray',)), 'not there')}; --ray looks at a cluster, too")
     yield _self_test()
+
+
+def _installed() -> str:
+    """Return how this came here, which tells whether its files may be newer than what was compiled of them."""
+    try:
+        told = metadata.distribution("pufferlib").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+    return "installed editable" if told and json.loads(told).get("dir_info", {}).get("editable") else "installed"
 
 
 def _versions(names: tuple[str, ...]) -> Iterator[str]:
@@ -70,11 +82,16 @@ def _optional() -> str:
 
 def _cores() -> str:
     usable, there = available_cpus(), os.cpu_count() or 1
-    if usable == there:
-        return f"{there}"
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    why = f"affinity leaves {affinity}" if affinity < there else "the cgroup's quota leaves no more"
-    return f"{usable} of {there}: {why}"
+    limits = [f"affinity leaves {affinity}"] if affinity < there else []
+    limits.append("no quota" if math.isinf(cpu_quota()) else f"the cgroup's quota is {cpu_quota():g}")
+    return f"{usable} of {there} to be used ({', '.join(limits)})"
+
+
+def _memory() -> str:
+    system, limit = memory_there()
+    limited = "no limit" if math.isinf(limit) else f"the cgroup's limit is {memory_text(limit)}"
+    return f"{memory_text(memory_at_hand())} of {memory_text(system)} at hand ({limited})"
 
 
 def _shm() -> str:

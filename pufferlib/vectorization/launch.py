@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import multiprocessing
 import multiprocessing.connection
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pufferlib import leaves
-from pufferlib.errors import PlanError, PlatformError
+from pufferlib.errors import PlanError
 from pufferlib.vectorization import telemetry
 from pufferlib.vectorization.doorbell import (
     PLAYED_FRAME,
@@ -40,11 +41,6 @@ from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, 
 from pufferlib.vectorization.signals import as_before
 from pufferlib.vectorization.slab import Slab, ring_of
 from pufferlib.vectorization.worker import Worker, seed_globals
-
-if sys.platform == "win32":
-    raise PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
-
-import fcntl  # Windows has none, and has been told
 
 __all__ = [
     "Launch",

@@ -68,14 +68,16 @@ def available_cpus() -> int:
     return max(1, min(cpus, _cgroup_cpus()))
 
 
+def cpu_quota(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> float:
+    """Return how many CPUs the tightest control group above this process grants, 1.5 say; inf if none says."""
+    quotas = map(_quota, cgroups.folders("cpu", root, own))
+    return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
+
+
 def _cgroup_cpus(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> int:
     """Return the whole CPUs of the tightest quota above this process, or a large number."""
-    limit = 1 << 30
-    for folder in cgroups.folders("cpu", root, own):
-        quota, period = _quota(folder)
-        if quota > 0:
-            limit = min(limit, max(1, quota // period))
-    return limit
+    quota = cpu_quota(root, own)
+    return max(1, int(quota)) if quota < float("inf") else 1 << 30
 
 
 def _quota(folder: Path) -> tuple[int, int]:
