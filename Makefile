@@ -49,7 +49,7 @@ endef
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
-	docs clean dev train venvs
+	docs release clean dev train venvs
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,8 +117,12 @@ docs:  ## Build the documentation site into site/, in an environment of its own;
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 	@echo "Built; to read it: python3 -m http.server --directory site"
 
+release:  ## Build the sdist and a wheel for each CPython, and try each in a fresh environment; ARGS="--versions 3.12"
+	@TORCH=none .ci/venv .venv-release release
+	@.venv-release/bin/python .ci/release.py $(ARGS)
+
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-docs .venv-envs benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

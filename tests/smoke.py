@@ -2,7 +2,7 @@
 
     python -I tests/smoke.py [--path compiled|portable]         seconds; fails with an AssertionError
 
---path: which path has to be in use. -I keeps this folder, and PYTHONPATH, off the path, so that all comes from the wheel.
+--path: which path has to be in use. -I keeps this folder and PYTHONPATH off the path, so that all comes from the wheel.
 """
 
 from __future__ import annotations

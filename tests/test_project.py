@@ -11,8 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import pufferlib
+from pufferlib.toml import read_toml
 
 pytestmark = pytest.mark.beside
 
@@ -176,3 +178,30 @@ def test_families_of_the_container_are_extras_and_those_of_its_page() -> None:
     assert "minigrid>=3.0" in asked(*families.split())
     assert set(asked("classic", "train")) < set(asked("dev"))  # which asks for them by pufferlib[…]
     assert "numpy>=1.23" in asked()
+
+
+def test_workflows_name_what_is_there() -> None:
+    texts = {path.name: path.read_text() for path in (ROOT / ".github/workflows").iterdir()}
+    assert sorted(texts) == ["ci.yml", "release.yml"]
+    assert all(text.startswith("# Untested: ") for text in texts.values())
+    jobs = {name: yaml.safe_load(text)["jobs"] for name, text in texts.items()}
+    targets = re.findall(r"^make ([a-z]+)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert sorted(jobs["ci.yml"]["linux"]["strategy"]["matrix"]["target"]) == sorted(targets)  # as on one machine
+    assert all("timeout-minutes" in job for each in jobs.values() for job in each.values())
+    assert jobs["release.yml"]["publish"]["needs"] == ["sdist", "wheels"]
+    (publishes,) = (name for name, job in jobs["release.yml"].items() if "id-token" in job.get("permissions", {}))
+    assert publishes == "publish"  # the one job that may upload
+
+
+def test_wheels_are_built_for_each_version_and_tried() -> None:
+    project = read_toml(ROOT / "pyproject.toml", "")
+    said = [re.fullmatch(r".*:: (3\.\d+)", text) for text in project["project"]["classifiers"]]
+    versions = [found[1] for found in said if found]
+    built = project["tool"]["cibuildwheel"]["build"]
+    assert built == [f"cp{version.replace('.', '')}-manylinux*" for version in versions]
+    assert re.findall(r'^VERSIONS = \("(.*)"\)$', (ROOT / ".ci/release.py").read_text(), re.MULTILINE) == [
+        '", "'.join(versions)
+    ]
+    texts = [project["tool"]["cibuildwheel"]["test-command"], (ROOT / "MANIFEST.in").read_text()]
+    texts += [path.read_text() for path in (ROOT / ".github/workflows").iterdir()]
+    assert all("tests/smoke.py" in text for text in texts) and (ROOT / "tests/smoke.py").exists()
