@@ -67,7 +67,7 @@ def tried(python: str, what: Path, path: str, folder: Path, **environment: str) 
     """Install one file in an environment of its own and return what the smoke test says of it."""
     own = fresh(python, folder / "venv")
     start_s = perf_counter()
-    run(own, "-m", "pip", "install", "--quiet", "--no-cache-dir", what, cwd=folder, **environment)
+    run(own, "-m", "pip", "install", "--quiet", what, cwd=folder, **environment)
     seconds = perf_counter() - start_s
     said = run(own, "-I", SMOKE, "--path", path, cwd=folder).strip()
     shutil.rmtree(folder / "venv")

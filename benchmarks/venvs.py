@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VENVS", "NotInstalled", "Venv", "ignored_folder", "python_of"]
+__all__ = ["VENVS", "NotInstalled", "Venv", "copy_tree", "ignored_folder", "python311", "python_of", "tree_digest"]
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / ".venvs"
@@ -52,7 +52,7 @@ class Venv:
     def described(self) -> dict[str, str]:
         """Return what it is to be, to be compared with what was made."""
         text = json.dumps([list(arguments) for arguments in self.installs])
-        return {"installs": text, "tree": _tree() if self.finish is _install_ours else ""}
+        return {"installs": text, "tree": tree_digest() if self.finish is _install_ours else ""}
 
 
 def python_of(name: str, again: bool = False) -> Path:
@@ -75,7 +75,7 @@ def python_of(name: str, again: bool = False) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             installed = ""
-            _run([_python311(), "-m", "venv", folder])
+            _run([python311(), "-m", "venv", folder])
             for arguments in venv.installs:
                 _run([python, "-m", "pip", "install", "--quiet", *arguments])
             installed = wanted["installs"]
@@ -107,7 +107,7 @@ def _run(command: Sequence[str | Path]) -> None:
         raise NotInstalled(f"pip {' '.join(map(str, command[3:]))[:200]}: {reason[:400]}")
 
 
-def _python311() -> str:
+def python311() -> str:
     """Return the Python that all are measured with."""
     found = shutil.which("python3.11")
     if found is None:
@@ -118,7 +118,7 @@ def _python311() -> str:
 # ------------------------------------------------------------------------------------- what needs more than pip
 
 
-def _tree() -> str:
+def tree_digest() -> str:
     """Return a fingerprint of what our wheel is built from."""
     digest = hashlib.sha256()
     for path in _sources():
@@ -135,13 +135,18 @@ def _sources() -> list[Path]:
     return paths
 
 
+def copy_tree(source: Path) -> None:
+    """Copy what our wheel is built from, since setuptools builds beside its source."""
+    for path in _sources():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, source / path)
+
+
 def _install_ours(python: Path) -> None:
-    """Build this tree's wheel, from a copy, since setuptools builds beside its source, and install it."""
+    """Build this tree's wheel, from a copy, and install it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
-        for path in _sources():
-            (source / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / path, source / path)
+        copy_tree(source)
         options = ["--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
         _run([python, "-m", "pip", "install", *options, source])
 

@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks import envs, peers, ray_model, ray_scale, report
+from benchmarks import envs, install, peers, ray_model, ray_scale, report
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -675,3 +675,19 @@ def test_what_ray_scale_measured_is_told_and_drawn(tmp_path: Path) -> None:
     assert texts["scale_nodes"].count("\n") == 3 + len(stored["nodes"])
     ray_scale.plot(stored, tmp_path / "scale.png")
     assert (tmp_path / "scale.png").stat().st_size > 5000
+
+
+def test_what_installing_takes_is_told() -> None:
+    figures = {
+        "install_s": [3.0, 1.0, 2.0],
+        "import_s": [0.3, 0.2, 0.4],
+        "modules": 1234,
+        "mb": {"own": 2.24, "all": 90.6, "torch": 0.0},
+    }
+    results = {"machine": "a machine", "load": [0.1, 1.0], "day": "today", "command": "this"}
+    told = install.table({**results, "figures": {"ours": figures, "EnvPool 1.2.5": {"failed": "no such wheel"}}})
+    ours = "| ours | 2.2 | 91 |  | 2.0 (1.0 – 3.0) | `pufferlib` | 0.30 (0.20 – 0.40) | 1,234 |"
+    lost = "| EnvPool 1.2.5 | could not be installed: no such wheel | | | | | | |"
+    assert told.splitlines()[-2:] == [ours, lost]
+    page = (ROOT / "benchmarks/README.md").read_text()
+    assert page.count(install.BEGIN) == page.count(install.END) == 1
