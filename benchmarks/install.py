@@ -58,7 +58,7 @@ from importlib.metadata import distributions
 def size(distribution):
     paths = (file.locate() for file in distribution.files or ())
     return sum(path.stat().st_size for path in paths if path.is_file())
-print(json.dumps({d.metadata["Name"].lower(): size(d) for d in distributions()}))
+print(json.dumps({d.metadata["Name"].lower().replace("_", "-"): size(d) for d in distributions()}))
 """
 IMPORT = """
 import sys, time
