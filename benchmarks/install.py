@@ -97,10 +97,11 @@ def wheels_of(name: str) -> Path:
         said(python311(), "-m", "venv", Path(scratch) / "venv")
         pip = (python, "-m", "pip", "wheel", "--quiet", "--wheel-dir", folder)
         requirements = list(subject.requirements)
-        if name.startswith("ours"):
+        if name == "ours":
             copy_tree(Path(scratch) / "source")
             said(*pip, "--no-deps", Path(scratch) / "source")
-            (wheel,) = folder.glob("pufferlib-*.whl")
+        if name.startswith("ours"):
+            (wheel,) = (folder if name == "ours" else wheels_of("ours")).glob("pufferlib-*.whl")
             requirements[0] = requirements[0].replace("pufferlib", str(wheel))  # on PyPI the name is another project's
         said(*pip, *requirements)
     note.write_text(wanted)
