@@ -45,7 +45,9 @@ class Subject(NamedTuple):
 SUBJECTS = {
     "ours": Subject("pufferlib", ("pufferlib", *GYMNASIUM), "pufferlib"),
     "ours [train]": Subject("pufferlib", ("pufferlib[train]", TORCH, *GYMNASIUM), "cleanrl_demo.ppo"),
-    "PufferLib 1.0.1": Subject("pufferlib", ("pufferlib==1.0.1",), "pufferlib.vectorization"),
+    "PufferLib 1.0.1": Subject(  # which imports the last two, and does not ask for them
+        "pufferlib", ("pufferlib==1.0.1", "psutil==7.2.2", "filelock==3.20.0"), "pufferlib.vector"
+    ),
     "Gymnasium 1.4.0": Subject("gymnasium", GYMNASIUM, "gymnasium"),
     "Stable-Baselines3 2.9.2": Subject(
         "stable-baselines3", ("stable-baselines3==2.9.2", TORCH, *GYMNASIUM), "stable_baselines3"
