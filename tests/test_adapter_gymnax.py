@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+from pages import play, programs
 
 import pufferlib
 
@@ -63,3 +64,8 @@ def test_our_trainer_learns_from_them() -> None:
     config = Config(backend="serial", num_envs=1, total_steps=50_000, eval_episodes=32, runs=None, learning_rate=2.5e-3)
     result = train(config, functools.partial(Copies, "CartPole-v1", num_envs=32))
     assert result.mean_return >= 100  # chance has 22
+
+
+def test_the_program_of_its_page_prints_what_that_says() -> None:
+    (program,) = (each for each in programs("docs/adapters.md") if "gymnax" in each.text)
+    play(program, {"__name__": "__main__"})

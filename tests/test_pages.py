@@ -2,81 +2,146 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import inspect
+import importlib
 import io
 import re
-import warnings
+import shlex
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
+import tyro
+from pages import ROOT, play, programs
 
-import pufferlib
+from pufferlib import cli
 
 pytestmark = pytest.mark.beside
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
 OUTSIDE = {
     name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
 }
-PROGRAM = re.compile(r"^```python[^\n]*\n(.*?)^```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 
-# Pages whose programs are one program, in parts.
-PROGRAMS = ("agents", "backends", "failures", "how", "migrating", "nested", "puffer_env", "slow", "tour")
-# Those of the others are run by other tests, or name what only a reader has: a game, a run, another library, a cluster.
-ELSEWHERE = {"kernels": "test_project", "population": "test_project", "ocean": "test_ocean_newcomer"}
-FRAGMENTS = (
-    "adapters",
-    "cli",
-    "determinism",
-    "environments",
-    "gymnasium",
-    "learners",
-    "performance",
-    "policies",
-    "ray",
-)
+# The programs of a page are one program, in parts. Other tests run those of these pages, each by itself, or in a Ray.
+ELSEWHERE = {"kernels": "test_project", "population": "test_project", "ocean": "test_ocean_newcomer", "ray": "test_ray"}
+RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in ELSEWHERE]
+# What no test of `make test` runs, by page and first line, and why.
+NOT_RUN = {
+    ("adapters", "import functools"): "gymnax wants another Gymnasium; tests/test_adapter_gymnax.py runs it",
+    ("ray", "import ray"): "needs a cluster of several machines",
+}
+
+TRANSCRIPT = re.compile(r"^```text\n(\$ .*?)^```", re.DOTALL | re.MULTILINE)
+COMMANDS = re.compile(r"^(?:\$ )?(puffer (?:.*\\\n)*.+)|`(puffer [^`]+)`", re.MULTILINE)
+# What the transcripts show of these takes seconds at most. Times are others each time, and so are ends of lines.
+PLAYED = re.compile(r"puffer (check my_game|record my_game|replay|eval CartPole-v1 --policy)")
+VARYING = re.compile(r"[\d.]+ (?:µs|ms|s)\b|\s+")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder: the current one, where modules are found, which are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PROGRAMS)
-def test_programs_print_what_the_page_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.extras
+@pytest.mark.parametrize("page", RUN)
+def test_programs_print_what_the_page_says(page: str, folder: Path) -> None:
     names = {"__name__": "__main__"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for program, shown in PROGRAM.findall(PAGES[f"{page}.md"]):
+    for program in programs(f"docs/{page}.md"):
+        if program.title:
+            (folder / program.title).write_text(program.text)
+        if (page, program.first) not in NOT_RUN:
+            play(program, names)
+
+
+@pytest.mark.slow
+def test_commands_show_what_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    for program in programs("docs/cli.md"):
+        (folder / program.title).write_text(program.text)
+    shells = "".join(TRANSCRIPT.findall(PAGES["cli.md"]))
+    played = 0
+    for words, shown in re.findall(r"^\$ (.+)\n((?:[^$].*\n)*)", shells, re.MULTILINE):
+        if PLAYED.match(words):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(compile(program, f"{page}.md", "exec"), names)
-            assert out.getvalue() == shown, program
+                cli.main(shlex.split(words)[1:])
+            assert VARYING.sub(" ", out.getvalue()) == VARYING.sub(" ", shown), words
+            played += 1
+    assert played == 6
 
 
-def test_every_page_with_programs_is_run_or_listed() -> None:
-    found = {name.removesuffix(".md") for name, text in PAGES.items() if PROGRAM.search(text)}
-    assert found == {*PROGRAMS, *ELSEWHERE, *FRAGMENTS}
+class Understood(BaseException):
+    """Raised in place of what a command would do."""
 
 
-@pytest.mark.parametrize("page", FRAGMENTS)
-def test_fragments_name_what_exists(page: str) -> None:
-    """They parse, import what is there, and pass arguments that `make` has."""
-    arguments = set(inspect.signature(pufferlib.make).parameters)
-    for program, _ in PROGRAM.findall(PAGES[f"{page}.md"]):
-        for node in ast.walk(ast.parse(program)):
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pufferlib"):
-                file = ROOT / f"{node.module.replace('.', '/')}.py"
-                file = file if file.exists() else file.with_suffix("") / "__init__.py"
-                for alias in node.names:
-                    beside = (file.parent / f"{alias.name}.py").exists()
-                    assert beside or re.search(rf"\b{alias.name}\b", file.read_text()), (page, alias.name)
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pufferlib.make":
-                assert {word.arg for word in node.keywords if word.arg} <= arguments, ast.unparse(node)
+@pytest.mark.slow
+def test_commands_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are written with arguments, but for usage: they parse, and do nothing here."""
+
+    def understood(*_: Any, **__: Any) -> NoReturn:
+        raise Understood
+
+    def parsed(*arguments: Any, parse: Any = tyro.cli, **named: Any) -> NoReturn:
+        parse(*arguments, **named)
+        raise Understood
+
+    monkeypatch.setattr(tyro, "cli", parsed)
+    monkeypatch.setattr(importlib.import_module("pufferlib.cli.doctor"), "diagnose", understood)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    for text in PAGES.values():
+        for name, content in re.findall(r"^```toml\n# (\S+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            (folder / name).write_text(content)
+    commands = set()
+    for text in [*PAGES.values(), OUTSIDE["README.md"], OUTSIDE["CONTRIBUTING.md"]]:
+        commands |= {" ".join(match) for match in COMMANDS.findall(text)}
+    for command in sorted(commands):
+        words = shlex.split(command.replace("\\\n", ""), comments=True)[1:]
+        if len(words) > 1 and not re.search(r"\[|COMMAND|STEPS|--help", command):
+            with pytest.raises(Understood):
+                pytest.fail(f"{command}: returns {cli.main(words)}")
+    assert len(commands) > 100
+
+
+def test_modules_that_commands_name_exist() -> None:
+    texts = [*PAGES.values(), *OUTSIDE.values()]
+    modules = {
+        module for text in texts for module in re.findall(r"-m ((?:benchmarks|cleanrl_demo|tests)\.[\w.]+)", text)
+    }
+    files = {module: ROOT / f"{module.rstrip('.').replace('.', '/')}.py" for module in modules}
+    assert {module for module, file in files.items() if not file.exists()} == set()
+
+
+def test_blocks_are_of_known_kinds() -> None:
+    """A program without its word would be run by nobody."""
+    kinds = {kind for text in PAGES.values() for kind in re.findall(r"^ *```([^\n]+)$", text, re.MULTILINE)}
+    assert {kind.partition(" ")[0] for kind in kinds} == {"python", "text", "toml"}
+    for page, text in PAGES.items():
+        for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            assert not re.search(r"^(?:import|from) \w|^\w+ = \w+\.", block, re.MULTILINE), (page, block)
+
+
+def test_what_is_run_elsewhere_is_there() -> None:
+    for page, name in ELSEWHERE.items():
+        assert f"docs/{page}.md" in (ROOT / f"tests/{name}.py").read_text()
+    assert {page for page, _ in NOT_RUN} <= {*RUN, *ELSEWHERE} and len(NOT_RUN) < 10
+    for page, first in NOT_RUN:
+        assert first in [program.first for program in programs(f"docs/{page}.md")]
 
 
 def slugs(text: str) -> set[str]:

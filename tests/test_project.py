@@ -12,20 +12,18 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pages import ROOT, programs
 
 import pufferlib
 from pufferlib.toml import read_toml
 
 pytestmark = pytest.mark.beside
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
-# A block of python, and the block of text after it that shows what it prints.
-PROGRAM = re.compile(r"```python\n(.*?)```(?:\n+[^\n`]*\n*```text\n(.*?)```)?", re.DOTALL)
-PROGRAMS = PROGRAM.findall(README)
-POPULATION_PROGRAMS = PROGRAM.findall((ROOT / "docs/population.md").read_text())
-KERNEL_PROGRAMS = PROGRAM.findall((ROOT / "docs/kernels.md").read_text())
+PROGRAMS = programs("README.md")
+POPULATION_PROGRAMS = programs("docs/population.md")
+KERNEL_PROGRAMS = programs("docs/kernels.md")
 
 
 def printed(program: str, folder: Path) -> str:
@@ -42,34 +40,34 @@ def printed(program: str, folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))
 def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path) -> None:
-    program, shown = PROGRAMS[number]
+    _, program, shown = PROGRAMS[number]
     assert printed(program, tmp_path) == shown
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(KERNEL_PROGRAMS)))
 def test_programs_about_kernels_print_what_the_page_says(number: int, tmp_path: Path) -> None:
-    program, shown = KERNEL_PROGRAMS[number]
+    _, program, shown = KERNEL_PROGRAMS[number]
     assert printed(program, tmp_path) == shown
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(POPULATION_PROGRAMS)))
 def test_programs_about_populations_print_what_the_page_says(number: int, tmp_path: Path) -> None:
-    program, shown = POPULATION_PROGRAMS[number]
+    _, program, shown = POPULATION_PROGRAMS[number]
     assert shown and printed(program, tmp_path) == shown
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_readme_program_prints_the_same_on_every_backend(backend: str, tmp_path: Path) -> None:
-    program, shown = PROGRAMS[0]
+    _, program, shown = PROGRAMS[0]
     assert program.count('backend="multiprocessing"') == 1
     assert printed(program.replace("multiprocessing", backend), tmp_path) == shown
 
 
 def test_readme_begins_with_a_program_and_its_output() -> None:
-    program, shown = PROGRAMS[0]
+    _, program, shown = PROGRAMS[0]
     assert shown
     assert len(program.splitlines()) <= 12
 

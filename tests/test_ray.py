@@ -24,6 +24,7 @@ import test_restarts
 import test_vectorization
 from gymnasium.spaces import Box
 from mock_envs import HashEnv
+from pages import play, programs
 from shadow import Shadow
 
 import pufferlib
@@ -370,3 +371,7 @@ def test_what_actors_cannot_make_is_told_as_it_would_be_here() -> None:
         pytest.raises(pufferlib.RegistryError, match="CartPole"),
     ):
         list(coordinator.run([Task("never", fails)]))
+
+
+def test_the_program_of_its_page_prints_what_that_says() -> None:
+    play(programs("docs/ray.md")[0], {"__name__": "__main__"})
