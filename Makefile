@@ -114,7 +114,8 @@ container: dev  ## Build and run the container's targets, half an hour the first
 
 docs:  ## Build the documentation site into site/, in an environment of its own; what is broken in it fails
 	@TORCH=none .ci/venv .venv-docs docs
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build > .venv-docs/build.log 2>&1 \
+		|| { grep -v '^INFO' .venv-docs/build.log; exit 1; }  # --quiet would let warnings pass, strict or not
 	@echo "Built; to read it: python3 -m http.server --directory site"
 
 release:  ## Build the sdist and a wheel for each CPython, and try each in a fresh environment; ARGS="--versions 3.12"
