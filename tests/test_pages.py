@@ -19,6 +19,7 @@ import tyro
 from pages import ROOT, play, programs
 
 from pufferlib import cli
+from pufferlib.cli import training
 
 pytestmark = pytest.mark.beside
 
@@ -97,19 +98,26 @@ def test_commands_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     def understood(*_: Any, **__: Any) -> NoReturn:
         raise Understood
 
-    def parsed(*arguments: Any, parse: Any = tyro.cli, **named: Any) -> NoReturn:
-        parse(*arguments, **named)
+    def parsed(kind: Any, *arguments: Any, parse: Any = tyro.cli, **named: Any) -> Any:
+        options = parse(kind, *arguments, **named)
+        if kind.__name__ == "Train":  # whose settings come from files as well, and are looked at before it starts
+            return options
         raise Understood
 
     monkeypatch.setattr(tyro, "cli", parsed)
+    for algorithm in training.ALGORITHMS:
+        monkeypatch.setattr(importlib.import_module(f"cleanrl_demo.{algorithm}"), "train", understood)
     monkeypatch.setattr(importlib.import_module("pufferlib.cli.doctor"), "diagnose", understood)
     (folder / "examples").symlink_to(ROOT / "examples")
     for text in PAGES.values():
-        for name, content in re.findall(r"^```toml\n# (\S+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-            (folder / name).write_text(content)
+        for name, content in re.findall(r"^```toml\n(?:# (\S+)\n)?(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            if name:  # which a command reads
+                (folder / name).write_text(content)
+            else:
+                assert content in (ROOT / "examples/league.toml").read_text()
     commands = set()
     for text in [*PAGES.values(), OUTSIDE["README.md"], OUTSIDE["CONTRIBUTING.md"]]:
-        commands |= {" ".join(match) for match in COMMANDS.findall(text)}
+        commands |= {" ".join(match).replace(" ENV", " CartPole-v1") for match in COMMANDS.findall(text)}
     for command in sorted(commands):
         words = shlex.split(command.replace("\\\n", ""), comments=True)[1:]
         if len(words) > 1 and not re.search(r"\[|COMMAND|STEPS|--help", command):
