@@ -30,8 +30,8 @@ OUTSIDE = {
 }
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 
-# The programs of a page are one program, in parts. Other tests run those of these pages, each by itself, or in a Ray.
-ELSEWHERE = {"kernels": "test_project", "population": "test_project", "ocean": "test_ocean_newcomer", "ray": "test_ray"}
+# The programs of a page are one program, in parts. Those of these pages are run where there is a learner, or a Ray.
+ELSEWHERE = {"ocean": "test_ocean_newcomer", "ray": "test_ray"}
 RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.removesuffix(".md")) not in ELSEWHERE]
 # What no test of `make test` runs, by page and first line, and why.
 NOT_RUN = {

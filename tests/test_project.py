@@ -22,8 +22,6 @@ pytestmark = pytest.mark.beside
 README = (ROOT / "README.md").read_text()
 
 PROGRAMS = programs("README.md")
-POPULATION_PROGRAMS = programs("docs/population.md")
-KERNEL_PROGRAMS = programs("docs/kernels.md")
 
 
 def printed(program: str, folder: Path) -> str:
@@ -42,20 +40,6 @@ def printed(program: str, folder: Path) -> str:
 def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path) -> None:
     _, program, shown = PROGRAMS[number]
     assert printed(program, tmp_path) == shown
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(KERNEL_PROGRAMS)))
-def test_programs_about_kernels_print_what_the_page_says(number: int, tmp_path: Path) -> None:
-    _, program, shown = KERNEL_PROGRAMS[number]
-    assert printed(program, tmp_path) == shown
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(POPULATION_PROGRAMS)))
-def test_programs_about_populations_print_what_the_page_says(number: int, tmp_path: Path) -> None:
-    _, program, shown = POPULATION_PROGRAMS[number]
-    assert shown and printed(program, tmp_path) == shown
 
 
 @pytest.mark.slow
