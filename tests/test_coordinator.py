@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
 from pufferlib.population import Coordinator, Evaluator, PayoffTable, PolicyPool, Task
 from pufferlib.population.station import Lost, Supply
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
 
 NOISY = {"num_envs": 4, "env_kwargs": {"noise": 1.0}}
 
@@ -134,6 +135,49 @@ def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() ->
             seen(99, [99])
 
 
+class Hangs(Pays):
+    """Hangs in the middle of an episode, as often as it is told to, until it is let go."""
+
+    times = 0
+    let_go = threading.Event()
+
+    def step(self, actions: Any) -> None:
+        if self.tick == 3 and Hangs.times:
+            Hangs.times -= 1
+            Hangs.let_go.wait(60)
+        super().step(actions)
+
+
+def waits(vec: Any, pool: PolicyPool) -> None:
+    Hangs.let_go.wait(60)
+
+
+def test_a_task_that_hangs_is_done_again_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hangs, "times", 0)
+    monkeypatch.setattr(Hangs, "let_go", threading.Event())
+    with Coordinator(pool_of_constants(), Hangs, **NOISY) as alone:
+        wanted = evaluated(alone)
+    # A healthy task may take longer on a busy machine, and is then done again as well.
+    with Coordinator(pool_of_constants(), Hangs, max_retries=50, task_timeout=0.4, **NOISY) as coordinator:
+        Hangs.times = 2
+        with pytest.warns(RuntimeWarning, match=r"task 'evaluation of \(0, 3\).* time 1 of 50: .*task_timeout=0.4 s"):
+            assert same(wanted, evaluated(coordinator))
+        assert coordinator.num_lost >= 2 and not Hangs.times
+        # Nor is one waited for that is of no interest any more.
+        running = coordinator.run([Task("adds", adds), Task("waits", waits)])
+        assert next(running)[1] == 4
+        running.close()  # type: ignore[attr-defined]
+        assert [result for _, result in coordinator.run([Task("after", adds)])] == [4]
+        coordinator._max_retries = 1
+        with (
+            pytest.warns(RuntimeWarning, match="is done again"),
+            pytest.raises(WorkerError, match=r"task 'waits' was lost 2 times, .*task_timeout=0.4 s\. See what it"),
+        ):
+            list(coordinator.run([Task("waits", waits)]))
+        next(coordinator.run([Task("adds", adds)]))
+        Hangs.let_go.set()
+
+
 def spaces_of() -> Any:
     import pufferlib
 
@@ -167,6 +211,6 @@ def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None
         assert crew.given == [0, 0, 0]
     with pytest.raises(ClosedError):
         next(coordinator.run([]))
-    for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}):
+    for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}, {"task_timeout": 0.0}):
         with pytest.raises(PlanError):
             Coordinator(pool, Pays, **wrong)  # type: ignore[arg-type]

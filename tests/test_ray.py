@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -333,6 +334,13 @@ def fails(vec: Any, pool: Any, way: str) -> Any:
     return lambda: way
 
 
+def hangs_once(vec: Any, pool: Any, way: str) -> str:
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(way, os.O_CREAT | os.O_EXCL))
+        time.sleep(600)
+    return "came"
+
+
 def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: Path) -> None:
     """The table is the same, bit for bit, in this process and over two actors, one of which dies; and they go on."""
     found = []
@@ -360,6 +368,9 @@ def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: 
             if num_actors:
                 with pytest.raises(PlanError, match="task 'holds' cannot be pickled, as actors need"):
                     run("holds", lambda vec, pool, way, lock=LOCK: None)
+                coordinator._workers._timeout_s = 1.0  # type: ignore[attr-defined]
+                with pytest.warns(RuntimeWarning, match=r"actor \d on node .*: it had not ended after task_time"):
+                    assert run(str(tmp_path / "hangs"), hangs_once) == "came"
                 assert len(coordinator._workers._refs) == 4  # type: ignore[attr-defined]
     assert found[0].counts.min() == 5 < found[0].counts.max()
     assert test_coordinator.same(*found)

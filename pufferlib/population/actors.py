@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
-from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task
+from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task, late
 from pufferlib.vectorization.launch import portable
 from pufferlib.vectorization.ray_connection import Connection, Placement, plain, reason
 
@@ -62,7 +62,7 @@ class Member:
 
     handle, call: Ray's; the call is under way. number: of the task that is done; None of another call, or of a task
     that is of no interest any more. place: of the actor in words, "" before it has made its environments. has: digests
-    of the contents that it has been sent.
+    of the contents that it has been sent. since_s: when the call began, on the clock of ``time.monotonic``.
     """
 
     index: int
@@ -71,6 +71,7 @@ class Member:
     number: int | None = None
     place: str = ""
     deaths: int = 0  # in a row, before its environments were made
+    since_s: float = 0.0
     has: set[str] = field(default_factory=set)
 
 
@@ -83,6 +84,7 @@ class Actors:
         env: Any,
         make_kwargs: Mapping[str, Any],
         torch_threads: int,
+        timeout_s: float | None,
         *,
         num_actors: int,
         address: str | None,
@@ -90,7 +92,7 @@ class Actors:
         placement: Any,
         start_timeout: float,
     ) -> None:
-        self._supply, self._start_s = supply, start_timeout
+        self._supply, self._start_s, self._timeout_s = supply, start_timeout, timeout_s
         self._sealed = portable((env, make_kwargs, torch_threads), "actors need")
         self._connection = connection = Connection(address)
         try:
@@ -135,7 +137,7 @@ class Actors:
         for digest, content in new.items():
             if digest not in self._refs:
                 self._refs[digest] = self._ray.put(content)
-        member.number = number
+        member.number, member.since_s = number, time.monotonic()
         member.call = member.handle.work.remote(sealed, order, *(self._refs[digest] for digest in new))
 
     def collect(self) -> list[tuple[int, Any]]:
@@ -152,7 +154,21 @@ class Actors:
             result = self._hear(member)
             if number is not None:
                 found.append((number, result))
+        found += self._end_late(calls[call] for call in others if call not in ready)
         self._require_placed()
+        return found
+
+    def _end_late(self, members: Iterable[Member]) -> list[tuple[int, Lost]]:
+        """Kill the actors whose tasks have taken too long, also tasks of no interest, which nothing else would end."""
+        found = []
+        for member in members:
+            timeout_s, number = self._timeout_s, member.number
+            if timeout_s is None or not member.place or time.monotonic() - member.since_s <= timeout_s:
+                continue
+            lost = late(f"actor {member.index}{member.place}", timeout_s)
+            self._restart(member)
+            if number is not None:
+                found.append((number, lost))
         return found
 
     def _hear(self, member: Member) -> Any:
@@ -187,9 +203,12 @@ class Actors:
                 worker=member.index,
             )
         lost = Lost(f"actor {member.index}{member.place}: {how}")
+        self._restart(member)
+        return lost
+
+    def _restart(self, member: Member) -> None:
         self._ray.kill(member.handle)
         self._start(member)
-        return lost
 
     def _require_placed(self) -> None:
         """Raise PlatformError where no actor is there, and none has been for long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -23,12 +24,15 @@ class Coordinator:
         with Coordinator(pool, GameEnv, num_actors=4, num_envs=64, env_kwargs={"game": "leduc_poker"}) as coordinator:
             Evaluator(coordinator, pool, min_episodes=1000)(table)
 
-    Idle workers are given the next task, and a task that was lost with its worker goes to another one; in the worker's
-    place a new one is started. What a policy's weights are is sent to a worker once, and a learner's once a version.
+    Idle workers are given the next task, and a task that was lost with its worker goes to another one, with a warning;
+    in the worker's place a new one is started. What a policy's weights are is sent to a worker once, and a learner's
+    once a version.
     pool: whose policies tasks play. env, make_kwargs: what ``pufferlib.make`` is called with, in each worker.
     num_actors: of Ray; 0: the one worker is this process, and Ray is not needed. max_retries: how often a task may be
-    lost before that is an error. torch_threads: that torch takes while a task is done; with the same number, on
-    machines of one kind, a task has the same result wherever it is done.
+    lost before that is an error. task_timeout: seconds after which a task counts as lost, as one that hangs never
+    ends: its actor is killed; in this process, where the task is done in a thread then, it is left alone and not waited
+    for any more. None: a task may take any time. torch_threads: that torch takes while a task is done; with the same
+    number, on machines of one kind, a task has the same result wherever it is done.
     address, resources, placement: of the actors, as those of backend "ray". start_timeout: seconds within which the
     first actor has to have made its environments.
     Raises PlanError for counts that cannot be, and what ``pufferlib.make`` and Ray raise.
@@ -41,6 +45,7 @@ class Coordinator:
         *,
         num_actors: int = 0,
         max_retries: int = 3,
+        task_timeout: float | None = None,
         torch_threads: int = 1,
         address: str | None = None,
         resources: Any = None,
@@ -52,11 +57,13 @@ class Coordinator:
             raise PlanError(
                 f"{num_actors=}, {max_retries=}: 0 at least; {torch_threads=}: 1; {start_timeout=}: more than 0"
             )
+        if task_timeout is not None and task_timeout <= 0:
+            raise PlanError(f"{task_timeout=} leaves no time for a task; use seconds above 0, or None for any time")
         self.pool = pool
         self.num_envs: int = make_kwargs.get("num_envs") or (1 if callable(env) or isinstance(env, str) else len(env))
         self.num_lost = 0  # tasks that went with their workers, so far, and were done again
         self._max_retries, self._closed, self._running = max_retries, False, False
-        told = (env, make_kwargs, torch_threads)
+        told = (env, make_kwargs, torch_threads, task_timeout)
         self._workers: Workers
         if num_actors == 0:
             self._workers = InPlace(Supply(pool), *told)
@@ -121,11 +128,18 @@ class Coordinator:
                     continue
                 self.num_lost += 1
                 times_lost[number] += 1
+                name = open_tasks[number].name
                 if times_lost[number] > self._max_retries:
                     raise WorkerError(
-                        f"task {open_tasks[number].name!r} was lost {times_lost[number]} times, with its worker; the "
-                        f"last time: {result.how}. See what ends the process, such as a segfault or want of memory"
+                        f"task {name!r} was lost {times_lost[number]} times, with its worker; the last time: "
+                        f"{result.how}. {result.advice}"
                     )
+                warnings.warn(
+                    f"task {name!r} was lost with its worker, and is done again, time {times_lost[number]} of "
+                    f"{self._max_retries}: {result.how}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
                 again.append(number)
 
     def close(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -55,9 +58,18 @@ class Raised(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The result of a task whose worker is gone."""
+    """The result of a task whose worker is gone. advice: a sentence for who has lost it too often."""
 
     how: str
+    advice: str = "See what ends the process, such as a segfault or want of memory"
+
+
+def late(where: str, timeout_s: float) -> Lost:
+    """Return the result of a task that has taken too long. where: by whom."""
+    return Lost(
+        f"{where}: it had not ended after task_timeout={timeout_s:g} s",
+        "See what it waits for, such as an environment that hangs, or raise task_timeout",
+    )
 
 
 class Workers(Protocol):
@@ -145,30 +157,86 @@ class Station:
 
 
 class InPlace:
-    """One worker, which is this process."""
+    """One worker, which is this process. timeout_s: None does tasks at once, any other in a thread."""
 
-    def __init__(self, supply: Supply, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
-        self._station, self._supply = Station(env, make_kwargs, torch_threads), supply
+    def __init__(
+        self,
+        supply: Supply,
+        env: Any,
+        make_kwargs: Mapping[str, Any],
+        torch_threads: int,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._supply, self._timeout_s = supply, timeout_s
+        self._make = partial(Station, env, make_kwargs, torch_threads)
+        self._station: Station | None = self._make()
         self._has: set[str] = set()
         self._done: list[tuple[int, Any]] = []
+        self._attempt: Attempt | None = None  # the task that is under way
+        self._number: int | None = None  # its own; None where it is of no interest any more
 
     def idle(self) -> Iterator[int]:
-        if not self._done:
+        if not self._done and self._attempt is None:
             yield 0
 
     def give(self, worker: int, number: int, task: Task) -> None:
+        if self._station is None:
+            self._station, self._has = self._make(), set()
         order, new = self._supply.order(task, self._has)
         self._station.take(order, list(new.values()))
-        self._done.append((number, self._station.work(task.call, order)))
+        if self._timeout_s is None:
+            self._done.append((number, self._station.work(task.call, order)))
+        else:
+            self._attempt, self._number = Attempt(self._station, task.call, order), number
 
     def collect(self) -> list[tuple[int, Any]]:
+        if self._attempt is not None:
+            self._await(self._attempt)
         done, self._done = self._done, []
         return done
 
+    def _await(self, attempt: Attempt) -> None:
+        assert self._timeout_s is not None
+        attempt.join(max(0.0, self._timeout_s - (time.monotonic() - attempt.start_s)))
+        result = attempt.result
+        if attempt.is_alive():
+            result, self._station = late("in this process", self._timeout_s), None
+            attempt.leave()
+        number, self._attempt, self._number = self._number, None, None
+        if number is not None:
+            self._done.append((number, result))
+
     def abandon(self) -> None:
         self._done.clear()
+        self._number = None
 
     def close(self) -> None:
+        if self._attempt is not None and self._attempt.is_alive():
+            self._attempt.leave()
+        elif self._station is not None:
+            self._station.close()
+
+
+class Attempt(threading.Thread):
+    """A task that is done in a thread, which can be left alone. result: once it has ended."""
+
+    def __init__(self, station: Station, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
+        super().__init__(name="pufferlib task", daemon=True)  # what hangs must not keep the process from its end
+        self.start_s = time.monotonic()
+        self.result: Any = Raised("it ended its thread", "", " in this process", None)
+        self._station, self._call, self._order = station, call, order
+        self.start()
+
+    def run(self) -> None:
+        self.result = self._station.work(self._call, self._order)
+
+    def leave(self) -> None:
+        """Have the environments closed as soon as that can be, and what hangs in processes of theirs killed."""
+        threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True).start()
+
+    def _clear(self) -> None:
+        self._station.close()  # where the task holds on to an environment of this process, that cannot be
+        self.join()
         self._station.close()
 
 
