@@ -22,23 +22,40 @@ from cleanrl_demo.session import torch_set_up
 from pufferlib import VecEnv
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin
-from pufferlib.population import Matchup, Mixture, OwnRows, PolicyPool, Router, Sampled, Seat, product, seats_of
+from pufferlib.population import (
+    ImprovingOracle,
+    Matchup,
+    Mixture,
+    Oracle,
+    OwnRows,
+    PolicyPool,
+    Router,
+    Sampled,
+    Seat,
+    product,
+    seats_of,
+)
 
 Config = ppo.Config | dqn.Config
 TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     ppo.Config: (ppo.make_learner, ppo.learn),
     dqn.Config: (dqn.Learner, dqn.learn),
 }  # what makes a learner, and what has it learn
+# Of what a trainer's learner goes on with, this is kept elsewhere, or begins anew when it goes on to improve.
+ANEW = {"weights", "generator", "replay", "num_steps", "num_updates"}
 
 
-class LearnedOracle:
-    """An ``Oracle`` whose responses are learnt by playing.
+class LearnedOracle(Oracle, ImprovingOracle):
+    """An oracle whose policies learn by playing: responses, and learners that improve.
 
-    vec: any environments, made with ``as_torch=True``; each response resets them. config: of ``ppo.py`` or ``dqn.py``,
-    which says by which of them. ``total_steps`` are those of one response, rows in which the seat acts; what is about
-    a run's environments, folder and evaluation is not read. warm: whether a response begins with the weights of the
-    newest policy of its seat's population, if that is one of these, or anew. seats: as ``Router`` has them.
-    num_episodes: played to their ends so far. Equal seeds give equal policies where the VecEnv gives equal batches.
+    vec: any environments, on any backend, made with ``as_torch=True``; they are reset for each policy. config: of
+    ``ppo.py`` or ``dqn.py``, which says by which of them. ``total_steps`` are those of one response or improvement,
+    rows in which the seat acts; what is about a run's environments, folder and evaluation is not read. warm: whether a
+    response begins with the weights of the newest policy of its seat's population, if that is one of these, or anew.
+    seats: as ``Router`` has them. num_episodes: played to their ends so far. Equal seeds give equal policies where the
+    VecEnv gives equal batches.
+    A response leaves nothing but itself in the pool. A learner's optimiser, and DQN's target network, go on from one
+    improvement to the next, as its state in the pool; the learning rate falls anew in each.
     Raises PlanError for what trainers refuse, and for several frames, as those of a seat are not those of its rows, and
     devices, as routers compute on the CPU.
     """
@@ -62,19 +79,42 @@ class LearnedOracle:
 
     def respond(self, seat: int, mixture: Mixture) -> int:
         """Return the id of a policy that has learnt to play a seat against a mixture."""
+        newest = mixture.populations[seat][-1]
+        warm = self._warm and self.pool.origin(newest) == self._origin
+        learner = self._trained(seat, mixture, self.pool.weights(newest) if warm else None)
+        return self.pool.add(learner.actor.policy, self._origin, self._seats[seat].name)
+
+    def begin(self, seat: int) -> int:
+        """Return the id of a learner that has learnt nothing."""
+        with torch_set_up(self._seeded()):
+            actor = self._origin.actor(self._vec.observation_layout, self._vec.single_action_space)
+        return self.pool.add_learner(actor.policy.state_dict(), self._origin, self._seats[seat].name)
+
+    def improve(self, seat: int, learner: int, mixture: Mixture) -> None:
+        """Have a learner go on to learn to play a seat against a mixture."""
+        trained = self._trained(seat, mixture, self.pool.weights(learner), self.pool.state(learner))
+        state = {name: value for name, value in trained.state().items() if name not in ANEW}
+        self.pool.publish(learner, trained.actor.policy.state_dict(), state)
+
+    def _trained(
+        self, seat: int, mixture: Mixture, weights: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return a trainer's learner that has learnt. weights: it begins with; None: new ones. state: goes on with."""
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
         with torch_set_up(config):
             learner = make_learner(self._vec, self._origin, config)
-            newest = mixture.populations[seat][-1]
-            if self._warm and self.pool.origin(newest) == self._origin:
-                learner.actor.policy.load_state_dict(self.pool.weights(newest))
+            if weights is not None:
+                learner.restore({**learner.state(), **(state or {}), "weights": weights})
             own = self.pool.add_learner(learner.actor, self._origin, self._seats[seat].name)
-            opponents = Opponents(mixture, seat, own, config.seed)
-            router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
-            learn(Practice(OwnRows(self._vec, router, own), config), learner, config)
+            try:
+                opponents = Opponents(mixture, seat, own, config.seed)
+                router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
+                learn(Practice(OwnRows(self._vec, router, own), config), learner, config)
+            finally:
+                self.pool.drop(own)
         self.num_episodes += opponents.num_episodes
-        return self.pool.freeze(own)
+        return learner
 
     def _seeded(self) -> Config:
         """Return the settings with a seed of their own."""

@@ -13,7 +13,18 @@ import torch
 from test_payoffs import ORIGIN, Pays, pool_of_constants
 
 from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
-from pufferlib.population import Coordinator, Evaluator, PayoffTable, PolicyPool, Task
+from pufferlib.population import (
+    Coordinator,
+    DelegatedTraining,
+    Evaluator,
+    Member,
+    PayoffTable,
+    PolicyPool,
+    Task,
+    population_based_training,
+    product,
+)
+from pufferlib.population.playing import play
 from pufferlib.population.station import Lost, Supply
 
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
@@ -79,14 +90,59 @@ def test_a_table_does_not_hang_on_who_played_it_nor_on_what_was_lost(adaptive: b
         assert same(wanted, evaluated(alone, **arguments))  # nor on what the worker has done before
     assert wanted.counts.min() >= 5 and (wanted.counts.max() > 5) == adaptive
     for seed in range(2):
-        others = [Coordinator(PolicyPool(), Pays, **NOISY) for _ in range(2)]
-        with Coordinator(pool_of_constants(), Pays, max_retries=20, **NOISY) as coordinator:
-            crew = Several(coordinator, others, lose=0.4, seed=seed)
-            for other in others:
-                other._workers._supply = Supply(coordinator.pool)  # type: ignore[attr-defined]
-            coordinator._workers = crew
+        with crowd(pool_of_constants(), lose=0.4, seed=seed) as coordinator:
             assert same(wanted, evaluated(coordinator, **arguments))
-            assert coordinator.num_lost > 0 and len(crew.given) > len(set(crew.given))
+            given = coordinator._workers.given  # type: ignore[attr-defined]
+            assert coordinator.num_lost > 0 and len(given) > len(set(given))
+
+
+def crowd(pool: PolicyPool, lose: float, seed: int) -> Coordinator:
+    """Return a coordinator of three workers who lose tasks."""
+    others = [Coordinator(PolicyPool(), Pays, **NOISY) for _ in range(2)]
+    coordinator = Coordinator(pool, Pays, max_retries=20, **NOISY)
+    for other in others:
+        other._workers._supply = Supply(pool)  # type: ignore[attr-defined]
+    coordinator._workers = Several(coordinator, others, lose, seed)
+    return coordinator
+
+
+def trained_there(vec: Any, pool: PolicyPool, member: Member, seed: int) -> float:
+    """Go on from a state, that changes in place; the score is of episodes that are played, against policy 1."""
+    step = torch.from_numpy(np.random.default_rng(seed).normal(size=5)).float()
+    momentum = pool.state(member.learner) or [torch.zeros(5)]
+    momentum[0] += member.settings["rate"] * step
+    pool.publish(member.learner, {"logits": pool.weights(member.learner)["logits"] + momentum[0]}, momentum)
+    mixture = product([(member.learner,), (1,)], [(1.0,), (1.0,)])
+    return play(vec, pool, mixture, 2, seed=seed).mean_returns()[0].mean
+
+
+class Here:
+    """The same without a coordinator, one member after the other."""
+
+    def __init__(self, vec: Any, pool: PolicyPool) -> None:
+        self.vec, self.pool, self.seeds = vec, pool, np.random.SeedSequence(3)
+
+    def __call__(self, member: Member) -> float:
+        seed = int(self.seeds.spawn(1)[0].generate_state(1)[0]) & 0x7FFFFFFF
+        return trained_there(self.vec, self.pool, member, seed)
+
+
+def test_population_based_training_over_a_coordinator_is_that_of_one_process() -> None:
+    found = []
+    for there in (False, True):
+        pool = pool_of_constants()
+        with crowd(pool, lose=0.3, seed=1) as coordinator:
+            settings = {
+                pool.add_learner({"logits": torch.zeros(5)}, ORIGIN): {"rate": 0.1 * number} for number in range(1, 4)
+            }
+            vec: Any = coordinator._workers.each[0]._station._vec  # type: ignore[attr-defined]
+            train = DelegatedTraining(coordinator, trained_there, others=[1], seed=3) if there else Here(vec, pool)
+            generations = population_based_training(pool, settings, train, seed=1)
+            members = [next(generations) for _ in range(3)]
+            assert (coordinator.num_lost > 0) == there
+        found.append((members, [pool[each].digest for each in settings], [pool.state(each) for each in settings]))
+    assert str(found[0]) == str(found[1])
+    assert any(member.parent is not None for member in found[0][0][-1])
 
 
 def test_an_evaluation_plays_what_is_missing_and_every_result_once() -> None:

@@ -14,13 +14,24 @@ import pytest
 import torch
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
+from pettingzoo.classic import tictactoe_v3
 
 import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_selfplay
 from cleanrl_demo.oracles import LearnedOracle
 from pufferlib.errors import PlanError
 from pufferlib.models import MLP, Actor, Origin
-from pufferlib.population import ExactOracle, Mixture, OwnRows, PolicyPool, Router, Sampled, product
+from pufferlib.population import (
+    Coordinator,
+    Delegated,
+    ExactOracle,
+    Mixture,
+    OwnRows,
+    PolicyPool,
+    Router,
+    Sampled,
+    product,
+)
 from pufferlib.population.games import GameEnv
 
 pytestmark = [pytest.mark.beside, pytest.mark.usefixtures("one_thread")]
@@ -156,15 +167,47 @@ def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -
             assert -1e-6 < best - exact.form.values(plans)[seat] < most
 
 
+@pytest.mark.parametrize("env", [partial(GameEnv, "kuhn_poker", observation="index"), tictactoe_v3.raw_env])
 @pytest.mark.parametrize("algorithm", [ppo, dqn])
-def test_equal_seeds_give_equal_responses(algorithm: Any) -> None:
+def test_equal_seeds_give_equal_responses_on_any_backend(algorithm: Any, env: Any) -> None:
+    """Bit for bit; in games whose seats take turns as well. And a response leaves nothing else in the pool."""
+    policy = LOGITS if isinstance(env, partial) else "default"
     digests = []
-    for _ in range(2):
-        with pufferlib.make(partial(GameEnv, "kuhn_poker", observation="index"), num_envs=8, as_torch=True) as vec:
-            oracle = LearnedOracle(vec, PolicyPool(), small(algorithm, total_steps=150))
+    for backend in ("serial", "multiprocessing"):
+        with pufferlib.make(env, backend=backend, num_envs=8, num_workers=2, as_torch=True) as vec:
+            oracle = LearnedOracle(vec, PolicyPool(), small(algorithm, total_steps=150, policy=policy))
             mixture = product([(oracle.initial(0),), (oracle.initial(1),)], [[1.0], [1.0]])
             digests.append([oracle.pool[oracle.respond(seat, mixture)].digest for seat in (0, 1, 1)])
+            assert oracle.pool.learners() == () and len(oracle.pool) == 5
     assert digests[0] == digests[1] and len(set(digests[0])) == 3
+
+
+def improving(vec: Any, pool: PolicyPool, seed: int, algorithm: Any) -> LearnedOracle:
+    return LearnedOracle(vec, pool, small(algorithm, total_steps=150, seed=seed))
+
+
+@pytest.mark.parametrize("algorithm", [ppo, dqn])
+def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
+    """Also where each improvement is a task, whoever does it; and what is published is not changed by what follows."""
+    env = partial(GameEnv, "kuhn_poker", observation="index")
+    pool, steps, before = PolicyPool(), [], None
+    with Coordinator(pool, env, num_envs=8, as_torch=True) as coordinator:
+        oracle = Delegated(coordinator, partial(improving, algorithm=algorithm), seed=1)
+        mixture = product([(oracle.initial(0),), (oracle.initial(1),)], [[1.0], [1.0]])
+        learner = oracle.begin(0)
+        for _ in range(2):
+            oracle.improve(0, learner, mixture)
+            (moments,) = pool.state(learner)["optimizer"]["state"].values()
+            steps.append(int(moments["step"]))
+            if before is None:
+                before, kept = pool._learners[learner].state, pool.state(learner)
+        assert 0 < steps[0] < steps[1] and str(before) == str(kept)
+        frozen = pool.freeze(learner)
+        pool.drop(learner)
+        assert pool.learners() == () and pool[frozen].seat == "player_0"
+        with pytest.raises(PlanError, match=f"no policy has id {learner}"):
+            pool.state(learner)
+        assert oracle.begin(0) == learner - 1  # nobody has an id again
 
 
 @pytest.mark.parametrize("warm", [True, False])

@@ -17,13 +17,14 @@
     pipeline_psro  the same with several levels that learn at once
     Delegated      an oracle whose answers are a coordinator's tasks
     League         psro in a folder, from a TOML file; goes on where it was; ``puffer league`` is its command
-    population_based_training   learners that do badly go on as copies of those that do well
+    population_based_training   learners that do badly go on as copies of those that do well; DelegatedTraining has a
+                   coordinator's workers train them
 
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
 
 from pufferlib.population.coordinator import Coordinator
-from pufferlib.population.delegated import Delegated
+from pufferlib.population.delegated import Delegated, DelegatedTraining
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
@@ -47,6 +48,7 @@ __all__ = [
     "Capped",
     "Coordinator",
     "Delegated",
+    "DelegatedTraining",
     "Entry",
     "Evaluator",
     "ExactOracle",

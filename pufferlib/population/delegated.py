@@ -1,4 +1,4 @@
-"""Oracles whose work is done by a coordinator's workers, that of several seats and levels at the same time."""
+"""Oracles and trainings whose work is done by a coordinator's workers, that of several learners at the same time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from torch import Tensor
 from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.matchup import Mixture
 from pufferlib.population.oracle import ImprovingOracle, Oracle
+from pufferlib.population.pbt import Member
 from pufferlib.population.pool import Content, PolicyPool
 from pufferlib.population.station import Task
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["Delegated"]
+__all__ = ["Delegated", "DelegatedTraining"]
 
 Make = Callable[[VecEnv, PolicyPool, int], Any]  # of an oracle
+Train = Callable[[VecEnv, PolicyPool, Member, int], float]
 
 
 class Delegated(Oracle, ImprovingOracle):
@@ -26,8 +28,9 @@ class Delegated(Oracle, ImprovingOracle):
 
     make: of a worker's VecEnv, its copy of the pool, and a seed, an oracle that is asked one thing there: an Oracle
     for ``psro``, an ImprovingOracle for ``pipeline_psro``. It has the policies of the mixture's populations. Where it
-    takes all chance from the seed, answers do not depend on who gives them. What else it has, such as the state of an
-    optimiser, ends with the answer.
+    takes all chance from the seed, answers do not depend on who gives them. What else it has ends with the answer, but
+    for what it publishes as a learner's state, such as that of an optimiser: that comes back with the weights, and
+    goes along when the learner improves again.
     """
 
     def __init__(self, coordinator: Coordinator, make: Make, *, seed: int | None = None) -> None:
@@ -43,7 +46,7 @@ class Delegated(Oracle, ImprovingOracle):
 
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
         """Return the ids of responses, which are made at the same time. wanted: for each its seat and mixture."""
-        asked = [
+        asked: list[Asked] = [
             (f"response of seat {seat}", partial(_made, asked=("respond", seat, mixture)), _policies(mixture))
             for seat, mixture in wanted
         ]
@@ -58,27 +61,80 @@ class Delegated(Oracle, ImprovingOracle):
 
     def improve_all(self, wanted: Sequence[tuple[int, int, Mixture]]) -> None:
         """Have learners improve, all from what they are now. wanted: for each its seat, its id, and the mixture."""
-        asked = [
+        asked: list[Asked] = [
             (
                 f"training of learner {learner}",
-                partial(_improved, seat=seat, learner=learner, mixture=mixture),
+                partial(_improved, seat=seat, learner=learner, mixture=mixture, state=self.pool.state(learner)),
                 (learner, *_policies(mixture)),
             )
             for seat, learner, mixture in wanted
         ]
-        for (_, learner, _), weights in zip(wanted, self._run(asked), strict=True):
-            self.pool.publish(learner, weights)
+        for (_, learner, _), (weights, state) in zip(wanted, self._run(asked), strict=True):
+            self.pool.publish(learner, weights, state)
 
-    def _run(self, asked: Sequence[tuple[str, Callable[..., Any], Sequence[int]]]) -> list[Any]:
-        """Return the results of calls, each with a name and the policies that it needs."""
-        tasks = [
-            Task(name, partial(call, make=self._make, seed=int(seeds.generate_state(1)[0]) & 0x7FFFFFFF), policies)
-            for (name, call, policies), seeds in zip(asked, self._seeds.spawn(len(asked)), strict=True)
-        ]
-        return [result for _, result in self._coordinator.run(tasks)]
+    def _run(self, asked: Sequence[Asked]) -> list[Any]:
+        made = [(name, partial(call, make=self._make), policies) for name, call, policies in asked]
+        return _done(self._coordinator, made, self._seeds)
 
     def _add(self, content: Content, seat: str | None) -> int:
         return self.pool.add(content[1], content[0], seat)
+
+
+class DelegatedTraining:
+    """What trains the members of ``population_based_training``, all of a generation at the same time.
+
+    train: of a worker's VecEnv, its copy of the pool, a member and a seed: trains the member's learner there, publishes
+    what becomes of its weights and state, and returns its score. Where it takes all chance from the seed, who does it
+    changes nothing. The copy has all members of the generation, as they were when it began, and ``others``, such as
+    opponents.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, train: Train, *, others: Sequence[int] = (), seed: int | None = None
+    ) -> None:
+        self._coordinator, self._train, self._others = coordinator, train, tuple(others)
+        self._seeds = np.random.SeedSequence(seed)
+
+    def __call__(self, member: Member) -> float:
+        return self.train_all([member])[0]
+
+    def train_all(self, members: Sequence[Member]) -> list[float]:
+        """Train members, publish what they have become, and return their scores."""
+        pool = self._coordinator.pool
+        policies = (*(member.learner for member in members), *self._others)
+        asked: list[Asked] = [
+            (
+                f"training of learner {member.learner}",
+                partial(_member_trained, member=member, state=pool.state(member.learner), train=self._train),
+                policies,
+            )
+            for member in members
+        ]
+        results = _done(self._coordinator, asked, self._seeds)
+        for member, (_, weights, state) in zip(members, results, strict=True):
+            pool.publish(member.learner, weights, state)
+        return [score for score, _, _ in results]
+
+
+Asked = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call but for a seed, and its policies
+
+
+def _done(coordinator: Coordinator, asked: Sequence[Asked], seeds: np.random.SeedSequence) -> list[Any]:
+    """Return the results of calls, each of which is given a seed of its own."""
+    tasks = [
+        Task(name, partial(call, seed=int(own.generate_state(1)[0]) & 0x7FFFFFFF), policies)
+        for (name, call, policies), own in zip(asked, seeds.spawn(len(asked)), strict=True)
+    ]
+    return [result for _, result in coordinator.run(tasks)]
+
+
+def _member_trained(
+    vec: VecEnv, pool: PolicyPool, *, member: Member, state: Any, train: Train, seed: int
+) -> tuple[float, dict[str, Tensor], Any]:
+    """Return a member's score, and the weights and the state of its learner."""
+    pool.publish(member.learner, state=state)
+    score = float(train(vec, pool, member, seed))
+    return score, _weights(pool, member.learner), pool.state(member.learner)
 
 
 def _made(
@@ -91,11 +147,12 @@ def _made(
 
 
 def _improved(
-    vec: VecEnv, pool: PolicyPool, *, seat: int, learner: int, mixture: Mixture, make: Make, seed: int
-) -> dict[str, Tensor]:
-    """Return the weights of a learner that an oracle has improved."""
+    vec: VecEnv, pool: PolicyPool, *, seat: int, learner: int, mixture: Mixture, state: Any, make: Make, seed: int
+) -> tuple[dict[str, Tensor], Any]:
+    """Return the weights of a learner that an oracle has improved, and its state."""
+    pool.publish(learner, state=state)
     make(vec, pool, seed).improve(seat, learner, mixture)
-    return _weights(pool, learner)
+    return _weights(pool, learner), pool.state(learner)
 
 
 def _policies(mixture: Mixture) -> tuple[int, ...]:

@@ -41,9 +41,11 @@ def population_based_training(
     """Yield the members after each generation, best first, without end.
 
     pool: of the learners. settings: of each learner, at first. train: trains a member's learner for a while, and
-    returns its score; where the member has a parent, what else it keeps of the learner, such as an optimiser's state,
-    is of other weights. After each generation the worst ``share`` of all (exploit) take over the weights and settings
-    of members drawn from the best share, and (explore) multiply each setting by one of ``factors``.
+    returns its score; what it publishes as the learner's state, such as an optimiser's, is there again the next time.
+    What else it keeps of a learner is of other weights where the member has a parent. One that has ``train_all``
+    (``DelegatedTraining``) is given all members of a generation at once, and returns their scores.
+    After each generation the worst ``share`` of all (exploit) take over weights, state and settings of members drawn
+    from the best share, and (explore) multiply each setting by one of ``factors``.
     Source: Jaderberg et al., "Population based training of neural networks", 2017.
     """
     count = max(1, min(round(share * len(settings)), len(settings) // 2))
@@ -52,7 +54,9 @@ def population_based_training(
     rng = np.random.default_rng(seed)
     members = [Member(learner, dict(told)) for learner, told in settings.items()]
     while True:
-        members = [replace(member, score=float(train(member))) for member in members]
+        at_once = getattr(train, "train_all", None)
+        scores = [train(member) for member in members] if at_once is None else at_once(members)
+        members = [replace(member, score=float(score)) for member, score in zip(members, scores, strict=True)]
         for member in members:
             pool.publish(member.learner)
         # Who has no number to show is last, whatever the others have.
@@ -66,6 +70,6 @@ def population_based_training(
 def _heir(
     pool: PolicyPool, member: Member, parent: Member, factors: Sequence[float], rng: np.random.Generator
 ) -> Member:
-    pool.publish(member.learner, pool.weights(parent.learner))
+    pool.publish(member.learner, pool.weights(parent.learner), pool.state(parent.learner))
     settings = {name: value * float(rng.choice(factors)) for name, value in parent.settings.items()}
     return Member(member.learner, settings, parent=parent.learner)

@@ -65,6 +65,7 @@ def pipeline_psro(
             for seat in seats:
                 learner = table.populations[seat][frozen]
                 table.replace(seat, learner, oracle.pool.freeze(learner))
+                oracle.pool.drop(learner)
             frozen, best, waited = frozen + 1, np.full(len(seats), -np.inf), 0
             continue
         nash_conv = None if measure is None else measure(mixture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -43,11 +44,23 @@ class Entry:
     digest: str
 
 
+@dataclass
+class Learning:
+    """A learner. actor: None where it has weights by its entry's digest. state: as ``publish`` has it."""
+
+    entry: Entry
+    origin: Origin
+    actor: Actor | None = None
+    version: int = 0
+    state: Any = None
+
+
 class PolicyPool:
-    """Policies by id. What has an id keeps it, and keeps its weights: nothing is ever replaced or removed.
+    """Policies by id. What is frozen keeps its id and its weights: none of it is ever replaced or removed.
 
     Policies of equal origin and weights share them, in memory and on disk. A learner has one live version, and an id
-    below 0; ``freeze`` appends what it is at the moment. Its weights are an actor's, or change with ``publish`` only.
+    below 0, until it is dropped; ``freeze`` appends what it is at the moment. Its weights are an actor's, or change
+    with ``publish`` only.
     folder: where all that is frozen is written as it is added; None keeps it in memory only. ``open`` reads it again.
     """
 
@@ -55,10 +68,8 @@ class PolicyPool:
         self._folder = None if folder is None else Path(folder)
         self._trust = False
         self._entries: list[Entry] = []
-        self._learners: list[Entry] = []
-        self._actors: dict[int, Actor] = {}  # of the learners that have one
-        self._origins: list[Origin] = []  # of the learners
-        self._versions: list[int] = []  # likewise
+        self._learners: dict[int, Learning] = {}
+        self._last_learner = 0  # nobody has its id again
         self._kept: dict[str, Content] = {}  # by digest; read when asked for
         if self._folder is not None:
             if (self._folder / INDEX).exists():
@@ -73,10 +84,10 @@ class PolicyPool:
         learners: each with the digest of what it was. kept: by digest; who is not in it cannot be played.
         """
         pool = cls()
-        pool._entries, pool._learners, pool._kept = list(entries), list(learners), dict(kept)
-        pool._versions = [0] * len(learners)
+        pool._entries, pool._kept = list(entries), dict(kept)
         for entry in learners:
-            pool._origins.append(kept[entry.digest][0] if entry.digest in kept else Origin())
+            pool._learners[entry.id] = Learning(entry, kept[entry.digest][0] if entry.digest in kept else Origin())
+            pool._last_learner = min(pool._last_learner, entry.id)
         return pool
 
     @classmethod
@@ -116,37 +127,46 @@ class PolicyPool:
         policy: an actor, which is used as it is at any time; or weights, a copy of which is what it has until others
         are published.
         """
-        learner = -1 - len(self._learners)
-        if isinstance(policy, Actor):
-            self._actors[learner] = policy
-        digest = "" if isinstance(policy, Actor) else self._keep(policy, origin)
-        self._learners.append(Entry(learner, seat, digest))
-        self._origins.append(origin)
-        self._versions.append(0)
-        return learner
+        self._last_learner -= 1
+        actor, digest = (policy, "") if isinstance(policy, Actor) else (None, self._keep(policy, origin))
+        self._learners[self._last_learner] = Learning(Entry(self._last_learner, seat, digest), origin, actor)
+        return self._last_learner
 
     def freeze(self, learner: int) -> int:
         """Append what a learner is now, and return the id of that."""
-        entry = self._learner(learner)
-        return self.add(self.weights(learner), self.origin(learner), entry.seat)
+        found = self._learner(learner)
+        return self.add(self.weights(learner), found.origin, found.entry.seat)
 
-    def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None) -> int:
-        """Say that a learner has other weights, which it is given here unless it has them, and return its version."""
-        entry = self._learner(learner)
-        if weights is not None and learner in self._actors:
-            self._actors[learner].policy.load_state_dict(dict(weights))
+    def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = None) -> int:
+        """Say that a learner has other weights, which it is given here unless it has them, and return its version.
+
+        state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: as it
+        was.
+        """
+        found = self._learner(learner)
+        if weights is not None and found.actor is not None:
+            found.actor.policy.load_state_dict(dict(weights))
         elif weights is not None:
-            digest = self._keep(weights, self._origins[-1 - learner])
-            self._learners[-1 - learner] = replace(entry, digest=digest)
-            if all(other.digest != entry.digest for other in (*self._entries, *self._learners)):
-                self._kept.pop(entry.digest, None)
-        self._versions[-1 - learner] += 1
-        return self._versions[-1 - learner]
+            before, found.entry = found.entry, replace(found.entry, digest=self._keep(weights, found.origin))
+            self._release(before.digest)
+        if state is not None:
+            found.state = state
+        found.version += 1
+        return found.version
 
     def version(self, learner: int) -> int:
         """Return how often a learner has been published."""
-        self._learner(learner)
-        return self._versions[-1 - learner]
+        return self._learner(learner).version
+
+    def state(self, learner: int) -> Any:
+        """Return a copy of what was published of a learner's training beside its weights; None where nothing was."""
+        return copy.deepcopy(self._learner(learner).state)
+
+    def drop(self, learner: int) -> None:
+        """Forget a learner, that its actor is not kept for nothing. Nobody has its id any more."""
+        entry = self._learner(learner).entry
+        del self._learners[learner]
+        self._release(entry.digest)
 
     def __len__(self) -> int:
         """How many policies are frozen."""
@@ -154,10 +174,11 @@ class PolicyPool:
 
     def __getitem__(self, policy: int) -> Entry:
         """Return what is known of a policy. Raises PlanError for an id that nobody has."""
-        entries, index = (self._entries, policy) if policy >= 0 else (self._learners, -1 - policy)
-        if index >= len(entries):
+        if policy in self._learners:
+            return self._learners[policy].entry
+        if not 0 <= policy < len(self._entries):
             raise PlanError(f"no policy has id {policy}: {len(self._entries)} are frozen, {len(self._learners)} learn")
-        return entries[index]
+        return self._entries[policy]
 
     def of(self, seat: str | None) -> tuple[int, ...]:
         """Return the frozen policies that can play a seat, in the order in which they were added."""
@@ -165,18 +186,19 @@ class PolicyPool:
 
     def learners(self) -> tuple[int, ...]:
         """Return the ids of the learners, in the order in which they were added."""
-        return tuple(entry.id for entry in self._learners)
+        return tuple(self._learners)
 
     def weights(self, policy: int) -> Mapping[str, Tensor]:
         """Return the weights of a policy; they are the pool's: not to be changed."""
-        if policy in self._actors:
-            return self._actors[policy].policy.state_dict()
+        actor = self._actor(policy)
+        if actor is not None:
+            return actor.policy.state_dict()
         return self._read(self[policy].digest)[1]
 
     def origin(self, policy: int) -> Origin:
         """Return how a policy was made."""
-        if policy in self._actors:
-            return self._origins[-1 - policy]
+        if self._actor(policy) is not None:
+            return self._learners[policy].origin
         return self._read(self[policy].digest)[0]
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
@@ -185,8 +207,9 @@ class PolicyPool:
         layout, action_space: a VecEnv's ``observation_layout`` and ``single_action_space``.
         Raises CheckpointError where the weights are for others.
         """
-        if policy in self._actors:
-            return self._actors[policy]
+        actor = self._actor(policy)
+        if actor is not None:
+            return actor
         origin, weights = self._read(self[policy].digest)
         actor = origin.actor(layout, action_space)
         try:
@@ -196,10 +219,13 @@ class PolicyPool:
         actor.policy.eval().requires_grad_(False)
         return actor
 
-    def _learner(self, policy: int) -> Entry:
+    def _learner(self, policy: int) -> Learning:
         if policy >= 0:
             raise PlanError(f"policy {policy} is frozen; a learner's id is below 0")
-        return self[policy]
+        return self._learners[self[policy].id]
+
+    def _actor(self, policy: int) -> Actor | None:
+        return self._learners[policy].actor if policy in self._learners else None
 
     def _keep(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
         """Have a copy of weights, and return their digest."""
@@ -207,6 +233,12 @@ class PolicyPool:
         digest = digest_of(origin, kept)
         self._kept.setdefault(digest, (origin, kept))
         return digest
+
+    def _release(self, digest: str) -> None:
+        """Forget weights that nobody has any more."""
+        learning = (each.entry for each in self._learners.values())
+        if all(entry.digest != digest for entry in (*self._entries, *learning)):
+            self._kept.pop(digest, None)
 
     def _read(self, digest: str) -> Content:
         if digest not in self._kept:

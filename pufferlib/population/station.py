@@ -102,16 +102,17 @@ class Supply:
         """Return the order for a task, and contents by digest. has: digests that the worker has; is updated."""
         pool = self._pool
         entries = [pool[policy] for policy in range(len(pool))]
-        learners = [self._learner(each)[0] for each in pool.learners()]
-        forget = has - {entry.digest for entry in (*entries, *learners)}
+        self._copies = {each: copy for each, copy in self._copies.items() if each in pool.learners()}
+        learners = {each: self._learner(each)[0] for each in pool.learners()}
+        forget = has - {entry.digest for entry in (*entries, *learners.values())}
         new: dict[str, Content] = {}
         for policy in task.policies:
-            entry = learners[-1 - pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
+            entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
             if entry.digest not in has:
                 new[entry.digest] = self._learner(policy)[1] if policy < 0 else self._content(policy)
         has.difference_update(forget)
         has.update(new)
-        return Order(entries, learners, sorted(forget), list(new)), new
+        return Order(entries, list(learners.values()), sorted(forget), list(new)), new
 
     def _content(self, policy: int) -> Content:
         return self._pool.origin(policy), self._pool.weights(policy)
