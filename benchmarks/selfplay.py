@@ -1,9 +1,10 @@
 """Does self-play learn? Past selves of cleanrl_demo.ppo_selfplay against chance, and against the last of them.
 
-    python -m benchmarks.selfplay [--only tictactoe|tag] [--page]
+    python -m benchmarks.selfplay [--only tictactoe|connect_four|tag] [--page]
 
 Trains as ``GAMES`` says, with one seed, and has each past self play each seat against who plays at random, and against
-the newest self: means of returns over ``NUM_EPISODES`` episodes. Writes benchmarks/results/selfplay.json, and the
+the newest self: means of returns over ``NUM_EPISODES`` episodes. What the newest self gets in tic-tac-toe against
+perfect play is computed, not sampled. Writes benchmarks/results/selfplay.json, and the
 picture and the table of docs/population.md; --page writes only these.
 """
 
@@ -18,11 +19,14 @@ from typing import Any
 
 import torch
 
+from benchmarks import tictactoe
 from benchmarks.report import fill
 from cleanrl_demo import ppo_selfplay
 from cleanrl_demo.session import environments, run
+from cleanrl_demo.settings import family_settings
 from pufferlib.bench import machine
 from pufferlib.files import written_whole
+from pufferlib.models import Actor
 from pufferlib.population import Evaluator, PayoffTable
 
 __all__ = ["played", "sections"]
@@ -32,14 +36,18 @@ RESULT = HERE / "results" / "selfplay.json"
 PAGE = HERE.parent / "docs" / "population.md"
 PICTURE = HERE.parent / "docs" / "pictures" / "selfplay.svg"
 NUM_EPISODES = 200
+
+
+def board_game(name: str, **changes: Any) -> ppo_selfplay.Config:
+    """Return settings of one of PettingZoo's classic games, with the family's defaults."""
+    env = f"pettingzoo.classic.{name}:env"
+    told = {**family_settings(env, ppo_selfplay.Config)[1], **changes}
+    return ppo_selfplay.Config(env=env, backend="serial", eval_episodes=32, runs=None, **told)
+
+
 GAMES: Mapping[str, ppo_selfplay.Config] = {
-    "tictactoe": ppo_selfplay.Config(
-        env="pettingzoo.classic.tictactoe_v3:env",
-        backend="serial",
-        total_steps=100_000,
-        eval_episodes=32,
-        runs=None,
-    ),
+    "tictactoe": board_game("tictactoe_v3"),
+    "connect_four": board_game("connect_four_v3", total_steps=500_000),
     "tag": ppo_selfplay.Config(
         env="tag/grid",
         env_kwargs={"num_taggers": 2, "grid_length": 7, "episode_length": 40},
@@ -78,20 +86,31 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
     )
     told["steps"] = [round(number * config.total_steps / config.num_past) for number in range(len(selves))]
     with environments(config, None) as vec:
+        if "tictactoe" in config.env:
+            told["perfect"] = against_perfect(pool.actor(selves[-1], vec.observation_layout, vec.single_action_space))
         seats = ppo_selfplay.seats_of_run(vec, config)
         for number, seat in enumerate(seats):
             rivals = [chance, selves[-1]]
             table = PayoffTable(2, [selves, rivals] if number == 0 else [rivals, selves])
             Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=1)(table)
             means = table.means[number] if number == 0 else table.means[number].T
+            wins = table.wins[number, 1 - number] if number == 0 else table.wins[number, 1 - number].T
             both = PayoffTable(2, [[chance], [chance]])
             Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=2)(both)
             told["returns"][seat.name] = {
                 "random": means[:, 0].round(3).tolist(),
                 "newest": means[:, 1].round(3).tolist(),
+                "wins": wins[:, 0].round(3).tolist(),
                 "chance": round(float(both.means[number, 0, 0]), 3),
             }
     return told
+
+
+def against_perfect(actor: Actor) -> list[float]:
+    """Return what a policy gets in each seat of tic-tac-toe where the other one plays perfectly."""
+    ours, perfect = tictactoe.play_of(actor, actor.layout), tictactoe.perfect()
+    values = [tictactoe.value(ours, perfect), -tictactoe.value(perfect, ours)]
+    return [round(value, 3) for value in values]
 
 
 def sections(results: Mapping[str, Any]) -> dict[str, str]:
@@ -106,6 +125,8 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
             lines.append(f"| {game} | {seat} | chance | {told} | {found['num_steps']:,} | {found['cpu_s']:.0f} |")
             told = f"– | {returns['newest'][0]:.2f} | {returns['newest'][-1]:.2f}"
             lines.append(f"| | | newest self | {told} | | |")
+        for seat, gets in zip(found["returns"], found.get("perfect", ()), strict=False):
+            lines.append(f"| | {seat} | perfect play | – | – | {gets:.2f} | | |")
     return {"selfplay": "\n".join([*lines, "", f"{results['machine']}."])}
 
 

@@ -7,21 +7,25 @@
 
 ``[oracle_kwargs]`` are fields of the trainer's ``Config``; ``num_envs``, ``backend``, ``num_workers`` and
 ``batch_size`` are those of the VecEnv in which responses are learnt; that in which payoffs are sampled is
-another. What the league sees to itself, such as the seed, is refused.
+another. In a league with ``[workers]`` these learn the responses of all seats at the same time, each in its one
+VecEnv. What the league sees to itself, such as the seed, is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Dict, Discrete
 
 from cleanrl_demo import dqn, ppo
-from cleanrl_demo.oracles import LearnedOracle
+from cleanrl_demo.oracles import Config, LearnedOracle
+from pufferlib import VecEnv
 from pufferlib.errors import PlanError
-from pufferlib.population import ExactOracle, Mixture, Setup
+from pufferlib.population import Delegated, ExactOracle, Mixture, PolicyPool, Seat, Setup
 from pufferlib.toml import checked
 
 VEC = ("num_envs", "backend", "num_workers", "batch_size")  # of the VecEnv in which responses are learnt
@@ -54,8 +58,15 @@ class LeagueOracle:
         known = checked(settings, kind, "[oracle_kwargs]")
         if unread := sorted(known.keys() & THE_LEAGUES):
             raise PlanError(f"[oracle_kwargs] has {', '.join(unread)}, which the league sees to itself; leave it out")
+        if setup.coordinator is not None and (theirs := sorted(known.keys() & set(VEC))):
+            raise PlanError(
+                f"[oracle_kwargs] has {', '.join(theirs)}, but [workers] learn in the environments in which they play; "
+                "say it in [evaluation]"
+            )
         kind(**known)  # raises before anything is opened
         how = {"num_envs": 64, "backend": "serial", **{name: known[name] for name in VEC if name in known}}
+        if setup.coordinator is not None:
+            how["num_envs"] = 1  # to look at
         self._vec = setup.make_env(**how, seed=setup.seed, as_torch=True)
         space = self._vec.observation_layout.space
         numbered = isinstance(space, Dict) and isinstance(space.spaces.get("state"), Discrete)
@@ -74,11 +85,24 @@ class LeagueOracle:
     def respond(self, seat: int, mixture: Mixture) -> int:
         return self._learned().respond(seat, mixture)
 
+    def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
+        """Return a response for each seat and mixture; the league's workers learn them at the same time."""
+        learned = self._learned()
+        if isinstance(learned, Delegated):
+            return learned.respond_all(wanted)
+        return [self.respond(seat, mixture) for seat, mixture in wanted]
+
     def close(self) -> None:
         """Close the VecEnv."""
         self._vec.close()
 
-    def _learned(self) -> LearnedOracle:
-        drawn = np.random.SeedSequence((self._setup.seed, len(self._setup.pool))).generate_state(1)
-        config = replace(self._config, seed=int(drawn[0]))
-        return LearnedOracle(self._vec, self._setup.pool, config, seats=self._setup.seats)
+    def _learned(self) -> LearnedOracle | Delegated:
+        setup = self._setup
+        seed = int(np.random.SeedSequence((setup.seed, len(setup.pool))).generate_state(1)[0])
+        if setup.coordinator is None:
+            return _made(self._vec, setup.pool, seed, config=self._config, seats=setup.seats)
+        return Delegated(setup.coordinator(), partial(_made, config=self._config, seats=setup.seats), seed=seed)
+
+
+def _made(vec: VecEnv, pool: PolicyPool, seed: int, *, config: Config, seats: Sequence[Seat]) -> LearnedOracle:
+    return LearnedOracle(vec, pool, replace(config, seed=seed), seats=seats)

@@ -20,10 +20,12 @@ from pufferlib import files
 from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
 from pufferlib.models import Origin
 from pufferlib.population import League, Settings, Setup
-from pufferlib.population.league_settings import Evaluation, Stop
+from pufferlib.population.league_settings import Evaluation, Stop, Workers
+from pufferlib.population.station import Lost
 
 pytestmark = pytest.mark.beside
 
+WORKERS = "game = 'kuhn_poker'\n[stop]\niterations = 1\n[workers]\nactors=2"
 KUHN = Settings(game="kuhn_poker", evaluation=Evaluation("exact"), stop=Stop(iterations=4))
 
 
@@ -121,6 +123,40 @@ def test_sampled_payoffs_are_the_same_as_well(tmp_path: Path) -> None:
     assert whole["rows"][-1]["episodes"] == 8 * 16 and np.isfinite(whole["means"]).all()
 
 
+def test_workers_do_it_and_go_on(tmp_path: Path) -> None:
+    workers_do_it_and_go_on("exact", tmp_path)
+
+
+def workers_do_it_and_go_on(oracle: str, tmp_path: Path) -> None:
+    """The same, whatever was interrupted, and with tasks that were lost."""
+    settings = Settings(
+        game="kuhn_poker",
+        solver="lp_nash",
+        oracle=oracle,
+        oracle_kwargs={} if oracle == "exact" else {"total_steps": 100, "learning_starts": 64},
+        evaluation=Evaluation(min_episodes=8, num_envs=8),
+        workers=Workers(max_retries=9),
+        stop=Stop(iterations=1),
+    )
+    with League.begin(settings, tmp_path / "whole") as league:
+        assert sum(1 for _ in league) == 2
+        num_tasks = league.coordinator().num_done[0]
+        what = "payoffs" if oracle == "exact" else "payoffs and responses"
+        assert league.who() == f"{what} by this process, 8 environments each; {num_tasks} tasks"
+        assert num_tasks >= (2 if oracle == "exact" else 6)
+    with League.begin(settings, tmp_path / "parts") as league:
+        next(iter(league))
+    league = League.resume(tmp_path / "parts")
+    given = iter([Lost("on purpose")])
+    collect = league.coordinator()._workers.collect
+    setattr(  # noqa: B010
+        league.coordinator()._workers, "collect", lambda: [(number, next(given, told)) for number, told in collect()]
+    )
+    with pytest.warns(RuntimeWarning, match="was lost with its worker"):
+        play(league)
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+
+
 def test_it_stops_and_goes_on_with_another_end(tmp_path: Path) -> None:
     with League.begin(KUHN.stopping(nash_conv=0.5), tmp_path / "kuhn") as league:
         found = [iteration.nash_conv for iteration in league]
@@ -195,6 +231,13 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         ('env = "a:b"\n[seats]\na = "b"', "seat a has 'b'; it takes a list"),
         ('game = "kuhn_poker"\nseed = -1', "seed=-1 seeds nothing"),
         ("game =", "is no TOML"),
+        (WORKERS.replace("=2", "=-1"), "[workers] has actors=-1; use 0 or more"),
+        (f"{WORKERS}\n[evaluation]\npayoffs = 'exact'", "[workers] has nothing to do where all is computed"),
+        (f"{WORKERS}\n[evaluation]\nbackend = 'ray'", "use another one, or no workers"),
+        (f"{WORKERS}\n[evaluation]\nbatch_size = 3", "leave it out"),
+        (WORKERS.replace("actors=2", "address='a:1'"), "no actors of Ray; say actors = 2"),
+        (WORKERS.replace("actors=2", "task_timeout=0"), "use seconds above 0"),
+        (WORKERS.replace("actors", "actor"), "did you mean actors?"),
     ],
 )
 def test_what_is_wrong_is_told_before_there_is_a_folder(tmp_path: Path, text: str, told: str) -> None:

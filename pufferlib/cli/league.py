@@ -69,9 +69,9 @@ def run(words: list[str]) -> int:
     if options.resume is not None:
         if (options.folder, options.seed) != (None, None):
             raise PlanError("--folder and --seed are a new league's; --resume goes on with those that it has")
-        growing = League.resume(options.resume, trust=options.trust, **stop)
+        growing = League.resume(options.resume, trust=options.trust, actors=options.actors, **stop)
     else:
-        settings = Settings.read(options.file).stopping(**stop)
+        settings = Settings.read(options.file).stopping(**stop).with_actors(options.actors)
         if options.seed is not None:
             settings = dataclasses.replace(settings, seed=options.seed)
         growing = League.begin(settings, options.folder or Path("leagues", Path(options.file).stem))
@@ -210,7 +210,8 @@ def drawn(known: League, console: Console, top: int) -> RenderableType:
         )
     left = len(found) - top
     more = [f"and {left:,} more, rated lower; --top {len(found)} shows all"] if left > 0 else []
-    return Group(Text(line(known), "bold"), table, *more)
+    who = known.who()
+    return Group(Text(line(known), "bold"), *([] if who is None else [Text(who)]), table, *more)
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:

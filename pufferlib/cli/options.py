@@ -318,6 +318,8 @@ class LeagueRun:
     """stop where a seat has so many"""
     seconds: float | None = None
     """stop after so many, of all that the league has worked"""
+    actors: int | None = None
+    """of Ray, 0 for this process; for a file that has [workers], with any number of which a league comes to the same"""
     top: int = 10
     """policies in the table"""
     trust: bool = False

@@ -62,6 +62,7 @@ class Coordinator:
         self.pool = pool
         self.num_envs: int = make_kwargs.get("num_envs") or (1 if callable(env) or isinstance(env, str) else len(env))
         self.num_lost = 0  # tasks that went with their workers, so far, and were done again
+        self.num_done = Counter[int]()  # tasks, so far, by worker
         self._max_retries, self._closed, self._running = max_retries, False, False
         told = (env, make_kwargs, torch_threads, task_timeout)
         self._workers: Workers
@@ -98,6 +99,7 @@ class Coordinator:
     def _run(self, source: Iterator[tuple[int, Task]]) -> Iterator[tuple[Task, Any]]:
         again: deque[int] = deque()  # numbers of tasks that were lost
         open_tasks: dict[int, Task] = {}  # by number
+        given: dict[int, int] = {}  # workers, by the number of their task
         results: dict[int, Any] = {}  # that came before their turn
         times_lost: Counter[int] = Counter()
         due, more = 0, True
@@ -111,6 +113,7 @@ class Coordinator:
                         more = False
                         break
                     number, open_tasks[new[0]] = new
+                given[number] = worker
                 self._workers.give(worker, number, open_tasks[number])
             while due in results:
                 yield open_tasks.pop(due), results.pop(due)
@@ -124,6 +127,7 @@ class Coordinator:
                         remote_traceback=result.trace,
                     ) from result.cause
                 if not isinstance(result, Lost):
+                    self.num_done[given.pop(number)] += 1
                     results[number] = result
                     continue
                 self.num_lost += 1

@@ -25,6 +25,7 @@ import numpy as np
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
 from pufferlib.files import written_whole
+from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.game_env import GameEnv
 from pufferlib.population.games.trees import load_game
@@ -49,7 +50,8 @@ class Setup:
 
     pool: to which it adds policies. seats: whose numbers it is asked for. make_env: makes a VecEnv of the league's
     environments, from ``pufferlib.make``'s arguments. seed: what is random should come of it and of ``len(pool)``, and
-    of nothing else: then a league that was interrupted goes on as if it had not been.
+    of nothing else: then a league that was interrupted goes on as if it had not been. coordinator: returns the one
+    whose workers the league has; None where it has none.
     """
 
     settings: Settings
@@ -57,6 +59,7 @@ class Setup:
     seats: tuple[Seat, ...]
     make_env: Callable[..., pufferlib.VecEnv]
     seed: int
+    coordinator: Callable[[], Coordinator] | None = None
 
 
 def exact_oracle(setup: Setup) -> Oracle:
@@ -90,6 +93,7 @@ class League:
         self.rows: list[dict[str, Any]] = []
         self.table: PayoffTable | None = None
         self._vec: pufferlib.VecEnv | None = None
+        self._coordinator: Coordinator | None = None
         self._oracle: Any = None
         self._metrics_nbytes = 0
         self._under_way = False  # an iteration, which may be broken off
@@ -126,9 +130,12 @@ class League:
         return cls(folder, Settings.read(folder / SETTINGS), None)  # what it will be resumed with
 
     @classmethod
-    def resume(cls, folder: str | os.PathLike[str], *, trust: bool = False, **stop: Any) -> League:
+    def resume(
+        cls, folder: str | os.PathLike[str], *, trust: bool = False, actors: int | None = None, **stop: Any
+    ) -> League:
         """Return a folder's league, to go on. stop: fields of ``Stop``, in place of what it had; None: as it was.
 
+        actors: of its workers, likewise.
         trust: as ``read_policy`` has it, where policies are of a module that does not lie below the working folder.
         Raises PlanError where there is no league, CheckpointError where one is damaged.
         """
@@ -139,7 +146,7 @@ class League:
             meant = f"leagues are in it, such as {within[0].parent}" if within else "`puffer league run` makes one"
             raise PlanError(f"{folder} is no league: {what}; {meant}")
         kept = Settings.read(folder / SETTINGS)
-        settings = kept.stopping(**stop)
+        settings = kept.stopping(**stop).with_actors(actors)
         if settings != kept:
             _write(folder, settings)
         state = None
@@ -195,6 +202,43 @@ class League:
             )
         return self._vec
 
+    def coordinator(self) -> Coordinator:
+        """Return the league's workers; made when they are wanted first, closed by ``close``. Raises CallError."""
+        workers, how = self.settings.workers, self.settings.evaluation
+        if workers is None:
+            raise CallError(f"{self.folder} has no workers; begin a league whose file has [workers]")
+        if self._coordinator is None:
+            env, env_kwargs = _env(self.settings, {})
+            self._coordinator = Coordinator(
+                self.pool,
+                env,
+                num_actors=workers.actors,
+                max_retries=workers.max_retries,
+                task_timeout=workers.task_timeout,
+                address=workers.address,
+                num_envs=how.num_envs,
+                backend=how.backend,
+                num_workers=how.num_workers,
+                env_kwargs=env_kwargs,
+                as_torch=True,  # as learners want it
+            )
+        return self._coordinator
+
+    def who(self) -> str | None:
+        """Return in words who does what, and how many tasks that has been in this process; None without workers."""
+        workers, how = self.settings.workers, self.settings.evaluation
+        if workers is None:
+            return None
+        crew = f"{workers.actors} actors of Ray" if workers.actors else "this process"
+        theirs = {"payoffs": how.payoffs == "sampled", "responses": self.settings.oracle != "exact"}
+        what = " and ".join(name for name, is_theirs in theirs.items() if is_theirs)
+        told = f"{what} by {crew}, {how.num_envs} environments each"
+        if self._coordinator is None:
+            return told
+        counts = [f"{self._coordinator.num_done[each]:,}" for each in range(max(1, workers.actors))]
+        lost = self._coordinator.num_lost
+        return f"{told}; {' + '.join(counts)} tasks" + (f", {lost:,} lost and done again" if lost else "")
+
     def __iter__(self) -> Iterator[Iteration]:
         """Go on, and yield each iteration once it is on disk.
 
@@ -242,17 +286,23 @@ class League:
         """Return who responds; made when it is wanted first, closed by ``close`` where it can be."""
         if self._oracle is None:
             settings = self.settings
-            setup = Setup(settings, self.pool, self.seats, partial(make_env, settings), settings.seed)
+            coordinator = None if settings.workers is None else self.coordinator
+            setup = Setup(settings, self.pool, self.seats, partial(make_env, settings), settings.seed, coordinator)
             self._oracle = settings.make_oracle()(setup, **settings.oracle_kwargs)
         return self._oracle
 
     def _evaluate(self, table: PayoffTable) -> None:
         """Play what the table lacks, from a seed of its own: so it is the same whatever was played before."""
-        how, vec = self.settings.evaluation, self.vec()
+        how = self.settings.evaluation
         played, drawn = np.random.SeedSequence((self.settings.seed, len(self.pool))).generate_state(2).tolist()
-        vec.reset(seed=played)
+        who: pufferlib.VecEnv | Coordinator
+        if self.settings.workers is None:
+            who = self.vec()
+            who.reset(seed=played)
+        else:
+            who = self.coordinator()
         Evaluator(
-            vec,
+            who,
             self.pool,
             min_episodes=how.min_episodes,
             max_episodes=how.max_episodes,
@@ -291,10 +341,13 @@ class League:
                 path.unlink()
 
     def close(self) -> None:
-        """Close the VecEnv and the oracle, if they were made."""
+        """Close the VecEnv, the workers and the oracle, if they were made."""
         if self._vec is not None:
             self._vec.close()
             self._vec = None
+        if self._coordinator is not None:
+            self._coordinator.close()
+            self._coordinator = None
         if hasattr(self._oracle, "close"):
             self._oracle.close()
         self._oracle = None
@@ -311,13 +364,18 @@ def make_env(settings: Settings, env_kwargs: Mapping[str, Any] | None = None, **
 
     Of a game the exact oracle's policies read numbers of information states, and so these are its observations then.
     """
-    env_kwargs = {**settings.env_kwargs, **(env_kwargs or {})}
+    env, env_kwargs = _env(settings, env_kwargs or {})
+    return pufferlib.make(env, env_kwargs=env_kwargs, **arguments)
+
+
+def _env(settings: Settings, more: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return a league's environment and its arguments, as ``pufferlib.make`` takes them."""
+    env_kwargs = {**settings.env_kwargs, **more}
     if settings.game is None:
-        assert settings.env is not None
-        return pufferlib.make(settings.env, env_kwargs=env_kwargs, **arguments)
+        return settings.env, env_kwargs
     if settings.oracle == "exact":
         env_kwargs.setdefault("observation", "index")
-    return pufferlib.make(partial(GameEnv, settings.game), env_kwargs=env_kwargs, **arguments)
+    return partial(GameEnv, settings.game), env_kwargs
 
 
 def _write(folder: Path, settings: Settings) -> None:

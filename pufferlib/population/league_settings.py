@@ -17,7 +17,7 @@ from pufferlib.population.loops import Targets, rectified_targets
 from pufferlib.population.solvers import Solver
 from pufferlib.toml import checked, meant, read_toml, to_toml
 
-__all__ = ["ORACLES", "Evaluation", "Settings", "Stop"]
+__all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers"]
 
 HINT = "docs/population.md says what a league's file holds; examples/league.toml is one"
 # Who answers mixtures: functions that are called as ``exact_oracle`` in league.py is.
@@ -70,13 +70,27 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Workers:
+    """Who plays and learns: the workers of a ``Coordinator``, whose arguments these are.
+
+    actors: of Ray; 0: this process. What comes of a league does not depend on it. Their environments are those of the
+    evaluation.
+    """
+
+    actors: int = 0
+    max_retries: int = 3
+    task_timeout: float | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True)
 class Settings:
     """A league's settings. Raises PlanError for what does not fit together, each with the value and a way out.
 
     game: as ``load_game`` takes it; or env: a name of the registry, or module:function. seats: by seat the agents that
     sit there, names or patterns (``tagger_*``); without any each agent has a seat of its own. oracle: one of
     ``ORACLES``, or module:function. solver: one of ``SOLVERS``. env_kwargs, oracle_kwargs, solver_kwargs: arguments.
-    stop: when it ends. evaluation: how payoffs are found.
+    stop: when it ends. evaluation: how payoffs are found. workers: who does it; None: one after another, in one VecEnv.
     """
 
     game: str | None = None
@@ -90,6 +104,7 @@ class Settings:
     seed: int = 1
     stop: Stop = Stop()
     evaluation: Evaluation = Evaluation()
+    workers: Workers | None = None
 
     def __post_init__(self) -> None:
         if (self.game is None) == (self.env is None):
@@ -117,6 +132,31 @@ class Settings:
         for name, value in asdict(self.stop).items():
             if value is not None and value < 0:
                 raise PlanError(f"[stop] has {name}={value}; use 0 or more")
+        if self.workers is not None:
+            self._check_workers(self.workers)
+
+    def _check_workers(self, workers: Workers) -> None:
+        for name in ("actors", "max_retries"):
+            if getattr(workers, name) < 0:
+                raise PlanError(f"[workers] has {name}={getattr(workers, name)}; use 0 or more")
+        if workers.task_timeout is not None and workers.task_timeout <= 0:
+            raise PlanError(f"[workers] has task_timeout={workers.task_timeout}; use seconds above 0, or leave it out")
+        if workers.address is not None and not workers.actors:
+            raise PlanError(f"[workers] has address={workers.address!r} and no actors of Ray; say actors = 2, or more")
+        how = self.evaluation
+        if self.oracle == "exact" and how.payoffs == "exact":
+            raise PlanError(
+                '[workers] has nothing to do where all is computed; leave it out, or use payoffs = "sampled"'
+            )
+        if how.backend == "ray":
+            raise PlanError(
+                '[evaluation] has backend="ray", within each of the [workers]; use another one, or no workers'
+            )
+        if how.batch_size not in (None, how.num_envs):
+            raise PlanError(
+                f"[evaluation] has batch_size={how.batch_size}, whose order would hang on who of the [workers] plays; "
+                "leave it out"
+            )
 
     @classmethod
     def read(cls, path: str | Path) -> Settings:
@@ -127,7 +167,7 @@ class Settings:
     def of(cls, values: Mapping[str, Any], source: str) -> Settings:
         """Return the settings that TOML's values say. source: where they come from, for errors."""
         known = checked(values, cls, source)
-        for name, kind in (("stop", Stop), ("evaluation", Evaluation)):
+        for name, kind in (("stop", Stop), ("evaluation", Evaluation), ("workers", Workers)):
             if name in known:
                 if not isinstance(known[name], Mapping):
                     raise PlanError(f"{source} has {name}={known[name]!r}; it takes a table: [{name}]")
@@ -138,6 +178,16 @@ class Settings:
         """Return these settings with another end; what is None stays as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
         return replace(self, stop=replace(self.stop, **given))
+
+    def with_actors(self, actors: int | None) -> Settings:
+        """Return these settings with other actors, which changes no result; None: as they are. Raises PlanError."""
+        if actors is None:
+            return self
+        if self.workers is None:
+            raise PlanError(
+                f"actors={actors}, but this league has no [workers]; begin another one, whose file has them"
+            )
+        return replace(self, workers=replace(self.workers, actors=actors))
 
     def toml(self) -> str:
         """Return the settings as a file that ``read`` takes."""
