@@ -126,7 +126,7 @@ def sections(results: Mapping[str, Any]) -> dict[str, str]:
             told = f"– | {returns['newest'][0]:.2f} | {returns['newest'][-1]:.2f}"
             lines.append(f"| | | newest self | {told} | | |")
         for seat, gets in zip(found["returns"], found.get("perfect", ()), strict=False):
-            lines.append(f"| | {seat} | perfect play | – | – | {gets:.2f} | | |")
+            lines.append(f"| | {seat} | perfect play | – | – | {round(gets, 2) + 0:.2f} | | |")
     return {"selfplay": "\n".join([*lines, "", f"{results['machine']}."])}
 
 

@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks import envs, install, peers, ray_model, ray_scale, report
+from benchmarks import envs, install, peers, ray_model, ray_scale, report, tictactoe
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -691,3 +691,12 @@ def test_what_installing_takes_is_told() -> None:
     assert told.splitlines()[-2:] == [ours, lost]
     page = (ROOT / "benchmarks/README.md").read_text()
     assert page.count(install.BEGIN) == page.count(install.END) == 1
+
+
+def test_tic_tac_toe_is_solved() -> None:
+    """A draw; and at random the first seat wins 58.5 % of all games and loses 28.8 %, as is known."""
+    assert tictactoe.best_value() == 0 and len(tictactoe.boards()) == 4520
+    perfect, chance = tictactoe.perfect(), tictactoe.chance()
+    assert tictactoe.value(perfect, perfect) == 0
+    assert tictactoe.value(chance, chance) == pytest.approx(0.2968, abs=1e-4)
+    assert tictactoe.value(perfect, chance) > 0.9 and -tictactoe.value(chance, perfect) > 0.75

@@ -25,6 +25,7 @@ from pufferlib.population import (
     Coordinator,
     Delegated,
     ExactOracle,
+    Fixed,
     Mixture,
     OwnRows,
     PolicyPool,
@@ -130,6 +131,32 @@ def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_
                     expected.append((goes_on, pay, ended, cut, tick))
                     pay, goes_on = 0.0, True
             assert shown[agent] == expected
+
+
+def test_both_seats_of_a_game_in_turns_hear_how_it_ended() -> None:
+    """Also the one whose turn it was not, in the row after its last move; and nobody is paid anything before."""
+    with pufferlib.make(tictactoe_v3.raw_env, num_envs=4, seed=1) as vec:
+        pool, rng = PolicyPool(), np.random.default_rng(1)
+        learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
+        own = OwnRows(vec, Router(pool, vec, Fixed([(learner, learner)]), seed=1), learner)
+        results = set()
+        vec.async_reset()
+        for _ in range(150):
+            batch = own.recv()
+            seen = vec.observation_layout.unflatten(batch.observations)
+            over, masks = batch.terminations, seen["action_mask"]
+            assert masks[~over].any(1).all() and not batch.rewards[~over].any() and not batch.truncations.any()
+            for env_id in np.unique(batch.agent_ids[over] // 2):
+                first, second = rows = np.flatnonzero(batch.agent_ids // 2 == env_id)
+                assert over[rows].all() and batch.masks[rows].all()
+                results.add(tuple(batch.rewards[rows].tolist()))
+                for mine, theirs in ((first, second), (second, first)):
+                    board = seen["observation"][mine, :, :, 0]
+                    diagonals = board.trace(), board[::-1].trace()
+                    assert (batch.rewards[mine] == 1) == (max(*board.sum(0), *board.sum(1), *diagonals) == 3)
+                    assert batch.rewards[mine] == -batch.rewards[theirs]
+            own.send((masks + rng.random(masks.shape)).argmax(1))
+        assert results == {(1.0, -1.0), (-1.0, 1.0), (0.0, 0.0)}
 
 
 def small(algorithm: Any, **settings: Any) -> Any:

@@ -14,7 +14,7 @@ from pufferlib.population.matchup import Mixture
 from pufferlib.population.oracle import ImprovingOracle, Oracle
 from pufferlib.population.pbt import Member
 from pufferlib.population.pool import Content, PolicyPool
-from pufferlib.population.station import Task
+from pufferlib.population.station import Task, seed_of
 from pufferlib.vectorization import VecEnv
 
 __all__ = ["Delegated", "DelegatedTraining"]
@@ -122,7 +122,7 @@ Asked = tuple[str, Callable[..., Any], Sequence[int]]  # a task's name, its call
 def _done(coordinator: Coordinator, asked: Sequence[Asked], seeds: np.random.SeedSequence) -> list[Any]:
     """Return the results of calls, each of which is given a seed of its own."""
     tasks = [
-        Task(name, partial(call, seed=int(own.generate_state(1)[0]) & 0x7FFFFFFF), policies)
+        Task(name, partial(call, seed=seed_of(own)), policies)
         for (name, call, policies), own in zip(asked, seeds.spawn(len(asked)), strict=True)
     ]
     return [result for _, result in coordinator.run(tasks)]

@@ -19,7 +19,7 @@ from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
-from pufferlib.population.station import Task
+from pufferlib.population.station import Task, seed_of
 from pufferlib.vectorization import VecEnv
 
 __all__ = ["Evaluator", "Lot", "play_lots"]
@@ -118,7 +118,6 @@ class Evaluator:
                 # No two tasks begin with the same episode of a cell, also where a table is gone on with; after
                 # ``clear`` they do, as nothing of the cell is known.
                 sequence = np.random.SeedSequence(self._seeds.entropy, spawn_key=(*cell, int(known[cell])))
-                seed = int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
                 call = partial(
                     play_lots,
                     lots=lots,
@@ -126,7 +125,7 @@ class Evaluator:
                     num_seats=table.num_seats,
                     seats=self._seats,
                     greedy=self._greedy,
-                    seed=seed,
+                    seed=seed_of(sequence),
                 )
                 policies = sorted({policy for lot in lots for policy in lot.matchup})
                 yield Task(f"evaluation of {lots[0].matchup} and {len(lots) - 1} more", call, policies)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from pufferlib import make
 from pufferlib.population.pool import Content, Entry, PolicyPool, digest_of
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["InPlace", "Lost", "Order", "Raised", "Station", "Supply", "Task", "Workers"]
+__all__ = ["InPlace", "Lost", "Order", "Raised", "Station", "Supply", "Task", "Workers", "late", "seed_of"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Task:
     name: str
     call: Callable[[VecEnv, PolicyPool], Any]
     policies: Sequence[int] = ()
+
+
+def seed_of(sequence: np.random.SeedSequence) -> int:
+    """Return a seed for a task, as environments take it."""
+    return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
 
 
 class Order(NamedTuple):
