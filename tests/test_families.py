@@ -13,6 +13,7 @@ import check_family
 import pytest
 
 from pufferlib import environments, registry
+from pufferlib.errors import RegistryError
 
 pytestmark = pytest.mark.beside
 
@@ -39,6 +40,14 @@ def test_each_family_has_an_extra_and_names_of_its_own(stem: str) -> None:
             other for other in FAMILIES if any(fnmatchcase(example.name, name) for name in FAMILIES[other].names)
         ]
         assert fitting == [stem]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("stem", [stem for stem, family in FAMILIES.items() if family.folder or family.members])
+def test_a_family_says_where_its_names_are_told(stem: str) -> None:
+    start = FAMILIES[stem].names[0].removesuffix("*")
+    with pytest.raises(RegistryError, match=f'called "{start}no_game"; `puffer envs {start}` lists'):
+        environments.module(stem).env_creator(f"{start}no_game")
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from typing import Any
 
 import gymnasium
 
+from pufferlib.errors import RegistryError
+
 __all__ = [
     "FOLDER",
     "Example",
@@ -26,6 +28,7 @@ __all__ = [
     "family_of",
     "from_gymnasium",
     "from_module",
+    "member",
     "module",
     "register",
 ]
@@ -106,5 +109,24 @@ def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Return what a module of the family's folder makes; name: "family/module"."""
-    return getattr(importlib.import_module(f"{family.folder}.{name.rpartition('/')[2]}"), attribute)(**kwargs)
+    """Return what a module of the family's folder makes; name: "family/module". Raises RegistryError."""
+    path = f"{family.folder}.{name.rpartition('/')[2]}"
+    try:
+        found = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name != path:
+            raise
+        raise _unknown(family, name) from None
+    return getattr(found, attribute)(**kwargs)
+
+
+def member(family: Family, name: str) -> str:
+    """Return what stands behind the "/" in the name of one of the family's members. Raises RegistryError."""
+    if name not in family.members:
+        raise _unknown(family, name)
+    return name.rpartition("/")[2]
+
+
+def _unknown(family: Family, name: str) -> RegistryError:
+    start = family.names[0].removesuffix("*")
+    return RegistryError(f'no environment is called "{name}"; `puffer envs {start}` lists those like it')

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.environments import Example, Family
+from pufferlib.environments import Example, Family, member
 
 FAMILY = Family(
     names=("crafter/*",),
@@ -53,4 +53,4 @@ class Crafter(gymnasium.Env[Any, Any]):
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return "crafter/reward", which pays for each achievement's first time and for health, or "crafter/noreward"."""
-    return Crafter(reward=name == "crafter/reward", **kwargs)
+    return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

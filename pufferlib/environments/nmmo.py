@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from pufferlib.environments import Example, Family
+from pufferlib.environments import Example, Family, member
 
 FAMILY = Family(
     names=("nmmo/*",),
@@ -19,5 +19,6 @@ FAMILY = Family(
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return Neural MMO. kwargs: what differs in ``nmmo.config.Default``, in its capital letters."""
+    member(FAMILY, name)
     nmmo, config = importlib.import_module("nmmo"), importlib.import_module("nmmo.core.config")
     return nmmo.Env(type("Config", (config.Default,), kwargs)())

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.environments import Example, Family
+from pufferlib.environments import Example, Family, member
 
 GAMES = (
     *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist"),
@@ -74,4 +74,4 @@ class Procgen(gymnasium.Env[Any, Any]):
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return a game."""
-    return Procgen(name.rpartition("/")[2], **kwargs)
+    return Procgen(member(FAMILY, name), **kwargs)

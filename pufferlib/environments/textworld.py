@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.environments import Example, Family
+from pufferlib.environments import Example, Family, member
 
 FAMILY = Family(
     names=("textworld/*",),
@@ -89,4 +89,5 @@ def _plain(text: str | None) -> str:
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return a game; kwargs: of ``Quest``."""
+    member(FAMILY, name)
     return Quest(**kwargs)
