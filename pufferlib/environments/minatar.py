@@ -1,0 +1,37 @@
+"""MinAtar: five of Atari's games on a grid of ten by ten cells."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+
+from pufferlib.environments import Example, Family, from_gymnasium, member
+
+GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+FAMILY = Family(
+    names=("MinAtar/*",),
+    description="five of Atari's games, on a grid of ten by ten",
+    package="minatar",
+    extra="minatar",
+    examples=(Example("MinAtar/Breakout-v1"), Example("MinAtar/SpaceInvaders-v1", {"max_episode_steps": 100})),
+    members=tuple(f"MinAtar/{game}-{version}" for game in GAMES for version in ("v0", "v1")),
+)
+
+
+class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A game that follows from the seed of a reset; by itself it may begin with the action before that once more."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.unwrapped.game.last_action = 0  # type: ignore[attr-defined]
+        return self.env.reset(seed=seed, options=options)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return a game: bool (10, 10, channels), of all six actions ("…-v0") or those that do something in it ("…-v1")."""
+    member(FAMILY, name)
+    if name not in gymnasium.registry:
+        importlib.import_module("minatar.gym").register_envs()
+    return Seeded(from_gymnasium(FAMILY, name, **kwargs))

@@ -1,0 +1,23 @@
+"""POPGym: games that take a memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pufferlib.environments import Example, Family, from_gymnasium
+
+FAMILY = Family(
+    names=("popgym-*",),
+    description="games that take a memory",
+    package="popgym",
+    extra="popgym",
+    examples=(
+        Example("popgym-RepeatPreviousEasy-v0"),
+        Example("popgym-BattleshipEasy-v0"),
+    ),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment as its package has it."""
+    return from_gymnasium(FAMILY, name, **kwargs)
