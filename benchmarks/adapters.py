@@ -6,7 +6,7 @@
 
 Every run is a process of its own; runs take turns, repeat by repeat, and ratios are taken within a repeat. Steps per
 second include the learner (adapter_learners.py), which is most of it. Writes benchmarks/results/adapters.json, where
-libraries that were left out keep what they had, and the table in docs/adapters.md.
+libraries that were left out keep what they had, and what docs/adapters.md says of them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,19 @@ from benchmarks.ratios import Spread, ratios
 from benchmarks.report import fill
 from pufferlib.bench import machine, overload
 
-__all__ = ["KINDS", "run", "table"]
+__all__ = ["KINDS", "PAGE", "RESULTS", "run", "summary", "text"]
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "adapters.md"
-LIBRARIES = ("sb3", "tianshou", "torchrl", "rllib", "skrl")
+LIBRARIES = {
+    "sb3": "Stable-Baselines3",
+    "tianshou": "Tianshou",
+    "torchrl": "TorchRL",
+    "rllib": "RLlib",
+    "skrl": "skrl",
+}
 KINDS = ("ours", "theirs", "ours-processes", "theirs-processes")
+PLACES = {"": "in this process", "-processes": "in processes"}  # by what a kind ends with
 TIMEOUT_S = 900
 
 
@@ -52,15 +60,46 @@ def run(python: Path, library: str, kind: str, num_envs: int, num_workers: int, 
     return json.loads(lines[-1])  # type: ignore[no-any-return]
 
 
+def text(libraries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what docs/adapters.md says of them, in words and in a table. libraries: what ``main`` writes of each."""
+    return f"{summary(libraries)}\n\n{table(libraries)}"
+
+
+def summary(libraries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return in words who is faster, and what was not measured."""
+    sentences = []
+    for suffix, where in PLACES.items():
+        sides: dict[str, list[str]] = {
+            "in every repeat faster than": [],
+            "in every repeat slower than": [],
+            "now faster and now slower than": [],
+        }
+        for library, facts in libraries.items():
+            rates = facts["steps_per_s"]
+            found = Spread.of(ratios(rates[f"ours{suffix}"], rates[f"theirs{suffix}"]))
+            always, never, sometimes = sides.values()
+            (always if found.low > 1 else never if found.high < 1 else sometimes).append(f"{LIBRARIES[library]}'s")
+        told = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
+        sentences.append(f"{where.capitalize()} ours are {'; '.join(told)}.")
+    if missing := [name for library, name in LIBRARIES.items() if library not in libraries]:
+        sentences.append(f"Not measured yet: {_listed(missing)}.")
+    return textwrap.fill(" ".join(sentences), 120, break_on_hyphens=False)
+
+
+def _listed(parts: Sequence[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a Markdown table, and on what it was measured. libraries: what ``main`` writes of each."""
+    """Return a Markdown table, and on what it was measured."""
     lines = [
         "| library | environments | ours, steps/s | theirs, steps/s | times as fast | times as fast, by CPU time |",
         "|" + " --- |" * 6,
     ]
     for library, facts in libraries.items():
         rates = facts["steps_per_s"]
-        for suffix, where in (("", "in this process"), ("-processes", "in processes")):
+        for suffix, where in PLACES.items():
             ours, theirs = rates[f"ours{suffix}"], rates[f"theirs{suffix}"]
             cells = [_shown(ours, ",.0f"), _shown(theirs, ",.0f"), _shown(ratios(ours, theirs), ".2f"), "–"]
             if not suffix:  # all that is done is done by one process
@@ -124,9 +163,9 @@ def main() -> None:
         libraries = {name: libraries[name] for name in LIBRARIES if name in libraries}
         options.results.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"libraries": libraries}, indent=1) + "\n")
-    print(f"\n{table(libraries)}")
+    print(f"\n{text(libraries)}")
     if options.results == RESULTS:
-        PAGE.write_text(fill(PAGE.read_text(), {"adapters": table(libraries)}))
+        PAGE.write_text(fill(PAGE.read_text(), {"adapters": text(libraries)}))
 
 
 if __name__ == "__main__":

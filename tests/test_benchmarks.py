@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks import envs, install, peers, ray_model, ray_scale, report, tictactoe
+from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, report, tictactoe
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -473,6 +473,23 @@ def test_report_compares_each_with_us_on_the_same_games() -> None:
         "| CartPole, 32 envs | pufferlib-0.7 serial | ours-old serial | 0.50 (0.50 – 0.50) |"
     ]
     assert "this project (ours-old) with Gymnasium 0.29.1" in texts["machine"]
+
+
+def test_the_page_of_adapters_says_what_their_results_say() -> None:
+    libraries = json.loads((adapters.RESULTS / "adapters.json").read_text())["libraries"]
+    page = adapters.PAGE.read_text()
+    assert report.fill(page, {"adapters": adapters.text(libraries)}) == page
+
+
+def test_the_page_of_adapters_says_who_is_faster_and_who_was_not_measured() -> None:
+    rates = {"ours": [3.0, 2.0], "theirs": [2.0, 1.0], "ours-processes": [1.0, 3.0], "theirs-processes": [2.0, 4.0]}
+    rivals = {"ours": [1.0, 1.0], "theirs": [2.0, 0.5], "ours-processes": [2.0], "theirs-processes": [1.0]}
+    said = adapters.summary({name: {"steps_per_s": each} for name, each in (("sb3", rates), ("skrl", rivals))})
+    assert said.replace("\n", " ") == (
+        "In this process ours are in every repeat faster than Stable-Baselines3's; now faster and now slower than "
+        "skrl's. In processes ours are in every repeat faster than skrl's; in every repeat slower than "
+        "Stable-Baselines3's. Not measured yet: Tianshou, TorchRL and RLlib."
+    )
 
 
 def test_report_fills_pages_between_their_marks_and_leaves_the_rest() -> None:
