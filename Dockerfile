@@ -24,7 +24,7 @@ WORKDIR /requirements
 COPY .ci/requirements.py pyproject.toml ./
 # More extras for `train`, with spaces between: "track sweep", or "cuda".
 ARG EXTRAS=""
-ARG FAMILIES="classic box2d atari minigrid pettingzoo butterfly mpe magent lbforaging games"
+ARG FAMILIES="classic box2d atari minigrid pettingzoo butterfly mpe magent lbforaging rware sisl pettingzoo-classic open-spiel mujoco crafter vizdoom minatar popgym games"
 RUN python3 requirements.py > core.txt; \
     python3 requirements.py train $EXTRAS > train.txt; \
     python3 requirements.py $FAMILIES > tank.txt

@@ -175,7 +175,9 @@ for name in sys.argv[1:]:
 print(pyspiel.load_game("kuhn_poker"))
 '
 PLAYED="CartPole-v1 Blackjack-v1 CarRacing-v3 ALE/Pong-v5 MiniGrid-Empty-8x8-v0 BabyAI-GoToLocalS5N2-v0
-    mpe/simple_spread_v3 butterfly/knights_archers_zombies_v11 magent/battle_v4 Foraging-8x8-3p-3f-v3"
+    mpe/simple_spread_v3 butterfly/knights_archers_zombies_v11 magent/battle_v4 Foraging-8x8-3p-3f-v3 rware-tiny-2ag-v2
+    sisl/pursuit_v5 pettingzoo-classic/connect_four_v3 open_spiel/kuhn_poker HalfCheetah-v5 crafter/reward
+    VizdoomBasic-v1 MinAtar/Breakout-v1 popgym-RepeatPreviousEasy-v0"
 
 builder=$(find_builder)
 trap clean EXIT
