@@ -414,8 +414,24 @@ def _unknown(name: str) -> RegistryError:
 
 
 def _alternatives(name: str) -> str:
-    known = {entry.name for entry in names()} | set(gymnasium.registry)
+    known = sorted({entry.name for entry in names()} | {*_listed()} | set(gymnasium.registry))
     by_lower = {full.lower().rpartition("/")[2]: full for full in known} | {full.lower(): full for full in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)
-    meant = "; did you mean " + " or ".join(dict.fromkeys(by_lower[key] for key in near)) + "?" if near else ";"
+    near = [by_lower[key] for key in difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)] or _patterns(name)
+    meant = "; did you mean " + " or ".join(dict.fromkeys(near)) + "?" if near else ";"
     return f"{meant} `puffer envs` lists all, and module:callable names one of your own"
+
+
+def _listed() -> Iterator[str]:
+    for family in environments.families().values():
+        if family.listed is not None:
+            for folder in _folders(family.package):
+                yield from family.listed(folder)
+
+
+def _patterns(name: str) -> list[str]:
+    """Return how the names of a family begin that a name may be meant for: it has other letters, or the extra first."""
+    lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
+    for stem, family in environments.families().items():
+        if first in (stem, family.extra) or any(fnmatchcase(lower, pattern.lower()) for pattern in family.names):
+            return [pattern.replace("*", "…") for pattern in family.names[:3]]
+    return []
