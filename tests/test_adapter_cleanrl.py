@@ -32,6 +32,31 @@ if __name__ == "__main__":
     print(type(envs).__name__, [float(info["episode"]["r"]) for info in infos["final_info"]])
     envs.close()
 """
+# Gymnasium's idiom from 1.0 on: a step after an episode's end only resets, and statistics are arrays with a mask.
+NEWER_SCRIPT = """
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+if __name__ == "__main__":
+    envs = gym.vector.SyncVectorEnv([lambda: gym.make(sys.argv[1])] * 8)
+    envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    assert envs.metadata["autoreset_mode"] == gym.vector.AutoresetMode.NEXT_STEP
+    rng, preferences, starts = np.random.default_rng(1), np.zeros(envs.single_action_space.n), np.zeros(8, bool)
+    envs.reset(seed=1)
+    for _ in range(400):
+        shares = np.exp(preferences) / np.exp(preferences).sum()
+        actions = rng.choice(len(shares), 8, p=shares)
+        _, rewards, terminations, truncations, infos = envs.step(actions)
+        assert ("final_info" in infos, "_episode" in infos) == (False, not starts.all())
+        for action, reward in zip(actions[~starts], rewards[~starts]):
+            preferences += 0.1 * reward * (np.eye(len(shares))[action] - shares)
+        for gained in infos["episode"]["r"][infos["_episode"]] if "_episode" in infos else ():
+            print(f"episodic_return={gained}")
+        starts = terminations | truncations
+    envs.close()
+"""
 
 
 def make_env(index: int) -> Any:
@@ -91,3 +116,11 @@ def test_a_script_runs_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str
             gymnasium.make("ocean/multiagent")
         with pytest.raises(gymnasium.error.UnregisteredEnv):
             gymnasium.make("Nothing-v0")
+
+
+def test_a_script_of_the_newer_idiom_learns_bandit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NEWER_SCRIPT)
+    play(script, ["ocean/bandit"], infos="1.x")
+    returns = [float(line.partition("=")[2]) for line in capfd.readouterr().out.splitlines()]
+    assert len(returns) == 1600 and np.mean(returns[-400:]) >= 0.9
