@@ -142,8 +142,15 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
     for an unknown name, MissingExtra, with the command to type, where a package is not installed.
     """
     if not isinstance(env, str):
-        if not callable(env):
-            raise RegistryError(f"{env!r} is no environment; pass a callable that makes one, or a name")
+        given: Any = env
+        if not callable(given):
+            if hasattr(given, "reset") and hasattr(given, "step"):
+                kind = type(given).__name__
+                raise RegistryError(
+                    f"{given!r} is one environment, and each copy is made where it runs; pass what makes it, such as "
+                    f"{kind}, or lambda: {kind}(…)"
+                )
+            raise RegistryError(f"{given!r} is no environment; pass a callable that makes one, or a name")
         return env
     entry = find(env)
     if not _is_there(entry.package):

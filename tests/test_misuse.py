@@ -294,3 +294,16 @@ def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeyp
         expected = [vec.reset()[0].copy()] + [vec.step(np.zeros(4, np.int64))[0].copy() for _ in range(6)]
     for env_id, row in seen:
         assert any(row == rows[env_id].tolist() for rows in expected), "every row belongs to the new episodes"
+
+
+def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has():
+    with pytest.raises(TypeError, match=r"no argument backnd; did you mean backend\? An .* env_kwargs="):
+        pufferlib.make(HashEnv, backnd="serial")
+    with pytest.raises(TypeError, match=r"no argument length; an argument .* goes in env_kwargs=\{'length': 3\}"):
+        pufferlib.make(HashEnv, length=3)
+    with (
+        pufferlib.make(HashEnv, num_envs=2) as vec,
+        pytest.raises(pufferlib.ActionError, match=r"vec\.action_layout\.flatten"),
+    ):
+        vec.reset()
+        vec.step([{"a": 1}] * 2)

@@ -94,6 +94,10 @@ def checked_actions(
     actions: Any, spaces: Sequence[gymnasium.Space[Any]], num_envs: int, agents_per_env: int
 ) -> list[Array]:
     """Return one array (num_envs, agents_per_env, …) for each space. Raises ActionError for a wrong shape or dtype."""
+    if isinstance(actions, Mapping) or (
+        isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
+    ):
+        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
     if len(spaces) == 1:
         parts: Sequence[Any] = (actions,)
     elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
