@@ -453,3 +453,11 @@ def test_a_native_env_of_many_agents_passes_pettingzoos_own_tests() -> None:
         warnings.simplefilter("ignore")
         parallel_api_test(wrap(Regular()), num_cycles=30)
         parallel_seed_test(lambda: wrap(Regular()), num_cycles=30)
+
+
+@pytest.mark.parametrize(("returned", "got"), [(({}, {}, {}, {}), "4 values"), (None, "a NoneType")])
+def test_a_step_that_returns_no_five_dicts_is_named(returned, got):
+    from pufferlib.emulation.pettingzoo_rows import checked_step
+
+    with pytest.raises(pufferlib.SpaceError, match=f"Four.step returned {got}; expected five dicts by agent"):
+        checked_step(returned, "Four")

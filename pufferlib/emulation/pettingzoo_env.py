@@ -15,7 +15,7 @@ from pufferlib.emulation.agents import Agents
 from pufferlib.emulation.beside import Beside
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
-from pufferlib.emulation.pettingzoo_rows import as_parallel, probe, split_reset
+from pufferlib.emulation.pettingzoo_rows import as_parallel, checked_step, probe, split_reset
 from pufferlib.emulation.single_agent import Resetter
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import CallError
@@ -128,7 +128,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
-        observations, rewards, terminations, truncations, infos = self._parallel.step(raw_actions)
+        told = checked_step(self._parallel.step(raw_actions), type(self.unwrapped).__name__)
+        observations, rewards, terminations, truncations, infos = told
         infos = infos or {}
         self._known.update(self._parallel.agents)
         flat = self._flat(observations, infos)

@@ -81,6 +81,17 @@ def split_reset(result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return result, {}
 
 
+def checked_step(result: Any, name: str) -> Any:
+    """Return what a parallel environment's step returned. Raises SpaceError unless that is five."""
+    if not isinstance(result, (tuple, list)) or len(result) != 5:
+        got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise SpaceError(
+            f"{name}.step returned {got}; expected five dicts by agent: observations, rewards, terminations, "
+            "truncations and infos"
+        )
+    return result
+
+
 class PettingZooRows(HeldRows):
     """A parallel or AEC environment as one row for each place of its ``Places``.
 
@@ -253,6 +264,8 @@ class PettingZooRows(HeldRows):
         self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
 
     def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:
+        if name in observations:
+            return SpaceError(f"{self.name} gave None as the observation of agent {name!r}, which is alive")
         return SpaceError(
             f"{self.name} gave no observation for agent {name!r}, which is alive; it gave those of {list(observations)}"
         )
@@ -264,7 +277,7 @@ class PettingZooRows(HeldRows):
             chosen = {name: read[place]((choices[place], reals[place])) for name, place in living.items()}
         else:
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
-        observations, rewards, terminations, truncations, infos = self._parallel.step(chosen)
+        observations, rewards, terminations, truncations, infos = checked_step(self._parallel.step(chosen), self.name)
         infos = infos or {}
         if self._beside is not None:
             self._beside.look()
