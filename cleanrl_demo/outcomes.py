@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import pufferlib
+from pufferlib.errors import SpaceError
 
 EPSILON = 1e-8
 
@@ -30,8 +31,18 @@ class Outcomes:
         self.count, self.mean, self.variance = 0, 0.0, 1.0  # of all returns so far
 
     def __call__(self, batch: pufferlib.Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays."""
+        """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays.
+
+        Raises SpaceError for a reward that is not finite: weights would turn to NaN, and stay that.
+        """
         rewards, terminations = batch.rewards, batch.terminations
+        if not np.isfinite(rewards).all():
+            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            env_id, place = divmod(int(batch.agent_ids[row]), self.agents_per_env)
+            raise SpaceError(
+                f"environment {env_id} gave agent {place} the reward {rewards[row]}, which nothing can be learnt from; "
+                "puffer check names the step"
+            )
         if self.normalize:
             self._follow(batch)
             rewards = rewards / np.float32(np.sqrt(self.variance + EPSILON))

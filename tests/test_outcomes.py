@@ -33,6 +33,12 @@ def vec_of(num_envs, agents_per_env=1):
     return SimpleNamespace(num_envs=num_envs, agents_per_env=agents_per_env)
 
 
+def test_a_reward_that_is_not_finite_ends_the_training_and_is_named():
+    outcomes = Outcomes(vec_of(3, 2), 0.9, False, None, False)
+    with pytest.raises(pufferlib.SpaceError, match="environment 2 gave agent 1 the reward nan, .* puffer check"):
+        outcomes(batch_of([2, 5, 1], [1.0, np.nan, -np.inf], agents_per_env=2))
+
+
 def test_rewards_are_as_they_came_unless_told_otherwise():
     batch = batch_of([0, 1, 2], [5.0, -300.0, 0.25], ends=[True, False, False])
     rewards, terminations = Outcomes(vec_of(3), 0.9, False, None, False)(batch)
