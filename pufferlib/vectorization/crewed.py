@@ -409,9 +409,13 @@ class CrewedVecEnv(VecEnv):
         if not within:
             self._inbox.let_go()
             self._flight.let_go()
+        untold: dict[str, list[Failed]] = {}  # by cause: a fault that all environments have is told once
         for message in messages:
             if isinstance(message, Failed):
-                warnings.warn(str(message.error()), RuntimeWarning, stacklevel=2)
+                untold.setdefault(f"{message.phase} {message.summary}", []).append(message)
+        for first, *others in untold.values():
+            same = f"\nand so did environments {', '.join(str(other.env_id) for other in others)}" if others else ""
+            warnings.warn(f"{first.error()}{same}", RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
             self._tensors.close()
         self._slab.close()
