@@ -59,6 +59,8 @@ class RunConfig:
     """arguments of pufferlib.wrap, such as bounds of variable-length spaces"""
     on_error: str = "raise"
     """"restart" makes environments that raise, or whose worker dies, anew and goes on"""
+    step_timeout: float | None = None
+    """seconds that a step may take before its worker is killed; None: any number, also for ever"""
     max_restarts: int | None = 3
     """of each environment; None: any number"""
     seed: int = 1
@@ -93,6 +95,8 @@ class RunConfig:
     """steps from the beginning of one film of an environment to that of the next"""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.env, str):
+            raise PlanError(f"env={self.env!r} is no name; pass what makes environments beside: train(config, env)")
         given: Any = self.num_envs
         if not (self.plans_num_envs and given == AUTO):
             self.require("1 or more", lambda value: isinstance(value, int) and value >= 1, "num_envs")
@@ -278,6 +282,9 @@ def run(
                     if folder is not None:
                         note_resumed(folder, whole, learner.num_steps)
                     kept = None  # which may be as large as a replay buffer
+                    if learner.num_steps >= config.total_steps:
+                        over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
+                        report.console.print(f"{name}  {over}", soft_wrap=True)
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
                 seconds = report.earlier_s + time.perf_counter() - start_s
@@ -338,6 +345,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
         wrap_kwargs=config.wrap_kwargs,
         seed=config.seed,
         on_error=config.on_error,
+        step_timeout=config.step_timeout,
         max_restarts=config.max_restarts,
         as_torch=True,
         device=config.device,

@@ -204,6 +204,14 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Resuming:
+    """What the help of a training says of going on with one; ``Resume`` is what that takes."""
+
+    resume: str | None = None
+    """go on with the run in this folder, under its own settings; only --total-steps and --trust go with it"""
+
+
+@dataclass(frozen=True)
 class Resume:
     """Go on with a run from its last checkpoint, under its own settings."""
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-from pufferlib.cli.options import Eval, Plot, Resume, Wrap, keywords
+from pufferlib.cli.options import Eval, Plot, Resume, Resuming, Wrap, keywords
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import SHOWN_S, cleared, new_console, passing
 
@@ -35,7 +35,7 @@ def train(words: list[str]) -> int:
             ("wrap", Wrap, Wrap()),
             ("algorithm", Literal[ALGORITHMS], base.algorithm),
         ],
-        bases=(settings.FromFile, base),
+        bases=(settings.FromFile, Resuming, base),
         frozen=True,
     )
     kind.__doc__ = base.__doc__
