@@ -372,7 +372,9 @@ def autotune(words: list[str]) -> int:
     for line in ("", plan.reason, f"pufferlib.make(…, {arguments})"):
         console.print(line, markup=False, soft_wrap=True)
     if options.save is not None:
-        console.print(f"saved in {plan.save(options.save)}", markup=False, soft_wrap=True)
+        path = plan.save(options.save)
+        console.print(f"saved in {path}", markup=False, soft_wrap=True)
+        console.print(f"Next: puffer train {options.env} --config {path}", markup=False, soft_wrap=True)
     return 0
 
 

@@ -140,6 +140,8 @@ def ends(lab: Lab) -> Verdict:
     """Episodes end, and a time limit is a truncation."""
     rollout = lab.rollout
     lengths = rollout.lengths
+    if not rollout.num_steps:
+        return "not applicable", "no step was made"
     if not lengths:
         return "not applicable", f"no episode ended within {rollout.num_steps:,} steps; raise num_steps to see one"
     span = f"{min(lengths):,} to {max(lengths):,} steps" if min(lengths) < max(lengths) else f"{lengths[0]:,} steps"
@@ -157,7 +159,7 @@ def agents(lab: Lab) -> Verdict:
     """Agents come and go as PettingZoo has it, and their action masks leave them something to do."""
     rollout = lab.rollout
     if not rollout.num_alive:
-        return "not applicable", "one agent"
+        return "not applicable", "one agent" if rollout.num_steps else "no step was made"
     if "agents" in rollout.faults:
         return "failed", rollout.faults["agents"]
     if "odd agents" in rollout.faults:
