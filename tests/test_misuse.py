@@ -20,6 +20,7 @@ import pytest
 from mock_envs import HashEnv, TagEnv
 
 import pufferlib
+from pufferlib.vectorization.messages import Failed, told_once
 
 PARALLEL = ("multiprocessing", "pool")
 ROOT = Path(__file__).parents[1]
@@ -307,3 +308,11 @@ def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has()
     ):
         vec.reset()
         vec.step([{"a": 1}] * 2)
+
+
+def test_a_fault_that_many_environments_have_is_told_once():
+    failures = [Failed.of(env_id, 0, "step", ValueError("jammed")) for env_id in (0, 4, 5)]
+    first, other = told_once([*failures, Failed.of(2, 0, "step", ValueError("lost"))])
+    assert first.startswith("environment 0 (worker 0) raised in step: ValueError: jammed")
+    assert first.endswith("and so did environments 4, 5")
+    assert "environments" not in other

@@ -30,7 +30,7 @@ from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.inbox import Inbox, flight_over
-from pufferlib.vectorization.messages import Failed, Reset, ResetOrder
+from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, told_once
 from pufferlib.vectorization.plan import Plan, Seeds, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
@@ -409,13 +409,8 @@ class CrewedVecEnv(VecEnv):
         if not within:
             self._inbox.let_go()
             self._flight.let_go()
-        untold: dict[str, list[Failed]] = {}  # by cause: a fault that all environments have is told once
-        for message in messages:
-            if isinstance(message, Failed):
-                untold.setdefault(f"{message.phase} {message.summary}", []).append(message)
-        for first, *others in untold.values():
-            same = f"\nand so did environments {', '.join(str(other.env_id) for other in others)}" if others else ""
-            warnings.warn(f"{first.error()}{same}", RuntimeWarning, stacklevel=2)
+        for text in told_once(message for message in messages if isinstance(message, Failed)):
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         if self._tensors is not None:
             self._tensors.close()
         self._slab.close()

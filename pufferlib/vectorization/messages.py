@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pufferlib.emulation.rows import RowEnv
@@ -23,6 +24,7 @@ __all__ = [
     "Reset",
     "ResetOrder",
     "moved",
+    "told_once",
 ]
 
 
@@ -247,3 +249,15 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "unknown"
+
+
+def told_once(failures: Iterable[Failed]) -> list[str]:
+    """Return a text for each cause: a fault that many environments have is one text, which numbers the others."""
+    causes: dict[str, list[Failed]] = {}
+    for failure in failures:
+        causes.setdefault(f"{failure.phase} {failure.summary}", []).append(failure)
+    texts = []
+    for first, *others in causes.values():
+        same = f"\nand so did environments {', '.join(str(other.env_id) for other in others)}" if others else ""
+        texts.append(f"{first.error()}{same}")
+    return texts
