@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -168,6 +169,55 @@ def test_whoever_dies_takes_only_its_own_environments_along(
             causes = [info["restarted"] for info in batch.infos if "restarted" in info]
             ends = "was killed by signal 9" if local_workers else "was lost with its actor"
             assert all(" on node " in cause and ends in cause for cause in causes)
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"), [("killed", "was lost with its actor"), ("cut", "was lost with the connection to its actor")]
+)
+def test_a_wire_that_ends_takes_only_its_own_environments_along(
+    ends: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are small here, so they come directly; every row is checked, and what is placed anew has a wire again."""
+    in_processes(monkeypatch, 1)
+    with test_restarts.make("ray", batch_size=4) as vec:
+        actors = vec._workers._actors
+        shadow = Shadow(vec, HashEnv, seed=5, lethal=frozenset(), may_crash=lambda env_id: env_id in actors[1].env_ids)
+        shadow.async_reset()
+        for num in range(40):
+            causes = [info["restarted"] for info in shadow.recv().infos if "restarted" in info]
+            assert all(" on node " in cause and says in cause for cause in causes)
+            shadow.send(np.zeros(4, np.int64))
+            if num == 10:
+                first = actors[1].wire
+                assert first is not None
+                if ends == "killed":
+                    os.kill(ray.get(actors[1].handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
+                else:
+                    with socket.fromfd(first.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
+                        its.shutdown(socket.SHUT_RDWR)
+        while actors[1].wire is None:
+            shadow.recv()
+            shadow.send(np.zeros(4, np.int64))
+        assert shadow.num_crashes == len(actors[1].env_ids) and actors[1].wire is not first
+
+
+def test_actors_that_cannot_be_reached_directly_are_called_through_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*arguments: Any) -> None:
+        raise TimeoutError("timed out")
+
+    in_processes(monkeypatch, 1)
+    monkeypatch.setattr("pufferlib.vectorization.ray_cluster.Wire", unreachable)
+    says = r"actor \d on node .* cannot be reached directly at .* \(timed out\)"
+    with (
+        pytest.warns(RuntimeWarning, match=says) as seen,
+        pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2, seed=5) as vec,
+    ):
+        shadow = Shadow(vec, HashEnv, seed=5)
+        shadow.async_reset()
+        for _ in range(10):
+            shadow.recv()
+            shadow.send(np.zeros(4, np.int64))
+    assert len(seen) == 1
 
 
 def test_a_killed_actor_is_an_error_that_says_where_and_reset_makes_another() -> None:

@@ -32,6 +32,7 @@ from pufferlib.vectorization.launch import frames_of, limit_threads
 from pufferlib.vectorization.messages import Died, Done, Failed, Ready, Reply, Reset, moved
 from pufferlib.vectorization.plan import Plan, Seeds
 from pufferlib.vectorization.processes import ProcessCrew
+from pufferlib.vectorization.ray_wire import Address, Door
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.serial import InPlace
 from pufferlib.vectorization.slab import SlabShape
@@ -40,7 +41,9 @@ from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask, seed_globals
 
 __all__ = [
+    "GLANCE_S",
     "REVIVE",
+    "SMALL_NBYTES",
     "STEPS",
     "TOLD",
     "Answer",
@@ -53,8 +56,10 @@ __all__ = [
     "sealed",
 ]
 
-LINGER_S = 0.004  # rows wait so long for more of them: about what two or three calls cost
+LINGER_S = 0.004  # rows wait so long for more of them: about what two or three calls of Ray's cost
+LINGER_DIRECT_S = 0.001  # the same of calls that come directly
 SMALL_NBYTES = 64 << 10  # observations up to so many travel in a string of bytes
+NUM_THREADS = 4  # that take calls which come directly: two are usual, one waits for the next
 GLANCE_S = 0.002  # how often one looks for rows on the portable path, where only the next call ends a wait
 
 Array = np.ndarray[Any, Any]
@@ -133,6 +138,14 @@ def opened(data: bytes | tuple[Any, ...]) -> Answer:
     return answer
 
 
+def own_host() -> str:
+    """Return the address at which Ray knows this machine."""
+    import ray
+
+    address: Any = ray.util.get_node_ip_address  # without annotations
+    return str(address())
+
+
 class Outbox(Inbox):
     """Takes what the workers of a group say, and keeps what the VecEnv is to be told.
 
@@ -186,6 +199,12 @@ class Group:
     def exchange(self, call: bytes) -> bytes | tuple[Any, ...]:
         return self._work.exchange(call)
 
+    def listen(self, key: bytes) -> Address | None:
+        return self._work.listen(key)
+
+    def serve(self) -> None:
+        self._work.serve()
+
     def times(self) -> tuple[Array, ...]:
         return self._work.times()
 
@@ -206,9 +225,24 @@ class Work:
         """Return where this is, in words."""
         import ray
 
-        address: Any = ray.util.get_node_ip_address  # without annotations
-        self._place = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
+        self._place = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
         return self._place
+
+    def listen(self, key: bytes) -> Address | None:
+        """Return where calls may be sent to directly by whoever knows the key; None where nobody can listen."""
+        try:
+            self._door = Door(own_host(), key, self._exchange_bytes, NUM_THREADS)
+        except OSError:
+            return None
+        return self._door.address
+
+    def serve(self) -> None:
+        """Answer what comes directly, until that ends. Raises what a call has raised."""
+        self._door.serve()
+
+    def _exchange_bytes(self, call: bytes) -> bytes:
+        answer = self.exchange(call, LINGER_DIRECT_S)
+        return answer if isinstance(answer, bytes) else pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
 
     def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
         """Make the environments, and return a frame: Ready, or what has failed.
@@ -307,7 +341,7 @@ class Work:
 
     # ------------------------------------------------------------------------------------------------- calls
 
-    def exchange(self, call: bytes) -> bytes | tuple[Any, ...]:
+    def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
         """Do what is requested, and return what has come, once rows of ``num_back`` environments have.
 
         call: a pickled tuple of its number, its requests and num_back. Returns sooner if there is something else to be
@@ -326,7 +360,7 @@ class Work:
                 for request in requests:
                     self._do(*request)
                 self._told.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
-                answer = self._await(number, num_back)
+                answer = self._await(number, num_back, linger_s)
             finally:
                 self._told.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
                 self._answered = number
@@ -405,7 +439,7 @@ class Work:
 
     # ------------------------------------------------------------------------------------------------ answers
 
-    def _await(self, number: int, num_back: int) -> Answer:
+    def _await(self, number: int, num_back: int, linger_s: float) -> Answer:
         outbox, flight = self._outbox, self._flight
         until_s, lingers = time.monotonic() + SLICE_S, False
         while True:
@@ -415,7 +449,7 @@ class Work:
             now_s = time.monotonic()
             num_rows = len(self._rows)
             if num_rows and not lingers and not self._task.synchronous:
-                lingers, until_s = True, min(until_s, now_s + LINGER_S)
+                lingers, until_s = True, min(until_s, now_s + linger_s)
             more = flight.num_coming > 0 or any(outbox.num_asked.values())
             if not more or outbox.told or num_rows >= num_back or self._number > number or now_s >= until_s:
                 return self._answer(more)

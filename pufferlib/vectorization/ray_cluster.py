@@ -1,18 +1,21 @@
 """Ray: workers in actors on the machines of a cluster.
 
-One call carries actions to all environments of an actor, and one brings the rows of many back, as arrays in the object
-store. What an actor does with them is in ray_actor.py; here it is asked, heard, placed, and replaced.
+One call carries actions to all environments of an actor, and one brings the rows of many back: directly if they are
+small (ray_wire.py), else through Ray, as arrays in the object store. What an actor does with them is in ray_actor.py;
+here it is asked, heard, placed, and replaced.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import selectors
 import sys
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +30,9 @@ from pufferlib.vectorization.messages import Call, Died, Done, EnvFace, Failed, 
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews, require_possible
 from pufferlib.vectorization.ray_actor import (
+    GLANCE_S,
     REVIVE,
+    SMALL_NBYTES,
     STEPS,
     TOLD,
     Answer,
@@ -38,6 +43,7 @@ from pufferlib.vectorization.ray_actor import (
     outcomes_of,
 )
 from pufferlib.vectorization.ray_connection import Connection, Placement, reason
+from pufferlib.vectorization.ray_wire import CALL_NBYTES, Address, Wire, new_key
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -93,7 +99,8 @@ class Actor:
 
     handle: None while it is dead. calls: on their way, in their order, each with what it is for. more: whether there is
     something under way beyond these. begun_s: since when it is to be placed, None once it is. held: what it is to be
-    asked then.
+    asked then. key: that it lets us in with. wire: to it, if there is one; calls over it have None for a reference.
+    serving: the call of Ray's that lasts as long.
     """
 
     index: int
@@ -106,6 +113,9 @@ class Actor:
     place: str = ""
     begun_s: float | None = None
     held: list[list[Any]] = field(default_factory=list)
+    key: bytes = b""
+    wire: Wire | None = None
+    serving: Any = None
 
     @property
     def env_ids(self) -> range:
@@ -170,6 +180,9 @@ class RayCrew(Crew):
             moved = [range(share.start + each.start, share.start + each.stop) for each in own]
             self._actors.append(Actor(index, [task(len(tasks) + number, each) for number, each in enumerate(moved)]))
             tasks += self._actors[-1].tasks
+        self._waiting = list(self._actors)  # whoever was heard last is asked last
+        self._wires = selectors.DefaultSelector()
+        self._direct = True
         self.shares = tuple(each.env_ids for each in tasks)
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
@@ -243,6 +256,36 @@ class RayCrew(Crew):
         actor.calls.append(("start", handle.start.remote(sealed, self._format, sys.path)))
         actor.number = 0
         actor.generation += 1
+        if self._format is not None:
+            self._ask_for_wire(actor)
+
+    def _ask_for_wire(self, actor: Actor) -> None:
+        """Have an actor listen, if all that it has to say is small."""
+        assert self._slab is not None
+        rows = self._slab.observations[: len(actor.env_ids)]
+        if not self._in_place and rows.nbytes <= SMALL_NBYTES:  # in place all happens in the actor's main thread
+            actor.key = new_key()
+            actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
+
+    def _connect(self, actor: Actor, address: Address | None) -> None:
+        """Have small calls go to an actor directly, unless one was found that cannot be reached."""
+        if address is None or not self._direct:
+            return
+        serving = actor.handle.serve.remote()
+        try:
+            actor.wire = Wire(address, actor.key)
+        except OSError as error:
+            self._direct = False
+            host, port = address
+            warnings.warn(
+                f"actor {actor.index}{actor.place} cannot be reached directly at {host}:{port} ({error}); calls go "
+                "through Ray, which takes a millisecond for each. Nodes must be able to connect to each other's ports",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        actor.serving = serving
+        self._wires.register(actor.wire, selectors.EVENT_READ, actor)
 
     def _await_faces(self) -> dict[int, EnvFace]:
         """Return the actors' faces, once all have one."""
@@ -267,6 +310,7 @@ class RayCrew(Crew):
         self._times_before = [self._times_of(actor) for actor in self._actors]
         for actor in self._actors:
             actor.calls.append(("attach", actor.handle.attach.remote(format)))
+            self._ask_for_wire(actor)
         try:
             self._await_attached(time.monotonic() + self._start_s)
         except BaseException:
@@ -365,7 +409,12 @@ class RayCrew(Crew):
         num_back = share if plan.synchronous else min(share, plan.batch_size)
         actor.number += 1
         call = pickle.dumps((actor.number, requests, num_back), pickle.HIGHEST_PROTOCOL)
-        actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
+        if actor.wire is not None and len(call) <= CALL_NBYTES:
+            with suppress(OSError):  # its end is heard where answers are
+                actor.wire.send(call)
+            actor.calls.append(("exchange", None))
+        else:
+            actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
 
     def poll(self, timeout: float | None) -> list[Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -388,18 +437,45 @@ class RayCrew(Crew):
 
     def _await_calls(self, timeout_s: float) -> list[Actor]:
         """Return the actors of which a call is back, waiting a little for the first."""
-        heads = {actor.calls[0][1]: actor for actor in self._actors if actor.calls}
+        heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
+        direct = heads.pop(None, None) is not None
         if not heads:
+            return self._await_wires(timeout_s)
+        if direct and (ready := self._await_wires(0.0)):
+            return ready
+        done, others = self._ray.wait(list(heads), timeout=GLANCE_S if direct else timeout_s)
+        if done and len(others) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
+            done += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
+        heard = [heads[ref] for ref in done]
+        for actor in heard:
+            self._waiting.remove(actor)
+        self._waiting += heard
+        return heard
+
+    def _await_wires(self, timeout_s: float) -> list[Actor]:
+        """The same of calls that went directly, or of their wires' ends."""
+        if not self._wires.get_map():
             time.sleep(timeout_s)
             return []
-        refs = list(heads)
-        ready, others = self._ray.wait(refs, timeout=timeout_s)
-        if ready and others:
-            ready += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
-        return [heads[ref] for ref in ready]
+        ready: list[Actor] = [key.data for key, _ in self._wires.select(timeout_s)]
+        if not ready and timeout_s:  # a machine that is gone says nothing
+            serving = {actor.serving: actor for actor in self._actors if actor.wire is not None}
+            for ref in self._ray.wait(list(serving), timeout=0)[0]:
+                self._cut(serving[ref])
+        return [actor for actor in ready if not actor.calls or actor.calls[0][1] is None]
+
+    def _cut(self, actor: Actor) -> None:
+        """Forget the wire to an actor, and what was to come over it: the end of ``serve`` says what has happened."""
+        if actor.wire is not None:
+            self._wires.unregister(actor.wire)
+            actor.wire.close()
+            actor.wire = None
+            actor.calls = deque([("serve", actor.serving)])
 
     def _hear(self, actor: Actor) -> list[Any]:
         """Return what the first call that is on its way to an actor has brought back."""
+        if not actor.calls or actor.calls[0][1] is None:
+            return self._hear_directly(actor)
         kind, ref = actor.calls.popleft()
         try:
             answer = self._ray.get(ref)
@@ -416,9 +492,25 @@ class RayCrew(Crew):
             return []
         if kind == "attach":
             return []
+        if kind == "listen":
+            self._connect(actor, answer)
+            return []
+        if kind == "serve":  # it lives, but what it had to say is lost
+            return self._bury(actor, "was lost with the connection to its actor")
         if kind == "start":
             messages = self._messages(actor, answer)
             return messages if self._face is None else [each for each in messages if not isinstance(each, Ready)]
+        return self._take(actor, opened(answer))
+
+    def _hear_directly(self, actor: Actor) -> list[Any]:
+        """Return what the wire to an actor has brought."""
+        assert actor.wire is not None
+        try:
+            answer = actor.wire.receive()
+        except (EOFError, OSError):
+            self._cut(actor)
+            return []
+        actor.calls.popleft()
         return self._take(actor, opened(answer))
 
     def _take(self, actor: Actor, answer: Answer) -> list[Any]:
@@ -474,6 +566,7 @@ class RayCrew(Crew):
 
     def _kill(self, actor: Actor) -> None:
         handle, actor.handle = actor.handle, None
+        self._cut(actor)
         actor.calls.clear()
         actor.more, actor.begun_s = False, None
         if handle is not None and self._connection.alive():  # else Ray would start another one, to be told
@@ -563,6 +656,9 @@ class RayCrew(Crew):
         if not in_time:
             return []
         self._closed = True
+        for actor in self._actors:
+            self._cut(actor)
+        self._wires.close()
         self._connection.release()
         self.turn = Turn()
         open_crews.discard(self)
