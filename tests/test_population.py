@@ -297,7 +297,7 @@ def test_a_living_agent_has_an_observation() -> None:
 
     rows = emulate(Blind(["a", "b"], ["a", "b"], []), max_agents=2)
     reset(rows)
-    with pytest.raises(SpaceError, match="Blind gave no observation for agent 'a', which is alive"):
+    with pytest.raises(SpaceError, match="Blind gave None as the observation of agent 'a', which is alive"):
         rows.step(np.zeros(2, int))
     over, held = step(rows, np.zeros(2, int))  # the ended may do without
     assert over
