@@ -201,6 +201,29 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(
         assert shadow.num_crashes == len(actors[1].env_ids) and actors[1].wire is not first
 
 
+class WideEnv(HashEnv):
+    """HashEnv, with observations of 24 KiB."""
+
+    def __init__(self, env_index: int = 0) -> None:
+        super().__init__(env_index)
+        self.observation_space = Box(0, 255, (24 << 10,), np.uint8)
+
+    def _observation(self) -> Any:
+        return np.resize(super()._observation(), 24 << 10)
+
+
+def test_actors_whose_own_rows_are_few_are_called_directly_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of these observations are few enough for a wire, three are not."""
+    in_processes(monkeypatch, 1)
+    with pufferlib.make(WideEnv, backend="ray", num_envs=5, num_workers=2, batch_size=2, seed=5) as vec:
+        assert [actor.wire is None for actor in vec._workers._actors] == [False, True]
+        shadow = Shadow(vec, WideEnv, seed=5)
+        shadow.async_reset()
+        for _ in range(30):
+            shadow.recv()
+            shadow.send(np.zeros(2, np.int64))
+
+
 def test_actors_that_cannot_be_reached_directly_are_called_through_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*arguments: Any) -> None:
         raise TimeoutError("timed out")

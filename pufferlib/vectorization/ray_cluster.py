@@ -261,8 +261,7 @@ class RayCrew(Crew):
 
     def _ask_for_wire(self, actor: Actor) -> None:
         """Have an actor listen, if all that it has to say is small."""
-        assert self._slab is not None
-        rows = self._slab.observations[: len(actor.env_ids)]
+        rows = self._columns[0][: len(actor.env_ids)]
         if not self._in_place and rows.nbytes <= SMALL_NBYTES:  # in place all happens in the actor's main thread
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
