@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pufferlib.vectorization.ray_wire import Door, Wire, new_key
+from pufferlib.vectorization.ray_wire import CALL_NBYTES, KEY_NBYTES, LET_IN, Door, Wire, new_key
 
 
 @contextmanager
@@ -27,6 +28,13 @@ def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[Wire, Future[None
             wire.close()
 
 
+def answer_to(wire: Wire) -> bytes:
+    """The next answer, waited for."""
+    while (answer := wire.receive()) is None:
+        assert select.select([wire], [], [], 30)[0]
+    return answer
+
+
 def test_answers_come_in_the_order_of_their_calls() -> None:
     second = threading.Event()
 
@@ -40,7 +48,7 @@ def test_answers_come_in_the_order_of_their_calls() -> None:
     with served(answer) as (wire, end):
         wire.send(b"1")
         wire.send(b"2")
-        assert [wire.receive(), wire.receive()] == [b"11", b"22"]
+        assert [answer_to(wire), answer_to(wire)] == [b"11", b"22"]
     assert end.result(30) is None
 
 
@@ -51,7 +59,7 @@ def test_what_a_call_raises_ends_the_wire() -> None:
     with served(answer) as (wire, end):
         wire.send(b"1")
         with pytest.raises((EOFError, OSError)):
-            wire.receive()
+            answer_to(wire)
         with pytest.raises(OSError, match="cannot answer b'1'"):
             end.result(30)
 
@@ -69,6 +77,32 @@ def test_only_who_knows_the_key_is_let_in() -> None:
         with pytest.raises(OSError):  # one is enough
             Wire(door.address, key)
         wire.send(b"a")
-        assert wire.receive() == b"A"
+        assert answer_to(wire) == b"A"
         wire.close()
         assert end.result(30) is None
+
+
+def test_a_driver_waits_for_nothing_of_an_actor_that_stands_still() -> None:
+    """Neither for the rest of an answer that has begun to come, nor for calls to be read."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        made = threads.submit(Wire, listener.getsockname(), new_key())
+        with listener.accept()[0] as theirs:
+            theirs.recv(KEY_NBYTES, socket.MSG_WAITALL)
+            theirs.sendall(LET_IN)
+            wire = made.result(30)
+            num_sent, call = 0, bytes(CALL_NBYTES - 1)
+            while wire.takes(call):
+                wire.send(call)
+                num_sent += 1
+            assert num_sent == 2
+            assert not wire.takes(bytes(CALL_NBYTES + 1))
+            answer = bytes(5) + b"!" * 300_000
+            whole = len(answer).to_bytes(8, "big") + answer
+            for begin, end in [(0, 3), (3, 10), (10, 250_000)]:
+                theirs.sendall(whole[begin:end])
+                assert select.select([wire], [], [], 30)[0]
+                assert wire.receive() is None
+            theirs.sendall(whole[250_000:] + whole)
+            assert answer_to(wire) == answer_to(wire) == answer
+            assert wire.takes(call)
+        wire.close()

@@ -43,7 +43,7 @@ from pufferlib.vectorization.ray_actor import (
     outcomes_of,
 )
 from pufferlib.vectorization.ray_connection import Connection, Placement, reason
-from pufferlib.vectorization.ray_wire import CALL_NBYTES, Address, Wire, new_key
+from pufferlib.vectorization.ray_wire import Address, Wire, new_key
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -408,7 +408,7 @@ class RayCrew(Crew):
         num_back = share if plan.synchronous else min(share, plan.batch_size)
         actor.number += 1
         call = pickle.dumps((actor.number, requests, num_back), pickle.HIGHEST_PROTOCOL)
-        if actor.wire is not None and len(call) <= CALL_NBYTES:
+        if actor.wire is not None and actor.wire.takes(call):
             with suppress(OSError):  # its end is heard where answers are
                 actor.wire.send(call)
             actor.calls.append(("exchange", None))
@@ -508,6 +508,8 @@ class RayCrew(Crew):
             answer = actor.wire.receive()
         except (EOFError, OSError):
             self._cut(actor)
+            return []
+        if answer is None:  # the rest of it is on its way
             return []
         actor.calls.popleft()
         return self._take(actor, opened(answer))

@@ -12,48 +12,90 @@ from __future__ import annotations
 import hmac
 import os
 import socket
+import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 __all__ = ["CALL_NBYTES", "Address", "Door", "Wire", "new_key"]
 
 CALL_NBYTES = 64 << 10  # larger calls go by Ray: nobody waits here until an actor has read them
+UNANSWERED_NBYTES = 2 * CALL_NBYTES  # the socket takes so many, whether they are read or not
 CONNECT_S = 3.0
 KEY_NBYTES = 32
 LET_IN = b"\x06"
+
+_HEADER = struct.Struct("!Q")  # the length of what follows
+_CHUNK_NBYTES = 1 << 18
 
 Address = tuple[str, int]
 
 
 class Wire:
-    """The driver's end. key: that the actor's ``Door`` was given.
+    """The driver's end, which never waits for an actor once it is let in. key: that the actor's ``Door`` was given.
 
     Raises OSError if there is no connection, or none that knows the key, within CONNECT_S.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
-        with socket.create_connection(address, CONNECT_S) as ours:
+        self._socket = ours = socket.create_connection(address, CONNECT_S)
+        try:
             ours.sendall(key)
             if ours.recv(1) != LET_IN:
                 raise ConnectionError("nobody is let in there")
-            self._connection = connection_of(ours)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNANSWERED_NBYTES)
+            make_prompt(ours)
+        except BaseException:
+            ours.close()
+            raise
+        self._unanswered: deque[int] = deque()  # bytes of each call
+        self._incoming = bytearray()
+        self._due: int | None = None  # bytes of the answer that has begun to come
 
     def fileno(self) -> int:
-        return self._connection.fileno()
+        return self._socket.fileno()
+
+    def takes(self, call: bytes) -> bool:
+        """Return whether a call can be sent without waiting until earlier ones are read."""
+        return len(call) <= CALL_NBYTES and sum(self._unanswered) + len(call) <= UNANSWERED_NBYTES
 
     def send(self, call: bytes) -> None:
-        """Send a call of CALL_NBYTES at most. Raises OSError if the other end is gone."""
-        self._connection.send_bytes(call)
+        """Send a call that it ``takes``. Raises OSError if the other end is gone."""
+        self._unanswered.append(len(call))
+        self._socket.sendall(_HEADER.pack(len(call)) + call)
 
-    def receive(self) -> bytes:
-        """Return the next answer. Raises EOFError or OSError if the other end is gone."""
-        return self._connection.recv_bytes()
+    def receive(self) -> bytes | None:
+        """Return the next answer, None until it is whole. Raises EOFError or OSError if the other end is gone."""
+        if self._due is None:
+            header = self._whole(_HEADER.size)
+            if header is None:
+                return None
+            (self._due,) = _HEADER.unpack(header)
+        answer = self._whole(self._due)
+        if answer is not None:
+            self._due = None
+            self._unanswered.popleft()
+        return answer
+
+    def _whole(self, nbytes: int) -> bytes | None:
+        """Return so many bytes once they have come."""
+        incoming = self._incoming
+        while len(incoming) < nbytes:
+            try:
+                data = self._socket.recv(min(nbytes - len(incoming), _CHUNK_NBYTES), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return None
+            if not data:
+                raise EOFError
+            incoming += data
+        whole = bytes(incoming)
+        incoming.clear()
+        return whole
 
     def close(self) -> None:
-        self._connection.close()
+        self._socket.close()
 
 
 class Door:
@@ -74,9 +116,10 @@ class Door:
         """Let one in, answer its calls until it goes, and raise what ``answer`` has raised."""
         with self._listener:
             theirs = self._let_in()
-        with theirs, connection_of(theirs) as connection:
+        make_prompt(theirs)
+        with theirs:
             for _ in range(self._num_threads):
-                threading.Thread(target=self._answer_calls, args=[connection], daemon=True).start()
+                threading.Thread(target=self._answer_calls, args=[theirs], daemon=True).start()
             error = self._over.get()
             with suppress(OSError):
                 theirs.shutdown(socket.SHUT_RDWR)  # one of the threads still reads
@@ -97,37 +140,48 @@ class Door:
                 pass
             theirs.close()
 
-    def _answer_calls(self, connection: Connection) -> None:
+    def _answer_calls(self, theirs: socket.socket) -> None:
         """Take calls in turn with the other threads: one reads while others answer."""
         try:
             while True:
                 with self._reads:
-                    call, number = connection.recv_bytes(), self._num_read
+                    (nbytes,) = _HEADER.unpack(_read(theirs, _HEADER.size))
+                    call, number = _read(theirs, nbytes), self._num_read
                     self._num_read += 1
                 try:
                     answer = self._answer(call)
                 except BaseException as error:
                     self._over.put(error)
                     return
-                self._send(connection, answer, number)
+                self._send(theirs, answer, number)
         except (EOFError, OSError):
             self._over.put(None)
 
-    def _send(self, connection: Connection, answer: bytes, number: int) -> None:
+    def _send(self, theirs: socket.socket, answer: bytes, number: int) -> None:
         """Send an answer once those to all earlier calls are sent."""
         with self._writes:
             while self._num_sent != number:
                 self._writes.wait()
-            connection.send_bytes(answer)
+            theirs.sendall(_HEADER.pack(len(answer)) + answer)
             self._num_sent += 1
             self._writes.notify_all()
 
 
-def connection_of(connected: socket.socket) -> Connection:
-    """Return a connection that sends whole messages, and at once."""
+def make_prompt(connected: socket.socket) -> None:
+    """Have a socket wait without an end, and send what it is given at once."""
     connected.settimeout(None)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Connection(connected.dup().detach())
+
+
+def _read(theirs: socket.socket, nbytes: int) -> bytes:
+    """Return so many bytes, waiting for them. Raises EOFError or OSError if the other end is gone before."""
+    data = b""
+    while len(data) < nbytes:
+        part = theirs.recv(nbytes - len(data), socket.MSG_WAITALL)
+        if not part:
+            raise EOFError
+        data += part
+    return data
 
 
 def new_key() -> bytes:
