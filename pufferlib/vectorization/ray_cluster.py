@@ -52,6 +52,7 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
+DEATH_S = 1.0  # for Ray to tell that an actor has died to which there was no connection
 NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
 
@@ -183,6 +184,7 @@ class RayCrew(Crew):
         self._waiting = list(self._actors)  # whoever was heard last is asked last
         self._wires = selectors.DefaultSelector()
         self._direct = True
+        self._asked_s = self._looked_s = 0.0  # when Ray was asked last for answers, and for the ends of wires
         self.shares = tuple(each.env_ids for each in tasks)
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
@@ -262,7 +264,8 @@ class RayCrew(Crew):
     def _ask_for_wire(self, actor: Actor) -> None:
         """Have an actor listen, if all that it has to say is small."""
         rows = self._columns[0][: len(actor.env_ids)]
-        if not self._in_place and rows.nbytes <= SMALL_NBYTES:  # in place all happens in the actor's main thread
+        small = self._direct and rows.nbytes <= SMALL_NBYTES
+        if small and not self._in_place:  # in place all happens in the actor's main thread
             actor.key = new_key()
             actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
 
@@ -274,6 +277,8 @@ class RayCrew(Crew):
         try:
             actor.wire = Wire(address, actor.key)
         except OSError as error:
+            if self._ray.wait([serving], timeout=DEATH_S)[0]:  # there is nobody to be reached, as its calls say
+                return
             self._direct = False
             host, port = address
             warnings.warn(
@@ -438,35 +443,41 @@ class RayCrew(Crew):
         """Return the actors of which a call is back, waiting a little for the first."""
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
-        if not heads:
-            return self._await_wires(timeout_s)
-        if direct and (ready := self._await_wires(0.0)):
+        ready = self._await_wires(0.0 if heads else timeout_s)
+        if not heads or (ready and time.monotonic() - self._asked_s < GLANCE_S):
             return ready
-        done, others = self._ray.wait(list(heads), timeout=GLANCE_S if direct else timeout_s)
+        wait_s = 0.0 if ready else min(timeout_s, GLANCE_S) if direct else timeout_s
+        done, others = self._ray.wait(list(heads), timeout=wait_s)
         if done and len(others) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
             done += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
+        self._asked_s = time.monotonic()
         heard = [heads[ref] for ref in done]
-        for actor in heard:
-            self._waiting.remove(actor)
-        self._waiting += heard
-        return heard
+        self._waiting = [
+            *(actor for actor in self._waiting if actor not in heard),
+            *heard,
+        ]  # at once, should Ctrl-C come
+        return [*ready, *heard]
 
     def _await_wires(self, timeout_s: float) -> list[Actor]:
         """The same of calls that went directly, or of their wires' ends."""
         if not self._wires.get_map():
             time.sleep(timeout_s)
             return []
-        ready: list[Actor] = [key.data for key, _ in self._wires.select(timeout_s)]
-        if not ready and timeout_s:  # a machine that is gone says nothing
-            serving = {actor.serving: actor for actor in self._actors if actor.wire is not None}
-            for ref in self._ray.wait(list(serving), timeout=0)[0]:
+        readable: list[Actor] = [key.data for key, _ in self._wires.select(timeout_s)]
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= SLICE_S:  # a machine that is gone says nothing, but Ray does
+            self._looked_s = now_s
+            silent = [actor for actor in self._actors if actor.wire is not None and actor not in readable]
+            serving = {actor.serving: actor for actor in silent}
+            for ref in self._ray.wait(list(serving), num_returns=len(serving), timeout=0)[0] if serving else []:
                 self._cut(serving[ref])
-        return [actor for actor in ready if not actor.calls or actor.calls[0][1] is None]
+        return [actor for actor in readable if not actor.calls or actor.calls[0][1] is None]
 
     def _cut(self, actor: Actor) -> None:
         """Forget the wire to an actor, and what was to come over it: the end of ``serve`` says what has happened."""
         if actor.wire is not None:
-            self._wires.unregister(actor.wire)
+            with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was not any more
+                self._wires.unregister(actor.wire)
             actor.wire.close()
             actor.wire = None
             actor.calls = deque([("serve", actor.serving)])
