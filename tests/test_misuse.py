@@ -20,6 +20,7 @@ import pytest
 from mock_envs import HashEnv, TagEnv
 
 import pufferlib
+from pufferlib import _native
 from pufferlib.vectorization.messages import Failed, told_once
 
 PARALLEL = ("multiprocessing", "pool")
@@ -308,6 +309,16 @@ def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has()
     ):
         vec.reset()
         vec.step([{"a": 1}] * 2)
+
+
+def test_the_warning_of_the_portable_path_names_who_called_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PUFFERLIB_NATIVE", raising=False)
+    monkeypatch.setattr(_native, "reason", "it was not built")
+    monkeypatch.setattr(sys, "platform", "linux")
+    _native.warn_of_portable_path.cache_clear()
+    with pytest.warns(UserWarning, match="portable path") as seen:
+        pufferlib.make("ocean/squared").close()
+    assert seen[0].filename == __file__
 
 
 def test_a_fault_that_many_environments_have_is_told_once():

@@ -57,7 +57,7 @@ def warn_of_portable_path() -> None:
         warnings.warn(
             f"pufferlib uses its portable path, which is slower: {reason}. "
             "PUFFERLIB_NATIVE=0 chooses it, and ends this warning",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
