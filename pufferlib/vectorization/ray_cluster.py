@@ -94,7 +94,7 @@ class Ray(CrewedVecEnv):
         return RayCrew(plan, task, context=context, entropy=entropy, **kwargs)
 
 
-@dataclass
+@dataclass(eq=False)
 class Actor:
     """One actor as the driver sees it. tasks: of its workers.
 
@@ -447,15 +447,13 @@ class RayCrew(Crew):
         if not heads or (ready and time.monotonic() - self._asked_s < GLANCE_S):
             return ready
         wait_s = 0.0 if ready else min(timeout_s, GLANCE_S) if direct else timeout_s
-        done, others = self._ray.wait(list(heads), timeout=wait_s)
-        if done and len(others) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
-            done += self._ray.wait(others, num_returns=len(others), timeout=0)[0]
+        done, left = self._ray.wait(list(heads), timeout=wait_s)
+        if done and len(left) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
+            done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
         self._asked_s = time.monotonic()
-        heard = [heads[ref] for ref in done]
-        self._waiting = [
-            *(actor for actor in self._waiting if actor not in heard),
-            *heard,
-        ]  # at once, should Ctrl-C come
+        heard = {heads[ref]: None for ref in done}
+        others = [actor for actor in self._waiting if actor not in heard]
+        self._waiting = [*others, *heard]  # at once, should Ctrl-C come
         return [*ready, *heard]
 
     def _await_wires(self, timeout_s: float) -> list[Actor]:
@@ -467,8 +465,8 @@ class RayCrew(Crew):
         now_s = time.monotonic()
         if now_s - self._looked_s >= SLICE_S:  # a machine that is gone says nothing, but Ray does
             self._looked_s = now_s
-            silent = [actor for actor in self._actors if actor.wire is not None and actor not in readable]
-            serving = {actor.serving: actor for actor in silent}
+            silent = set(self._actors).difference(readable)
+            serving = {actor.serving: actor for actor in silent if actor.wire is not None}
             for ref in self._ray.wait(list(serving), num_returns=len(serving), timeout=0)[0] if serving else []:
                 self._cut(serving[ref])
         return [actor for actor in readable if not actor.calls or actor.calls[0][1] is None]
