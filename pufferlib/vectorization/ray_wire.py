@@ -24,6 +24,7 @@ __all__ = ["CALL_NBYTES", "Address", "Door", "Wire", "new_key"]
 CALL_NBYTES = 64 << 10  # larger calls go by Ray: nobody waits here until an actor has read them
 UNANSWERED_NBYTES = 2 * CALL_NBYTES  # the socket takes so many, whether they are read or not
 CONNECT_S = 3.0
+LET_IN_S = 10.0  # a machine that was reached may be busy, or wait CONNECT_S for the key of somebody who has none
 KEY_NBYTES = 32
 LET_IN = b"\x06"
 
@@ -36,12 +37,13 @@ Address = tuple[str, int]
 class Wire:
     """The driver's end, which never waits for an actor once it is let in. key: that the actor's ``Door`` was given.
 
-    Raises OSError if there is no connection, or none that knows the key, within CONNECT_S.
+    Raises OSError if nobody is reached within CONNECT_S, or lets us in within LET_IN_S.
     """
 
     def __init__(self, address: Address, key: bytes) -> None:
         self._socket = ours = socket.create_connection(address, CONNECT_S)
         try:
+            ours.settimeout(LET_IN_S)
             ours.sendall(key)
             if ours.recv(1) != LET_IN:
                 raise ConnectionError("nobody is let in there")
