@@ -260,6 +260,8 @@ def test_closing_does_not_wait_for_ever_for_another_threads_step(tmp_path: Path)
     gate.touch()
     actor.join()
     assert isinstance(actor.error, pufferlib.errors.ClosedError) and not log.exists()
+    vec.close()  # now it can
+    assert log.read_text() == "closed\n"
 
 
 @pytest.mark.slow

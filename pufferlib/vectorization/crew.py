@@ -38,6 +38,7 @@ class Crew(ABC):
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait
     turn: Any  # whose it is to use the VecEnv; a Turn of its own until there is one
     closing = False  # whoever is in a wait is to leave it
+    left_open = False  # ``close`` has given up waiting for a thread that is in a step; another close goes on
 
     refusal: Any = None  # the message behind the WorkerError that ``start`` has raised
 

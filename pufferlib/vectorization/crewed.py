@@ -405,6 +405,9 @@ class CrewedVecEnv(VecEnv):
             return
         within = self._turn.owner == threading.get_ident()  # a call that goes on after this: a signal handler closes
         messages = self._workers.close(grace_s)
+        if self._workers.left_open:
+            self._finalizer.atexit = False  # which must not wait for who may never leave
+            return
         self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
         if not within:
             self._inbox.let_go()

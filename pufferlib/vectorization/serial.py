@@ -147,7 +147,8 @@ class InPlace(Crew):
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         self.closing = True
-        if not shut(self.turn, max(grace_s, LEAVE_S)):
+        self.left_open = not shut(self.turn, max(grace_s, LEAVE_S))
+        if self.left_open:
             warnings.warn(
                 f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",
                 RuntimeWarning,
