@@ -25,7 +25,7 @@ from pufferlib.population import (
     product,
 )
 from pufferlib.population.playing import play
-from pufferlib.population.station import Lost, Supply
+from pufferlib.population.station import Attempt, Lost, Supply
 
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
 
@@ -234,6 +234,42 @@ def test_a_task_that_hangs_is_done_again_and_changes_no_result(monkeypatch: pyte
         Hangs.let_go.set()
 
 
+def test_a_task_that_ends_as_its_time_is_over_has_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def is_alive(attempt: threading.Thread) -> bool:
+        """Look, and have it end just before."""
+        let_go.set()
+        attempt.join()
+        return False
+
+    monkeypatch.setattr(Attempt, "is_alive", is_alive)
+    with Coordinator(pool_of_constants(), Pays, task_timeout=0.01) as coordinator:
+        task = Task("ends", lambda vec, pool: let_go.wait(60))
+        assert [result for _, result in coordinator.run([task])] == [True] and coordinator.num_lost == 0
+
+
+def plays_on(vec: Any, pool: PolicyPool) -> None:
+    vec.reset()
+    Closes.playing.set()
+    while True:
+        vec.step(np.zeros(vec.agents_per_batch, np.int64))
+
+
+class Closes(Pays):
+    playing, closed = threading.Event(), threading.Event()
+
+    def close(self) -> None:
+        Closes.closed.set()
+
+
+def test_whoever_closes_it_amid_a_task_has_its_environments_closed() -> None:
+    with Coordinator(pool_of_constants(), Closes, task_timeout=60.0) as coordinator:
+        next(coordinator.run([Task("adds", adds), Task("plays on", plays_on)]))
+        assert Closes.playing.wait(60)
+    assert Closes.closed.is_set()
+
+
 def spaces_of() -> Any:
     import pufferlib
 
@@ -267,6 +303,7 @@ def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None
         assert crew.given == [0, 0, 0]
     with pytest.raises(ClosedError):
         next(coordinator.run([]))
-    for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}, {"task_timeout": 0.0}):
+    limits = [{"task_timeout": each} for each in (0.0, float("nan"), float("inf"), "5")]
+    for wrong in ({"num_actors": -1}, {"torch_threads": 0}, {"num_envs": 0}, *limits):
         with pytest.raises(PlanError):
             Coordinator(pool, Pays, **wrong)  # type: ignore[arg-type]

@@ -237,6 +237,7 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         (f"{WORKERS}\n[evaluation]\nbatch_size = 3", "leave it out"),
         (WORKERS.replace("actors=2", "address='a:1'"), "no actors of Ray; say actors = 2"),
         (WORKERS.replace("actors=2", "task_timeout=0"), "use seconds above 0"),
+        (WORKERS.replace("actors=2", "task_timeout=nan"), "use seconds above 0"),
         (WORKERS.replace("actors", "actor"), "did you mean actors?"),
     ],
 )

@@ -12,13 +12,12 @@ from typing import Any
 from pufferlib import leaves
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
-from pufferlib.population.station import Lost, Order, Raised, Station, Supply, Task, late
+from pufferlib.population.station import CLOSE_S, Lost, Order, Raised, Station, Supply, Task, late
 from pufferlib.vectorization.launch import portable
 from pufferlib.vectorization.ray_connection import Connection, Placement, plain, reason
 
 __all__ = ["Actors", "RemoteStation"]
 
-CLOSE_S = 5.0  # that actors have to close their environments
 MOST_DEATHS = 3  # of one worker's actors in a row, before any has made its environments
 SLICE_S = 0.5  # between two looks at the cluster's head
 

@@ -12,6 +12,7 @@ from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
 from pufferlib.population.actors import Actors
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.station import InPlace, Lost, Raised, Supply, Task, Workers
+from pufferlib.vectorization.arguments import checked_seconds
 
 __all__ = ["Coordinator"]
 
@@ -35,7 +36,7 @@ class Coordinator:
     number, on machines of one kind, a task has the same result wherever it is done.
     address, resources, placement: of the actors, as those of backend "ray". start_timeout: seconds within which the
     first actor has to have made its environments.
-    Raises PlanError for counts that cannot be, and what ``pufferlib.make`` and Ray raise.
+    Raises PlanError for counts and seconds that cannot be, and what ``pufferlib.make`` and Ray raise.
     """
 
     def __init__(
@@ -57,14 +58,13 @@ class Coordinator:
             raise PlanError(
                 f"{num_actors=}, {max_retries=}: 0 at least; {torch_threads=}: 1; {start_timeout=}: more than 0"
             )
-        if task_timeout is not None and task_timeout <= 0:
-            raise PlanError(f"{task_timeout=} leaves no time for a task; use seconds above 0, or None for any time")
+        timeout_s = checked_seconds("task_timeout", task_timeout)
         self.pool = pool
         self.num_envs: int = make_kwargs.get("num_envs") or (1 if callable(env) or isinstance(env, str) else len(env))
         self.num_lost = 0  # tasks that went with their workers, so far, and were done again
         self.num_done = Counter[int]()  # tasks, so far, by worker
         self._max_retries, self._closed, self._running = max_retries, False, False
-        told = (env, make_kwargs, torch_threads, task_timeout)
+        told = (env, make_kwargs, torch_threads, timeout_s)
         self._workers: Workers
         if num_actors == 0:
             self._workers = InPlace(Supply(pool), *told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -139,7 +140,7 @@ class Settings:
         for name in ("actors", "max_retries"):
             if getattr(workers, name) < 0:
                 raise PlanError(f"[workers] has {name}={getattr(workers, name)}; use 0 or more")
-        if workers.task_timeout is not None and workers.task_timeout <= 0:
+        if workers.task_timeout is not None and not 0 < workers.task_timeout < math.inf:
             raise PlanError(f"[workers] has task_timeout={workers.task_timeout}; use seconds above 0, or leave it out")
         if workers.address is not None and not workers.actors:
             raise PlanError(f"[workers] has address={workers.address!r} and no actors of Ray; say actors = 2, or more")

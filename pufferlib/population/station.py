@@ -18,7 +18,9 @@ from pufferlib import make
 from pufferlib.population.pool import Content, Entry, PolicyPool, digest_of
 from pufferlib.vectorization import VecEnv
 
-__all__ = ["InPlace", "Lost", "Order", "Raised", "Station", "Supply", "Task", "Workers", "late", "seed_of"]
+__all__ = ["CLOSE_S", "InPlace", "Lost", "Order", "Raised", "Station", "Supply", "Task", "Workers", "late", "seed_of"]
+
+CLOSE_S = 5.0  # that a task which is under way has to end, and its environments to close
 
 
 @dataclass(frozen=True)
@@ -204,11 +206,13 @@ class InPlace:
 
     def _await(self, attempt: Attempt) -> None:
         assert self._timeout_s is not None
-        attempt.join(max(0.0, self._timeout_s - (time.monotonic() - attempt.start_s)))
-        result = attempt.result
+        left_s = self._timeout_s - (time.monotonic() - attempt.start_s)
+        attempt.join(min(max(0.0, left_s), threading.TIMEOUT_MAX))
         if attempt.is_alive():
             result, self._station = late("in this process", self._timeout_s), None
             attempt.leave()
+        else:
+            result = attempt.result  # not before: it may end just now
         number, self._attempt, self._number = self._number, None, None
         if number is not None:
             self._done.append((number, result))
@@ -219,7 +223,7 @@ class InPlace:
 
     def close(self) -> None:
         if self._attempt is not None and self._attempt.is_alive():
-            self._attempt.leave()
+            self._attempt.leave().join(CLOSE_S)
         elif self._station is not None:
             self._station.close()
 
@@ -237,9 +241,14 @@ class Attempt(threading.Thread):
     def run(self) -> None:
         self.result = self._station.work(self._call, self._order)
 
-    def leave(self) -> None:
-        """Have the environments closed as soon as that can be, and what hangs in processes of theirs killed."""
-        threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True).start()
+    def leave(self) -> threading.Thread:
+        """Have the environments closed as soon as that can be, and what hangs in processes of theirs killed.
+
+        Return who does it.
+        """
+        thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
+        thread.start()
+        return thread
 
     def _clear(self) -> None:
         self._station.close()  # where the task holds on to an environment of this process, that cannot be

@@ -23,6 +23,7 @@ __all__ = [
     "checked_ids",
     "checked_limits",
     "checked_restarts",
+    "checked_seconds",
     "env_creators",
     "options_per_env",
     "require_known",
@@ -145,16 +146,20 @@ def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str]
 
 def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:
     """Return the limits. Raises PlanError for what is no number of seconds."""
-    for name, value in (("step_timeout", step_timeout), ("reset_timeout", reset_timeout)):
-        if value is None:
-            continue
-        try:
-            fine = not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
-        except (TypeError, ValueError):
-            fine = False
-        if not fine:
-            raise PlanError(f"{name}={value!r} is impossible; use seconds, more than 0, or None for any time")
-    return Limits(*(None if value is None else float(value) for value in (step_timeout, reset_timeout)))
+    return Limits(checked_seconds("step_timeout", step_timeout), checked_seconds("reset_timeout", reset_timeout))
+
+
+def checked_seconds(name: str, value: Any) -> float | None:
+    """Return a limit of time, None for any. Raises PlanError for what is no number of seconds."""
+    if value is None:
+        return None
+    try:
+        fine = not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        fine = False
+    if not fine:
+        raise PlanError(f"{name}={value!r} is impossible; use seconds, more than 0, or None for any time")
+    return float(value)
 
 
 def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
