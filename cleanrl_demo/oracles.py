@@ -41,8 +41,9 @@ TRAINERS: Mapping[type[Any], tuple[Any, Any]] = {
     ppo.Config: (ppo.make_learner, ppo.learn),
     dqn.Config: (dqn.Learner, dqn.learn),
 }  # what makes a learner, and what has it learn
-# Of what a trainer's learner goes on with, this is kept elsewhere, or begins anew when it goes on to improve.
-ANEW = {"weights", "generator", "replay", "num_steps", "num_updates"}
+# Of what a trainer's learner goes on with, this is kept elsewhere, or begins anew when it goes on to improve: so does
+# DQN's target network, as a first update copies the one that learns.
+ANEW = {"weights", "target", "generator", "replay", "num_steps", "num_updates"}
 
 
 class LearnedOracle(Oracle, ImprovingOracle):
@@ -54,8 +55,8 @@ class LearnedOracle(Oracle, ImprovingOracle):
     response begins with the weights of the newest policy of its seat's population, if that is one of these, or anew.
     seats: as ``Router`` has them. num_episodes: played to their ends so far. Equal seeds give equal policies where the
     VecEnv gives equal batches.
-    A response leaves nothing but itself in the pool. A learner's optimiser, and DQN's target network, go on from one
-    improvement to the next, as its state in the pool; the learning rate falls anew in each.
+    A response leaves nothing but itself in the pool. A learner's optimiser goes on from one improvement to the next, as
+    does what PPO knows of the size of rewards, as its state in the pool; the learning rate falls anew in each.
     Raises PlanError for what trainers refuse, and for several frames, as those of a seat are not those of its rows, and
     devices, as routers compute on the CPU.
     """

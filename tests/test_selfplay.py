@@ -224,6 +224,7 @@ def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
         learner = oracle.begin(0)
         for _ in range(2):
             oracle.improve(0, learner, mixture)
+            assert set(pool.state(learner)) == {"optimizer", "outcomes"} - ({"outcomes"} if algorithm is dqn else set())
             (moments,) = pool.state(learner)["optimizer"]["state"].values()
             steps.append(int(moments["step"]))
             if before is None:
