@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ DRAWING_SHARE = 0.02  # of the time at most, since nobody else draws meanwhile: 
 WINDOW_S = 10.0  # that the present speed is taken over
 EPISODE_CHARTS = {f"charts/{name}": name.removeprefix("episodic_") for name in
                   ("episodic_return", "episodic_length", "score", "restarts")}  # fmt: skip
+DESCENDED = tuple(
+    f"losses/{name}" for name in ("policy_loss", "value_loss", "td_loss")
+)  # and then perhaps a team's name
 
 
 class Report:
@@ -113,7 +117,10 @@ class Report:
         self.recent.reset()
 
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
-        """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names."""
+        """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names.
+
+        Raises PlanError, once it has, for a loss that is not finite: nothing more would be learnt, and no word of that.
+        """
         now = perf_counter()
         self.num_steps = num_steps
         self.window.append((now, num_steps))
@@ -132,6 +139,12 @@ class Report:
             self._print_line()
         elif now >= self.next_refresh_s:
             self._refresh()
+        for name, value in scalars.items():
+            if name.startswith(DESCENDED) and not math.isfinite(value):
+                raise pufferlib.PlanError(
+                    f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards "
+                    "and observations are finite and small (reward_clip, normalize_observations); lower learning_rate"
+                )
 
     def elapsed_s(self) -> float:
         """Return the seconds of training so far, with those before it was resumed."""

@@ -184,6 +184,12 @@ def test_what_does_not_go_is_said(given: dict[str, Any], told: str) -> None:
         train(config(total_steps=10, **given))
 
 
+def test_a_training_ends_where_nothing_can_be_learnt_any_more() -> None:
+    rewards = {**SMALL, "tag_reward_for_tagger": 3e38}  # whose squares no float32 holds
+    with pytest.raises(PlanError, match=r"losses/.*_loss_tagger is (inf|nan) after .* steps"):
+        a2c_cuda.train(config(a2c_cuda.Config, total_steps=100_000, env_kwargs=rewards, separate=True))
+
+
 def test_teams_are_types_or_patterns() -> None:
     names = ("tagger_0", "tagger_1", "runner_0", "runner_1")
     assert teams_of(names, config()) == {"": [0, 1, 2, 3]}
