@@ -122,7 +122,8 @@ def parameters_of(kernel: KernelEnv, reference: Any) -> dict[str, Any]:
         try:
             with np.errstate(over="ignore"):
                 number = np.dtype(each.dtype).type(value).item()
-            fits = bool(number == value or (each.dtype == "float32" and math.isfinite(number)))
+            one = np.ndim(value) == 0 and not isinstance(value, (str, bytes))  # float32("0.5") is a number, too
+            fits = one and bool(number == value or (each.dtype == "float32" and math.isfinite(number)))
         except (OverflowError, TypeError, ValueError):
             fits = False
         if not fits:

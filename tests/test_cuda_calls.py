@@ -304,7 +304,7 @@ def test_a_reference_that_lacks_what_its_schema_has() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
-@pytest.mark.parametrize("value", ["fast", None, [1, 2], 2**1000], ids=["text", "None", "list", "huge"])
+@pytest.mark.parametrize("value", ["fast", "0.5", None, [1, 2], [1], 1 << 999], ids=lambda value: str(value)[:9])
 def test_a_parameter_that_is_no_number_is_named(value: Any, dtype: str) -> None:
     from types import SimpleNamespace
 
