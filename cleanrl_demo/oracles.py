@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cleanrl_demo import dqn, ppo
+from cleanrl_demo.report import require_finite
 from cleanrl_demo.session import torch_set_up
 from pufferlib import VecEnv
 from pufferlib.errors import PlanError
@@ -139,7 +140,7 @@ class Opponents(Sampled):
 
 
 class Practice:
-    """As much of a Session as a trainer's ``learn`` needs, in one stretch, and with a report that says nothing."""
+    """As much of a Session as a trainer's ``learn`` needs, in one stretch; its report raises, and says nothing."""
 
     def __init__(self, vec: OwnRows, config: Config) -> None:
         self.vec, self.report, self._config = vec, self, config
@@ -158,4 +159,4 @@ class Practice:
         pass
 
     def update(self, num_steps: int, scalars: Any) -> None:
-        pass
+        require_finite(num_steps, scalars)

@@ -32,6 +32,16 @@ DESCENDED = tuple(
 )  # and then perhaps a team's name
 
 
+def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
+    """Raise PlanError for a loss that is not finite, as ``Report.update`` is told it: nothing more would be learnt."""
+    for name, value in scalars.items():
+        if name.startswith(DESCENDED) and not math.isfinite(value):
+            raise pufferlib.PlanError(
+                f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards and "
+                "observations are finite and small (reward_clip, normalize_observations), or lower learning_rate"
+            )
+
+
 class Report:
     """A context manager around training, which is told what the trainer does and what came of it.
 
@@ -119,7 +129,7 @@ class Report:
     def update(self, num_steps: int, scalars: Mapping[str, float]) -> None:
         """Show that ``num_steps`` have been played, of the whole run, and store scalars by their TensorBoard names.
 
-        Raises PlanError, once it has, for a loss that is not finite: nothing more would be learnt, and no word of that.
+        Raises PlanError as ``require_finite``, once it has.
         """
         now = perf_counter()
         self.num_steps = num_steps
@@ -139,12 +149,7 @@ class Report:
             self._print_line()
         elif now >= self.next_refresh_s:
             self._refresh()
-        for name, value in scalars.items():
-            if name.startswith(DESCENDED) and not math.isfinite(value):
-                raise pufferlib.PlanError(
-                    f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards "
-                    "and observations are finite and small (reward_clip, normalize_observations); lower learning_rate"
-                )
+        require_finite(num_steps, scalars)
 
     def elapsed_s(self) -> float:
         """Return the seconds of training so far, with those before it was resumed."""

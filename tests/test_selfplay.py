@@ -248,6 +248,15 @@ def test_a_warm_response_begins_where_the_newest_policy_is(warm: bool) -> None:
         assert oracle.pool[oracle.respond(0, mixture)].digest == oracle.pool[newest if warm else 0].digest
 
 
+def test_nothing_that_has_turned_to_nan_gets_into_a_pool() -> None:
+    with pufferlib.make(partial(GameEnv, "kuhn_poker", observation="index"), num_envs=8, as_torch=True) as vec:
+        oracle = LearnedOracle(vec, PolicyPool(), small(ppo, total_steps=1500, learning_rate=1e38))
+        mixture = product([(oracle.initial(0),), (oracle.initial(1),)], [[1.0], [1.0]])
+        with pytest.raises(PlanError, match="loss is nan after .* steps.*lower learning_rate"):
+            oracle.respond(0, mixture)
+        assert len(oracle.pool) == 2 and not oracle.pool.learners()
+
+
 def test_learnt_policies_are_measured_by_what_they_do() -> None:
     """A network in a table's place: as many points as the table that says the same."""
     exact = ExactOracle("kuhn_poker")
