@@ -145,6 +145,19 @@ def test_population_based_training_over_a_coordinator_is_that_of_one_process() -
     assert any(member.parent is not None for member in found[0][0][-1])
 
 
+def test_who_takes_over_weights_has_no_state_of_others() -> None:
+    pool = pool_of_constants()
+    worse, better = (pool.add_learner({"logits": torch.zeros(5)}, ORIGIN) for _ in range(2))
+    pool.publish(worse, state="of the weights before")
+    pool.publish(worse)
+    assert pool.state(worse) == "of the weights before"
+    settings = {learner: {"rate": 1.0} for learner in (worse, better)}
+    generations = population_based_training(pool, settings, lambda member: -float(member.learner), share=0.5, seed=1)
+    assert [each.learner for each in next(generations)] == [better, worse]
+    next(generations)
+    assert pool.state(worse) is None
+
+
 def test_an_evaluation_plays_what_is_missing_and_every_result_once() -> None:
     with Coordinator(pool_of_constants(), Pays, num_envs=3) as coordinator:
         table = evaluated(coordinator)

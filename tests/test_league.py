@@ -217,6 +217,7 @@ def test_teams_sit_where_settings_say(tmp_path: Path) -> None:
         ('game = "kuhn_poker"\noracle = "exakt"', "oracle='exakt' is none; did you mean exact?; module:function names"),
         ('game = "kuhn_poker"\n[stop]\nnash = 1', "league.toml, [stop], has nash, which is no setting; did you mean"),
         ('game = "kuhn_poker"\n[stop]\niterations = -1', "[stop] has iterations=-1; use 0 or more"),
+        ('game = "kuhn_poker"\n[stop]\nnash_conv = nan', "[stop] has nash_conv=nan; use 0 or more"),
         ('game = "kuhn_poker"', "nothing would end this league"),
         ('game = "kuhn_poker"\nstop = 3', "league.toml has stop=3; it takes a table: [stop]"),
         ('game = "kuhn_poker"\n[evaluation]\npayoffs = "some"', "it takes 'exact' or 'sampled'"),

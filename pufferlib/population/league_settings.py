@@ -131,7 +131,7 @@ class Settings:
         if self.stop == Stop():
             raise PlanError("nothing would end this league; [stop] takes nash_conv, iterations, policies and seconds")
         for name, value in asdict(self.stop).items():
-            if value is not None and value < 0:
+            if value is not None and not value >= 0:  # nor is NaN
                 raise PlanError(f"[stop] has {name}={value}; use 0 or more")
         if self.workers is not None:
             self._check_workers(self.workers)

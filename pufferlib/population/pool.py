@@ -137,11 +137,11 @@ class PolicyPool:
         found = self._learner(learner)
         return self.add(self.weights(learner), found.origin, found.entry.seat)
 
-    def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = None) -> int:
+    def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
         """Say that a learner has other weights, which it is given here unless it has them, and return its version.
 
-        state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: as it
-        was.
+        state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: nothing.
+        Where it is left out it stays as it was.
         """
         found = self._learner(learner)
         if weights is not None and found.actor is not None:
@@ -149,7 +149,7 @@ class PolicyPool:
         elif weights is not None:
             before, found.entry = found.entry, replace(found.entry, digest=self._keep(weights, found.origin))
             self._release(before.digest)
-        if state is not None:
+        if state is not ...:
             found.state = state
         found.version += 1
         return found.version
