@@ -26,19 +26,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import pufferlib
 from cleanrl_demo.exposures import Exposures
 from cleanrl_demo.iterations import Iteration, Reading, on_own_stream
-from cleanrl_demo.peers import gathered, joined, mine, require_as_many, total
+from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
-from cleanrl_demo.ppo import PRECISIONS
+from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
 from cleanrl_demo.results import RETURN_OF, Result
 from cleanrl_demo.runs import num_processes
 from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
-from cleanrl_demo.teams import OF_A_TEAM, Team, rate_at, teams_of
+from cleanrl_demo.teams import OF_A_TEAM, teams_of
 from pufferlib.errors import PlanError
 from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
@@ -105,6 +106,69 @@ class DeviceConfig(RunConfig):
             for name in ("learning_rate", "entropy_coefficient"):
                 if not isinstance(table.get(name, 0.0), (int, float)):
                     raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
+
+
+class Team:
+    """A policy, the agents that it acts for, and what trains it. places: of these among those of an environment."""
+
+    def __init__(self, name: str, actor: Actor, places: Sequence[int], config: DeviceConfig) -> None:
+        table = config.teams.get(name, {})
+        self.name, self.actor = name, actor
+        neighbours = list(places) == list(range(places[0], places[-1] + 1))  # whose rows can be viewed
+        self.places = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places, device=config.device)
+        self.first_rate = table.get("learning_rate", config.learning_rate)
+        self.schedule = table.get("schedule", config.schedule)
+        self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
+        actor.precision = PRECISIONS[config.precision]
+        self.weights = as_one(actor.policy)
+        alike(self.weights)
+        self.rate = torch.tensor(self.first_rate, device=config.device)
+        on_device = self.weights.is_cuda
+        self.optimizer = torch.optim.Adam(
+            [self.weights], self.rate if on_device else self.first_rate, eps=1e-5, capturable=on_device, fused=True
+        )
+
+    def rows_of(self, column: Tensor) -> Tensor:
+        """Return the rows of its agents, (steps * envs * places, …), of a column (steps, envs, agents, …)."""
+        return column[:, :, self.places].flatten(0, 2)
+
+    def write(self, column: Tensor, rows: Tensor) -> None:
+        """Write rows of its agents, (envs * places, …), into a step's column, (envs, agents, …)."""
+        column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Have the optimizer go on where ``state_dict`` was asked of it."""
+        self.optimizer.load_state_dict(dict(state))
+        if self.weights.is_cuda:
+            self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
+
+    def set_rate(self, num_steps: int, total_steps: int) -> float:
+        """Set the learning rate for when so many steps are done, and return it. On a device, nothing waits for it."""
+        rate = rate_at(self.schedule, self.first_rate, num_steps, total_steps)
+        if self.weights.is_cuda:
+            self.rate.fill_(rate)
+        else:
+            self.optimizer.param_groups[0]["lr"] = rate
+        return rate
+
+
+def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:
+    """Return a learning rate. schedule: as in Config. first: at the start, where the schedule names no rates.
+
+    Raises PlanError for what is no schedule.
+    """
+    if schedule in SCHEDULES:
+        return first * SCHEDULES[schedule](min(1.0, num_steps / total_steps))
+    try:
+        points = [point.split(":") for point in schedule.split()]
+        steps, rates = [float(step) for step, _ in points], [float(rate) for _, rate in points]
+    except ValueError:
+        steps, rates = [], []
+    if not steps or steps != sorted(set(steps)) or min(rates) < 0:
+        raise PlanError(
+            f'schedule={schedule!r} is none; use {", ".join(SCHEDULES)}, or "0:1e-3 2e6:1e-4" with growing steps'
+        )
+    return float(np.interp(num_steps, steps, rates))
 
 
 @dataclass(frozen=True)

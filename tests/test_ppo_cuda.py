@@ -18,9 +18,9 @@ import pufferlib
 from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
 from cleanrl_demo.plot import read
-from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, train, update
+from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
 from cleanrl_demo.runs import read_config, read_run
-from cleanrl_demo.teams import rate_at, teams_of
+from cleanrl_demo.teams import teams_of
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin, load_policy
 from pufferlib.registry import creator
