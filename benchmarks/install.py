@@ -21,15 +21,15 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from benchmarks.pages import fill
+from benchmarks.ratios import Spread
 from benchmarks.venvs import copy_tree, ignored_folder, python311, tree_digest
 from pufferlib.bench import machine
 
 NUM_INSTALLS, NUM_IMPORTS = 3, 11
-BEGIN, END = "<!-- install begins -->", "<!-- install ends -->"
 GYMNASIUM = ("gymnasium==1.4.0", "numpy==2.4.6")
 TORCH = "torch==2.13.0"
 
@@ -176,20 +176,16 @@ def table(results: Mapping[str, Any]) -> str:
             continue
         mb = figures["mb"]
         cells = [f"{mb['own']:.1f}", f"{mb['all']:.0f}", f"{mb['torch']:.0f}" if mb["torch"] else ""]
-        cells += [spread(figures["install_s"], ".1f"), f"`{SUBJECTS[name].module}`", spread(figures["import_s"], ".2f")]
+        install_s, import_s = Spread.of(figures["install_s"]), Spread.of(figures["import_s"])
+        cells += [f"{install_s:.1f}", f"`{SUBJECTS[name].module}`", f"{import_s:.2f}"]
         lines.append(f"| {name} | {' | '.join(cells)} | {figures['modules']:,} |")
     return "\n".join(lines)
-
-
-def spread(values: list[float], form: str) -> str:
-    return f"{median(values):{form}} ({min(values):{form}} – {max(values):{form}})"
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
     (folder / "results" / "install.json").write_text(json.dumps(results, indent=1) + "\n")
     page = folder / "README.md"
-    head, rest = page.read_text().split(BEGIN)
-    page.write_text(f"{head}{BEGIN}\n{table(results)}\n{END}{rest.split(END)[1]}")
+    page.write_text(fill(page.read_text(), {"install": table(results)}))
 
 
 def main() -> None:
