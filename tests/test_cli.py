@@ -378,6 +378,7 @@ def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Medians and ranges. Not tried: " in shown
     assert "\nserial is right: a step takes " in shown
     assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in shown
+    assert shown.endswith("\nNext: puffer train a_game:Game --env-kwargs length=7 --config plan.toml\n")
     assert pufferlib.load_plan(folder / "plan.toml") == {"backend": "serial", "num_envs": 4, "batch_size": 4}
     assert main(["autotune", "a_game:Broken"]) == 1
     err = capsys.readouterr().err

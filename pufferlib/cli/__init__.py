@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -374,7 +375,10 @@ def autotune(words: list[str]) -> int:
     if options.save is not None:
         path = plan.save(options.save)
         console.print(f"saved in {path}", markup=False, soft_wrap=True)
-        console.print(f"Next: puffer train {options.env} --config {path}", markup=False, soft_wrap=True)
+        if "backend_kwargs" not in plan:  # which is no setting of a trainer
+            told = ["--env-kwargs", *options.env_kwargs] if options.env_kwargs else []
+            following = shlex.join(["puffer", "train", options.env, *told, "--config", str(path)])
+            console.print(f"Next: {following}", markup=False, soft_wrap=True)
     return 0
 
 
