@@ -79,7 +79,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a CI run that skipped a test, unless for want of a GPU: a test that never runs proves nothing."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("CI") and any("gpu" not in report.keywords for report in reporter.stats.get("skipped", ())):
+    skipped = {report.nodeid for report in reporter.stats.get("skipped", ())}  # of files as well
+    # Not by their keywords: the name of the folder that all lies in is one of them.
+    may_be = {item.nodeid for item in getattr(session, "items", ()) if item.get_closest_marker("gpu")}
+    if os.environ.get("CI") and not skipped <= may_be:
         reporter.write_line("\nA test was skipped that is not marked gpu, and CI takes that for a failure.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

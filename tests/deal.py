@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ import pytest
 LANES = 2
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
-ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
+NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
+ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 TAKEN = pytest.StashKey[dict[str, bool]]()
 
 
@@ -84,10 +86,11 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
                 cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
                 out = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
-            codes = [process.wait() for process in processes]
-            for code in {*codes} - ENDED:
-                print(f"FAILED a process ended with {code}, and what it had run is not counted", file=log)
-            return max(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else abs(code) for code in codes)
+            codes = {process.pid: process.wait() for process in processes}
+            lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
+            for pid in lost:
+                print(f"FAILED a process ended early, with {codes[pid]}: not all that it ran is counted", file=log)
+            return max(bool(lost), *(0 if code == NOTHING_RAN else abs(code) for code in codes.values()))
         finally:
             for process in processes:
                 process.terminate()
@@ -97,16 +100,10 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
             sys.stdout.flush()
 
 
-def closing_line(folder: Path, duration_s: float) -> str:
-    """Name what failed, and count as pytest does."""
-    counts = Counter[str]()
-    for file in folder.glob("*/*.json"):
-        report = json.loads(file.read_text())
-        counts.update(report["counts"])
-        for name in report["broken"]:
-            print("FAILED", name)
+def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
+    """Count as pytest does."""
     found = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
-    return f" {found} in {duration_s:.2f}s ({timedelta(seconds=int(duration_s))}) ".center(80, "=")
+    return f" {found or 'no tests ran'} in {duration_s:.2f}s ({timedelta(seconds=int(duration_s))}) ".center(80, "=")
 
 
 def main() -> int:
@@ -123,8 +120,14 @@ def main() -> int:
         together = run(folder / "beside", f"beside{wanted}", asked.files, LANES)
         groups = filter(None, (asked.lean, asked.files))
         alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
-        print(closing_line(folder, time.monotonic() - began_s))
-    return max(together, alone)
+        reports = [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
+    counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
+    broken = dict.fromkeys(name for report in reports for name in report["broken"])
+    for name in broken:
+        print("FAILED", name)
+    print(closing_line(counts, time.monotonic() - began_s))
+    # A process that a test forked, and that went on with the others, fails with a code that nobody sees.
+    return max(together, alone, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)
 
 
 if __name__ == "__main__":

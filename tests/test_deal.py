@@ -1,11 +1,14 @@
-"""What `make test` runs in several processes: each test once, and a failure in any of them fails."""
+"""What `make test` runs in several processes: each test once, and what fails or is not run fails it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 INI = "[pytest]\nmarkers =\n    beside\n    left_out\ntimeout = 60\n"
@@ -36,14 +39,19 @@ def test_skipped():
 """
 
 
+def deal(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Deal out the tests of a folder."""
+    (folder / "pytest.ini").write_text(INI)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "tests.deal", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+
+
 def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text(INI)
     files = [f"test_{name}.py" for name in "abcd"]
     for name, file in zip("abcd", files, strict=True):
         (tmp_path / file).write_text(FILE.format(name=name))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "tests.deal", "-m", "not left_out", "--lean", *files[1:3], "--", *files]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    done = deal(tmp_path, "-m", "not left_out", "--lean", *files[1:3], "--", *files)
     ran = [line.rsplit(" ", 1) for line in (tmp_path / "ran").read_text().splitlines()]
     wanted = [f"{name} {does}" for name in "abcd" for does in ("computes", "watches")]
     assert sorted(name for name, _ in ran) == wanted
@@ -52,3 +60,39 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     *_, failed, closing = done.stdout.splitlines()
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
     assert closing.strip("= ").startswith("1 failed, 7 passed, 4 skipped in "), closing
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        ("os._exit(0)", 1, "FAILED a process ended early, with 0: not all that it ran is counted"),
+        ("assert os.fork() or False; os.wait()", 1, "FAILED test_a.py::test_a"),
+        ("pass", 5, "= no tests ran in "),
+    ],
+    ids=["ends the process", "forks one that goes on", "is left out"],
+)
+def test_a_run_that_is_not_whole_fails(body: str, code: int, says: str, tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(f"import os\n\ndef test_a():\n    {body}\n")
+    done = deal(tmp_path, *["-m", "left_out"] * (code == 5), "--", "test_a.py")
+    assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
+
+
+SKIPS = 'import pytest\n{}pytest.skip("no reason", allow_module_level=True)\n'
+IN_A_TEST = "def test_a():\n    "
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [(f"@pytest.mark.gpu\n{IN_A_TEST}", 0), (IN_A_TEST, 1), ("", 1)],
+    ids=["a test for a GPU", "a test", "a file"],
+)
+def test_in_ci_only_what_wants_a_gpu_may_be_skipped(before: str, code: int, tmp_path: Path) -> None:
+    """Wherever the tests lie."""
+    folder = tmp_path / "gpu"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\ntimeout = 60\n")
+    (folder / "test_a.py").write_text(SKIPS.format(before))
+    shutil.copy(ROOT / "tests/conftest.py", folder)
+    env = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == code and ("CI takes that" in done.stdout) is bool(code), done.stdout + done.stderr
