@@ -79,7 +79,7 @@ def check_path(path: str | None) -> None:
     wanted = not _native.available and "PUFFERLIB_NATIVE=0" not in _native.reason and sys.platform.startswith("linux")
     assert [str(each.message).startswith("pufferlib uses its portable path") for each in caught] == [True] * wanted
     puffer = Path(sysconfig.get_path("scripts")) / "puffer"
-    done = subprocess.run([str(puffer), "doctor"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-I", str(puffer), "doctor"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"\npath          {in_use}{': ' * bool(_native.reason)}{_native.reason}\n" in done.stdout, done.stdout
     assert "\nself test     passed" in done.stdout
