@@ -99,14 +99,16 @@ def build_wheel(python: str, sdist: Path, folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--versions", nargs="*", default=VERSIONS, help="of CPython; default: all that are supported")
+    parser.add_argument("--versions", nargs="+", default=VERSIONS, help="of CPython; default: all that are supported")
     versions = parser.parse_args().versions
+    found = {version: python for version in versions if (python := python_of(version))}
+    if not found:
+        sys.exit(f"No CPython of {', '.join(versions)} was found, and what nobody has tried is not released")
     workflows = sorted(ROOT.glob(".github/workflows/*.yml"))
     tool("check_jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
     shutil.rmtree(DIST, ignore_errors=True)
     sdist = build_sdist()
     print(f"{sdist.name}, {sdist.stat().st_size / 2**20:.1f} MiB", flush=True)
-    found = {version: python for version in versions if (python := python_of(version))}
     for python in found.values():
         with tempfile.TemporaryDirectory(prefix="pufferlib-release-") as name:
             wheel = build_wheel(python, sdist, Path(name))
@@ -116,7 +118,7 @@ def main() -> None:
             print(f"{sdist.name} without a compiler", flush=True)
             print(f"  {tried(found[version], sdist, 'portable', Path(name), **NO_COMPILER)}", flush=True)
     tool("twine", "check", "--strict", *sorted(DIST.iterdir()))
-    for version in set(versions) - set(found):
+    for version in [version for version in versions if version not in found]:
         print(f"Not tried: CPython {version}, which was not found")
     print(f"dist/ has {len([*DIST.iterdir()])} files, each of which was tried")
 

@@ -188,3 +188,9 @@ def test_wheels_are_built_for_each_version_and_tried() -> None:
     texts = [project["tool"]["cibuildwheel"]["test-command"], (ROOT / "MANIFEST.in").read_text()]
     texts += [path.read_text() for path in (ROOT / ".github/workflows").iterdir()]
     assert all("tests/smoke.py" in text for text in texts) and (ROOT / "tests/smoke.py").exists()
+
+
+def test_nothing_is_released_that_no_python_could_try() -> None:
+    command = [sys.executable, ".ci/release.py", "--versions", "3.99", "3.98"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and done.stderr.startswith("No CPython of 3.99, 3.98 was found"), done
