@@ -5,8 +5,8 @@
 *sleep*: 32 environments whose steps sleep 5 ms on average, in two actors, each with one process an environment on its
 node; batches hold the first 8 or 16 to finish, or all. The ideal is 32 / mean. *overhead*: environments that cost
 nothing, in two actors; seconds of a batch over its environments. By hand, that is an actor for each environment, one
-call a step:
-``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json.
+call a step: ``ray.get`` of all calls, or ``ray.wait`` for the first half. Writes benchmarks/results/ray.json, and of
+that the table in benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import numpy as np
 
 import pufferlib
 from benchmarks.envs import PlainEnv
+from benchmarks.pages import fill
 from pufferlib.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "ray.json"
+PAGE = Path(__file__).parent / "README.md"
 MEAN_S = 5e-3
 SPREADS = (0.0, 1.0)
 BATCHES = (8, 16, 32)
@@ -64,6 +66,8 @@ def main() -> None:
             print(json.dumps(report["overhead"][-1]), flush=True)
     ray.shutdown()
     asked.out.write_text(json.dumps(report, indent=1) + "\n")
+    if asked.out == RESULTS:
+        PAGE.write_text(fill(PAGE.read_text(), {"ray": table(report)}))
     print(table(report))
 
 
@@ -173,7 +177,8 @@ def wait_for_half(actors: list[Any], seconds: float) -> tuple[int, float]:
 
 def table(report: dict[str, Any]) -> str:
     """Return the figures as they stand in the README."""
-    lines = ["| | median (min – max) |", "| --- | --- |"]
+    how = f"{report['machine']}, Ray {report['ray']}; load before it {report['load']:.1f}; `{report['command']}`."
+    lines = [how, "", "| | median (min – max) |", "| --- | --- |"]
     for entry in report["sleep"]:
         text = " – ".join(f"{entry[name]:.2f}" for name in ("min", "max"))
         name = f"32 envs that sleep 5 ms ± {entry['spread']:.0%}, two actors, batches of {entry['batch_size']}"

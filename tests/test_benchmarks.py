@@ -504,7 +504,7 @@ def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
     for page in report.PAGES:
         marks |= set(re.findall(r"<!-- begin (\w+) -->", page.read_text()))
         assert report.fill(page.read_text(), report.sections(report.load(report.RESULTS))) == page.read_text()
-    assert marks - {"native", "install"} == set(report.sections(RESULTS)) == set(report.sections({}))
+    assert marks - {"native", "install", "ray"} == set(report.sections(RESULTS)) == set(report.sections({}))
 
 
 def test_the_readme_says_what_every_file_is() -> None:
@@ -514,11 +514,11 @@ def test_the_readme_says_what_every_file_is() -> None:
     assert there <= {name for names in told for name in names} | {"README"}
 
 
-def test_the_kernels_on_the_host_are_told_as_they_were_measured() -> None:
-    from benchmarks import native
-
-    results, page = json.loads((report.RESULTS / "native.json").read_text()), report.PAGES[0].read_text()
-    assert report.fill(page, {"native": native.table(results)}) == page
+@pytest.mark.parametrize(("program", "name"), [("native", "native"), ("install", "install"), ("ray_backend", "ray")])
+def test_other_tables_of_the_readme_say_what_their_results_say(program: str, name: str) -> None:
+    results, page = json.loads((report.RESULTS / f"{name}.json").read_text()), report.PAGES[0].read_text()
+    text = importlib.import_module(f"benchmarks.{program}").table(results)
+    assert text in page and report.fill(page, {name: text}) == page
 
 
 def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
@@ -706,8 +706,6 @@ def test_what_installing_takes_is_told() -> None:
     ours = "| ours | 2.2 | 91 |  | 2.0 (1.0 – 3.0) | `pufferlib` | 0.30 (0.20 – 0.40) | 1,234 |"
     lost = "| EnvPool 1.2.5 | could not be installed: no such wheel | | | | | | |"
     assert told.splitlines()[-2:] == [ours, lost]
-    page, stored = report.PAGES[0].read_text(), json.loads((report.RESULTS / "install.json").read_text())
-    assert report.fill(page, {"install": install.table(stored)}) == page
 
 
 def test_tic_tac_toe_is_solved() -> None:
