@@ -521,6 +521,18 @@ def test_other_tables_of_the_readme_say_what_their_results_say(program: str, nam
     assert text in page and report.fill(page, {name: text}) == page
 
 
+def test_training_beside_others_is_told_as_it_was_measured() -> None:
+    table, readme = (ROOT / "docs/training.md").read_text(), report.PAGES[0].read_text()
+    for measured in json.loads((report.RESULTS / "train.json").read_text())["environments"]:
+        ours, *others = measured["contestants"]
+        speeds, *theirs = ([run["steps_per_s"] for run in each["runs"]] for each in measured["contestants"])
+        assert f"{ours['name']} (" in table and f"| {Spread.of(speeds):,.0f} | |" in table
+        for other, their_speeds in zip(others, theirs, strict=True):
+            held = f"{Spread.of(ratios(speeds, their_speeds)):.2f}"
+            assert f"| {Spread.of(their_speeds):,.0f} | {held} | " in table
+            assert f"{held} times" in readme or not other["name"].startswith("SB3")
+
+
 def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = report.draw(RESULTS, tmp_path)
