@@ -521,6 +521,34 @@ def test_other_tables_of_the_readme_say_what_their_results_say(program: str, nam
     assert text in page and report.fill(page, {name: text}) == page
 
 
+@pytest.mark.parametrize("program", ["population", "learned_oracles", "selfplay"])
+def test_the_page_of_populations_says_what_their_results_say(program: str) -> None:
+    module = importlib.import_module(f"benchmarks.{program}")
+    texts, page = module.sections(json.loads(module.RESULT.read_text())), module.PAGE.read_text()
+    assert report.fill(page, texts) == page, f"python -m benchmarks.{program} --page writes it"
+    assert all(f"<!-- begin {name} -->" in page for name in texts)
+
+
+@pytest.mark.slow
+def test_pages_that_programs_make_say_what_their_results_say() -> None:
+    from benchmarks import fault_tables, ocean, reference
+    from tests.chaos.report import page as chaos_page
+
+    stored = {
+        name: json.loads((report.RESULTS / f"{name}.json").read_text()) for name in ("ocean", "reference", "chaos")
+    }
+    scores = {(run["env"], run["backend"], run["seed"]): run for run in stored["ocean"]["runs"]}
+    returns = {(run["task"], run["contestant"], run["settings"]["seed"]): run for run in stored["reference"]["runs"]}
+    faults = fault_tables.fault_sections(report.RESULTS / "faults.json")
+    for page, made in {
+        "ocean_scores": ocean.page(stored["ocean"]["facts"], scores),
+        "reference": reference.page(stored["reference"], returns),
+        "chaos": chaos_page((ROOT / "docs/chaos.md").read_text(), stored["chaos"]),
+        "faults": report.fill((ROOT / "docs/faults.md").read_text(), faults),
+    }.items():
+        assert (ROOT / f"docs/{page}.md").read_text() == made, page
+
+
 def test_training_beside_others_is_told_as_it_was_measured() -> None:
     table, readme = (ROOT / "docs/training.md").read_text(), report.PAGES[0].read_text()
     for measured in json.loads((report.RESULTS / "train.json").read_text())["environments"]:
