@@ -104,6 +104,7 @@ class Config(RunConfig):
         self.require("cpu, on which routers compute", lambda value: value == "cpu", "device")
         self.require(", ".join(MEET), lambda value: value in MEET, "meet")
         self.require("0 to 1", lambda value: 0 <= value <= 1, "gamma", "gae_lambda")
+        self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
 

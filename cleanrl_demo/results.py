@@ -48,6 +48,11 @@ class Result:
     episodes: list[Episode]
     run_folder: Path | None
 
+    def __repr__(self) -> str:
+        done = f"num_steps={self.num_steps}, seconds={self.seconds:.1f}"
+        came = f"mean_return={self.mean_return:.4g} of {len(self.episodes)} episodes" if self.episodes else "no episode"
+        return f"Result({done}, {came}, run_folder={str(self.run_folder) if self.run_folder else None!r})"
+
     @property
     def policy(self) -> nn.Module:
         """The network."""

@@ -16,10 +16,11 @@ from gymnasium import spaces
 from torch import nn
 
 import pufferlib
-from cleanrl_demo import dqn, ppo, ppo_lstm
+from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay
 from cleanrl_demo.evaluation import Subject, play
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
+from cleanrl_demo.results import Episode, Result
 from cleanrl_demo.runs import read_config, read_run
 from cleanrl_demo.session import FILE, KIND
 from pufferlib.errors import CheckpointError, RegistryError
@@ -404,6 +405,19 @@ def test_a_checkpoint_is_as_large_as_what_is_in_the_buffer(tmp_path):
 def test_settings_out_of_bounds_are_refused_before_anything_is_made(wrong, says):
     with pytest.raises(pufferlib.PlanError, match=says):
         ppo.Config(**wrong)
+
+
+@pytest.mark.parametrize("trainer", [ppo, ppo_lstm, ppo_selfplay], ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("name", ["clip", "advantage_floor", "max_grad_norm"])
+def test_what_divides_and_clips_is_more_than_0_for_every_ppo(trainer, name):
+    with pytest.raises(pufferlib.PlanError, match=f"{name}=0.0 is out of bounds; use more than 0"):
+        trainer.Config(**{name: 0.0})
+
+
+def test_a_result_is_shown_in_a_line():
+    episodes = [Episode(0, value, 5, None) for value in (1.0, 2.0)]
+    result = Result(None, 1_500, 0.0, 2.345, episodes, Path("runs/a"))
+    assert repr(result) == "Result(num_steps=1500, seconds=2.3, mean_return=1.5 of 2 episodes, run_folder='runs/a')"
 
 
 def test_a_folder_for_runs_that_is_a_file_is_refused(tmp_path):
