@@ -546,3 +546,20 @@ def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
         assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert vec.call("pid") == [pid for pid in vec._crew.pids() for _ in range(2)]
+
+
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_ctrl_c_is_not_for_a_worker_that_has_no_group_of_its_own_yet(
+    backend: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    setpgid = os.setpgid
+
+    def interrupted(*arguments: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        setpgid(*arguments)
+
+    monkeypatch.setattr(os, "setpgid", interrupted)  # which only workers call
+    with make(backend, context="fork", on_error="raise") as vec:
+        vec.reset()
+        assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
+    assert capfd.readouterr().err == ""

@@ -252,8 +252,8 @@ def _main_not_imported() -> Any:
 
 def run_worker(launch: Launch) -> None:
     """Serve requests until they end. The target of a worker process."""
-    as_before()
     die_with_parent(launch.life)
+    as_before()  # once a Ctrl-C in the terminal, which goes to the parent's whole group, does not come here
     sys.stdout = _NamedStream(1, f"worker {launch.worker}")
     sys.stderr = _NamedStream(2, f"worker {launch.worker}")
     channel = Channel(launch.sock)
