@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pufferlib
 from pufferlib import environments
 from pufferlib.bench import Speed, compare_backends, verdict
 from pufferlib.cli import main
+from pufferlib.cli.options import Autotune, Wrap, typed
 from pufferlib.testing import CHECKS
 
 ROOT = Path(__file__).parent.parent
@@ -279,6 +281,14 @@ def test_check_says_which_flag_to_pass(capsys: pytest.CaptureFixture[str]) -> No
     assert main([*words, "--wrap.bounds", '{"words": {"max_length": 4}}']) == 0
 
 
+def test_what_to_type_next_is_quoted_as_a_shell_needs_it() -> None:
+    options = Autotune("my game:Game", ("title=a b", "n=3"), Wrap(max_agents=3, state=True, bounds='{"x": {}}'))
+    words = ["my game:Game", "--config", "a plan.toml", "--wrap.max-agents", "3", "--wrap.state", "--wrap.bounds"]
+    assert shlex.split(typed(options, "--config", "a plan.toml")) == [
+        *words, '{"x": {}}', "--env-kwargs", "title=a b", "n=3"
+    ]  # fmt: skip
+
+
 def test_leaves_beside_observations_are_asked_for_by_flags(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mpe2")
     words = ["check", "mpe/simple_adversary_v3", "--only", "rows", "--wrap.state", "--wrap.agent-type"]
@@ -378,7 +388,7 @@ def test_autotune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Medians and ranges. Not tried: " in shown
     assert "\nserial is right: a step takes " in shown
     assert "\npufferlib.make(…, backend='serial', num_envs=4, batch_size=4)\nsaved in plan.toml\n" in shown
-    assert shown.endswith("\nNext: puffer train a_game:Game --env-kwargs length=7 --config plan.toml\n")
+    assert shown.endswith("\nNext: puffer train a_game:Game --config plan.toml --env-kwargs length=7\n")
     assert pufferlib.load_plan(folder / "plan.toml") == {"backend": "serial", "num_envs": 4, "batch_size": 4}
     assert main(["autotune", "a_game:Broken"]) == 1
     err = capsys.readouterr().err

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pufferlib import environments, registry
 from pufferlib.cli.league import league
 from pufferlib.cli.ocean import ocean
-from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords
+from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords, typed
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import cleared, counting, file_name, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
@@ -217,9 +217,9 @@ def check(words: list[str]) -> int:
     lines = ["", f"{options.env}: {report.summary}, in {report.seconds:.1f} s"]
     flags = dict.fromkeys(flag for result in report.failures for flag in _flags(result.text))
     if flags:
-        lines.append(f"Next: puffer check {options.words(without=flags)} {' '.join(f'{flag} N' for flag in flags)}")
+        lines.append(f"Next: puffer check {typed(options, without=flags)} {' '.join(f'{flag} N' for flag in flags)}")
     elif report.passed:
-        lines += [f"Next: puffer bench {options.words()}", f"      puffer train {options.words()}"]
+        lines += [f"Next: puffer bench {typed(options)}", f"      puffer train {typed(options)}"]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)  # as it can be copied
     return 0 if report.passed else 1
@@ -376,9 +376,8 @@ def autotune(words: list[str]) -> int:
         path = plan.save(options.save)
         console.print(f"saved in {path}", markup=False, soft_wrap=True)
         if "backend_kwargs" not in plan:  # which is no setting of a trainer
-            told = ["--env-kwargs", *options.env_kwargs] if options.env_kwargs else []
-            following = shlex.join(["puffer", "train", options.env, *told, "--config", str(path)])
-            console.print(f"Next: {following}", markup=False, soft_wrap=True)
+            again = typed(options, "--config", str(path))
+            console.print(f"Next: puffer train {again}", markup=False, soft_wrap=True)
     return 0
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Resume",
     "Wrap",
     "keywords",
+    "typed",
 ]
 
 
@@ -85,17 +86,6 @@ class Check:
     """cuda: whether the environment's kernel equals its reference, and nothing else"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
-
-    def words(self, without: Collection[str] = ()) -> str:
-        """Return the environment and how it is made and wrapped, as it is typed, without some of the flags."""
-        words = [self.env]
-        for name, value in self.wrap.changed().items():
-            flag = f"--wrap.{name.replace('_', '-')}"
-            if flag not in without:
-                words += [flag] if name in ("state", "agent_type") else [flag, str(value)]
-        if self.env_kwargs:
-            words += ["--env-kwargs", *self.env_kwargs]
-        return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -370,6 +360,18 @@ class Envs:
     """List the environments that have names, and whether what they need is installed."""
 
     env: str = ""
+
+
+def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
+    """Return the environment, more, and how it is made and wrapped, as it is typed, without some of the flags."""
+    words = [options.env, *more]
+    for name, value in options.wrap.changed().items():
+        flag = f"--wrap.{name.replace('_', '-')}"
+        if flag not in without:
+            words += [flag] if name in ("state", "agent_type") else [flag, str(value)]
+    if options.env_kwargs:
+        words += ["--env-kwargs", *options.env_kwargs]
+    return shlex.join(words)
 
 
 def keywords(words: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
