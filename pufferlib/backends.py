@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
-from pufferlib.toml import meant
+from pufferlib.toml import says_what_was_meant
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
 
 __all__ = ["BACKENDS", "known_backends", "make"]
@@ -24,30 +22,7 @@ def known_backends() -> tuple[str, ...]:
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
-
-
-def _says_what_was_meant(function: Callable[Given, Made]) -> Callable[Given, Made]:
-    """Have a function answer arguments that it does not have with those that it has, and with where else they go."""
-    known = list(inspect.signature(function).parameters)
-
-    @functools.wraps(function)
-    def asked(*args: Given.args, **kwargs: Given.kwargs) -> Made:
-        for name, value in kwargs.items():
-            if name not in known:
-                clause = meant(name, known)
-                near = f"; {clause} An" if clause.startswith("did") else "; an"
-                raise TypeError(
-                    f"{function.__name__}() has no argument {name}{near} argument of the environment's own goes in "
-                    f"env_kwargs={{{name!r}: {value!r}}}"
-                )
-        return function(*args, **kwargs)
-
-    return asked
-
-
-@_says_what_was_meant
+@says_what_was_meant("an argument of the environment's own goes in env_kwargs={{{name!r}: {value!r}}}")
 def make(
     env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     *,

@@ -303,6 +303,12 @@ def test_arguments_that_make_does_not_have_are_answered_with_those_that_it_has()
         pufferlib.make(HashEnv, backnd="serial")
     with pytest.raises(TypeError, match=r"no argument length; an argument .* goes in env_kwargs=\{'length': 3\}"):
         pufferlib.make(HashEnv, length=3)
+    with pytest.raises(TypeError, match=r"wrap\(\) has no argument max_agent; did you mean max_agents\?$"):
+        pufferlib.wrap(HashEnv(), max_agent=3)
+    with pytest.raises(TypeError, match=r"wrap\(\) has no argument x; there are env, max_length, "):
+        pufferlib.wrap(HashEnv(), x=3)
+    with pytest.raises(pufferlib.WorkerError, match=r"did you mean max_agents\?"):
+        pufferlib.make(HashEnv, wrap_kwargs={"max_agent": 3})
     with (
         pufferlib.make(HashEnv, num_envs=2) as vec,
         pytest.raises(pufferlib.ActionError, match=r"vec\.action_layout\.flatten"),

@@ -134,6 +134,8 @@ CASES = [
          "num_envs=3, but env lists 2 creators; leave num_envs out"),
     Case("make(env, num_envs=3, env_kwargs=[{}, {}])", make(num_envs=3, env_kwargs=[{}, {}]), pufferlib.PlanError,
          "env_kwargs lists 2 dicts for 3 environments; give one each"),
+    Case("make(env, env_kwargs=[1])", make(env_kwargs=[1]), pufferlib.PlanError,
+         "env_kwargs=[1] is no dict and no list of dicts; give one dict, or one each"),
     Case('make("ocean/sqared")', make("ocean/sqared"), pufferlib.RegistryError, "ocean/squared"),
     Case("make(env) with a longdouble leaf", make(Unbounded), pufferlib.WorkerError, "longdouble"),
     Case("make(env) with environments of different agents", make(different, num_envs=2), pufferlib.WorkerError,

@@ -16,6 +16,7 @@ from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
+from pufferlib.toml import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 
@@ -23,6 +24,7 @@ _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "age
 _DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # the same as not given
 
 
+@says_what_was_meant()
 def wrap(
     env: Any,
     *,
@@ -79,6 +81,7 @@ def wrap(
     return _pettingzoo_env().EmulatedParallelEnv(env, **given)
 
 
+@says_what_was_meant()
 def emulate(
     env: Any,
     *,

@@ -52,6 +52,8 @@ def env_creators(
         each_kwargs: Sequence[Any] = [env_kwargs or {}] * len(makers)
     else:
         each_kwargs = env_kwargs
+        if not (isinstance(each_kwargs, Sequence) and all(isinstance(each, Mapping) for each in each_kwargs)):
+            raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
         if len(each_kwargs) != len(makers):
             raise PlanError(f"env_kwargs lists {len(each_kwargs)} dicts for {len(makers)} environments; give one each")
     creators: list[Callable[[], Any]] = []
