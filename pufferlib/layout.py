@@ -114,12 +114,15 @@ class _Base:
         self._warned: set[str] = set()
         self._strict = Writer(self._tree, self._warned, strict=True, lenient=not actions)
 
-    def check(self, sample: Any) -> None:
+    def check(self, sample: Any, whose: str = "") -> None:
         """Check structure, shapes, dtypes, lengths and values of a sample.
+
+        whose: what warnings begin with, such as "agent 'a': ".
 
         Raises SpaceError, naming the path, what was expected and what came. An observation that leaves a Box or a Text
         but can be stored all the same is only warned of, once.
         """
+        self._strict.whose = whose
         self._write_natural(sample)
 
     def _write_natural(self, sample: Any) -> list[Array]:

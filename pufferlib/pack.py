@@ -47,6 +47,7 @@ class Writer:
         self.warned = warned  # of what has been warned already; one set for all writers of a layout
         self.strict = strict
         self.lenient = lenient
+        self.whose = ""  # the sample is, for warnings
 
     def __call__(self, sample: Any, views: Views) -> None:
         """Write a sample into the views of its leaves, and zeros into those that follow. Raises SpaceError."""
@@ -129,7 +130,7 @@ class Writer:
         """Warn, once for all leaves of this layout."""
         if kind not in self.warned:
             self.warned.add(kind)
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(f"{self.whose}{message}", stacklevel=2)
 
     def write_text(self, node: Text, sample: Any, views: Views) -> None:
         data, length = views

@@ -325,6 +325,18 @@ def test_an_observation_that_does_not_fit_names_its_agent() -> None:
             env.reset(seed=None, options=None)
 
 
+def test_a_warning_of_an_observation_names_its_agent() -> None:
+    class Outside(Diverse):
+        def observe(self) -> Any:
+            return {"a": np.zeros(2, np.float32), "b": np.full(2, 3, np.float32)}
+
+    for face in (wrap, emulate):
+        env = face(Outside(**{name: (Box(-1, 1, (2,), np.float32), D2) for name in "ab"}), action_mask=False)
+        with pytest.warns(UserWarning, match=r"^agent 'b': the sample: the value 3.0 is not in Box") as caught:
+            env.reset(seed=None, options=None)
+        assert len(caught) == 1
+
+
 @pytest.mark.parametrize("reward", [None, "much", [1.0, 2.0]])
 def test_a_reward_must_be_a_number(reward: Any) -> None:
     class Rewarding(Diverse):

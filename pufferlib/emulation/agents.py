@@ -49,10 +49,11 @@ class Agent:
                 raise SpaceError(f"agent {name!r}: expected a dict with an {ACTION_MASK!r}, got {observation!r:.80}")
             observation = {**self._beside.leaves(name), **own}
         if self._checks_left:
+            whose = f"agent {name!r}: "
             try:
-                self.observation_layout.check(observation)
+                self.observation_layout.check(observation, whose)
             except SpaceError as error:
-                raise SpaceError(f"agent {name!r}: {error}") from None
+                raise SpaceError(f"{whose}{error}") from None
             if not self._always:
                 self._checks_left -= 1
                 self.plain = not (self._checks_left or self.masked or self._beside)
