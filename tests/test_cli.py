@@ -253,7 +253,7 @@ def test_envs_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["a_game:Game", "--num-steps", "40", "--env-kwargs", "length=4", "title=Sea of [red]thieves"]
-    assert main(["check", *words]) == 0
+    assert main(["check", *words, "--prints"]) == 0
     shown = capsys.readouterr().out
     assert "made 4 'Sea of [red]thieves'" in shown
     positions = [shown.index(f" {name} ") for name in CHECKS]
@@ -266,6 +266,7 @@ def test_check_passes(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "a_game:Lucky", "--num-steps", "40"]) == 1
     shown = capsys.readouterr().out
+    assert "made" not in shown and re.search(r"\nIt printed \d+ lines, which --prints shows\n", shown)
     assert re.search(r"^failed +global_generators +it draws from the global generator of random", shown, re.M)
     assert re.search(r"^n/a +until global_generators passes: clock, seeding, reseeding", shown, re.M)
     assert "Next" not in shown

@@ -21,7 +21,8 @@ from pettingzoo import ParallelEnv
 
 import pufferlib
 from pufferlib.errors import PlanError
-from pufferlib.testing import CHECKS, Report, check_env
+from pufferlib.testing import CHECKS, Report, apart, check_env
+from pufferlib.testing.apart import check_apart
 from pufferlib.testing.clocks import fake_clock
 from pufferlib.testing.faults import find_fault
 
@@ -288,3 +289,94 @@ def test_faults_of_observations(space: Any, value: Any, kind: str | None) -> Non
 def test_the_documents_name_every_check() -> None:
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "cli.md").read_text(), re.M)
     assert table == list(CHECKS)
+
+
+TROUBLE = """
+import ctypes, os, sys, time
+from broken_envs import Walk
+
+class Trouble(Walk):
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.left = how, 4
+        print("made\\nmade")
+
+    def step(self, action):
+        self.left -= 1
+        if not self.left:
+            self.trouble()
+        return super().step(action)
+
+    def trouble(self):
+        if self.how == "hang":
+            time.sleep(1000)
+        elif self.how == "print":
+            while True:
+                print("x" * 1000)
+        elif self.how == "crash":
+            ctypes.string_at(0)
+        elif self.how == "exit":
+            os._exit(3)
+        else:
+            sys.exit("bye")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "says", "where"),
+    [
+        ("hang", "has not returned after 1 s, in trouble (trouble.py, line 19); --step-timeout gives it", "time.sleep"),
+        ("print", "has not returned after 1 s, in trouble (trouble.py, line 2", "print("),
+        ("crash", "ends the process, by SIGSEGV, in ", "ctypes.string_at(0)"),
+        ("exit", "ends the process, with exit code 3", None),
+    ],
+)
+def test_a_call_that_never_returns_or_ends_the_process_is_named(
+    how: str, says: str, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trouble.py").write_text(TROUBLE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "trouble", raising=False)
+    monkeypatch.setattr(apart, "SILENCE_S", 0)
+    begun: list[str] = []
+    waited: list[str] = []
+    report, ended, stack, printed = check_apart(
+        "trouble:Trouble",
+        env_kwargs={"how": how},
+        step_timeout=1,
+        only=["make", "runs", "speed"],
+        before=begun.append,
+        waiting=lambda call, _: waited.append(call),
+    )
+    assert [(result.name, result.status) for result in report] == [
+        ("make", "passed"), ("runs", "failed"), ("speed", "not applicable")
+    ]  # fmt: skip
+    text = report["runs"].text
+    assert text.startswith("step 4 after reset 1, with action ") and says in text, text
+    assert how not in ("hang", "print") or waited[-1] in text
+    assert ended and begun == ["make", "runs"] and report["speed"].waits_for == "runs"
+    assert (where is None and not stack) or any(where in line for line in stack), stack
+    assert stack == () or "trouble.py" in stack[0], "what is around the environment is left out"
+    assert printed.num_lines == 6 or how == "print"
+
+
+def test_an_environment_that_calls_sys_exit_has_failed() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(TROUBLE, "trouble.py", "exec"), names)
+    report = check_env(names["Trouble"], env_kwargs={"how": "sys.exit"}, only=["runs", "types"])
+    assert report["runs"].text == "SystemExit: bye (trouble.py, line 28), after 3 random steps"
+    assert report["types"].waits_for == "runs"
+
+
+def test_apart_the_same_is_found_and_errors_come_back() -> None:
+    taken: list[str] = []
+    report, ended, stack, printed = check_apart(
+        "ocean/squared", only=["runs", "seeding"], num_steps=50, through=taken.append
+    )
+    assert report.passed and not ended and stack == () and printed.num_lines == len(taken) == 0
+    here = check_env("ocean/squared", only=["runs", "seeding"], num_steps=50)
+    assert [result.text for result in report] == [result.text for result in here]
+    with pytest.raises(pufferlib.PlanError, match="there is no check spelling"):
+        check_apart("ocean/squared", only=["spelling"])
+    with pytest.raises(pufferlib.PlanError, match="step_timeout=0 is impossible"):
+        check_apart("ocean/squared", step_timeout=0)

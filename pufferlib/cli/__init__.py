@@ -177,7 +177,8 @@ def check(words: list[str]) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    from pufferlib.testing import CHECKS, Result, check_env
+    from pufferlib.testing import CHECKS, Result
+    from pufferlib.testing.apart import check_apart
 
     options: Check = parse(Check, "check", words)
     console = new_console()
@@ -201,20 +202,31 @@ def check(words: list[str]) -> int:
         if not result.waits_for:
             show(result.status, result.name, result.text)
 
+    def waiting(call: str, seconds: float) -> None:
+        passing(console, f"{call} has not returned for {seconds:.0f} s …")
+
+    registry.creator(options.env)  # what is wrong with the name, or with importing it, is said from here
     with cleared(console):
-        report = check_env(
+        report, ended, stack, printed = check_apart(
             options.env,
             env_kwargs=keywords(options.env_kwargs),
             wrap_kwargs=options.wrap.given(),
             num_steps=options.num_steps,
             seed=options.seed,
             only=options.only or None,
+            step_timeout=options.step_timeout,
             before=before,
             after=after,
+            waiting=waiting,
+            through=sys.stdout.write if options.prints else None,
         )
     for cause, names in report.waiting.items():
         show("not applicable", "", f"until {cause} passes: {', '.join(names)}")
-    lines = ["", f"{options.env}: {report.summary}, in {report.seconds:.1f} s"]
+    lines = ["", "Where it was, the innermost call last:", *(f"  {line}" for line in stack)] if stack else []
+    if printed.num_lines and not options.prints:
+        lines += ["", f"It printed {printed.num_lines:,} lines, which --prints shows{'; the last ones:' * bool(ended)}"]
+        lines += [f"  {line}" for line in printed.last] if ended else []
+    lines += ["", f"{options.env}: {report.summary}, in {report.seconds:.1f} s"]
     flags = dict.fromkeys(flag for result in report.failures for flag in _flags(result.text))
     if flags:
         lines.append(f"Next: puffer check {typed(options, without=flags)} {' '.join(f'{flag} N' for flag in flags)}")

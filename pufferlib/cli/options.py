@@ -82,6 +82,10 @@ class Check:
     seed: int = 0
     only: tuple[str, ...] = ()
     """names of checks; default: all"""
+    step_timeout: float = 30.0
+    """seconds that a reset, a step or the making of the environment may take, before it has failed"""
+    prints: bool = False
+    """let through what the environment prints, which is otherwise counted"""
     backend: str | None = None
     """cuda: whether the environment's kernel equals its reference, and nothing else"""
     device: str | None = None

@@ -32,7 +32,7 @@ from pufferlib.registry import creator
 from pufferlib.testing.checks import ALL, Check
 from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
 from pufferlib.testing.lab import Lab
-from pufferlib.testing.play import Subject
+from pufferlib.testing.play import Subject, unnoted
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.words import told
 from pufferlib.vectorization.worker import accepts_env_index
@@ -53,6 +53,7 @@ def check_env(
     only: Iterable[str] | None = None,
     before: Callable[[str], None] | None = None,
     after: Callable[[Result], None] | None = None,
+    noted: Callable[[str], None] = unnoted,
 ) -> Report:
     """Return a report on an environment, made many times and played with random actions.
 
@@ -61,8 +62,10 @@ def check_env(
     num_steps: of the one long rollout, which also ends after 5 s; the replays that compare trajectories are shorter.
     only: names out of CHECKS; by default all. What those need is checked too, and left out of the report.
     before, after: called around each check, with its name and its result, for live output.
+    noted: called with each call of the environment as it begins, in words, and with "" when it is over.
 
-    Nothing is raised because of env itself, whatever it does, but a crash of this process. Raises RegistryError and
+    Nothing is raised because of env itself, whatever it does. But it plays in this process, and a crash is this one's;
+    `puffer check` has a process for it, and says which call ended that, or never returned. Raises RegistryError and
     MissingExtra for names, PlanError for names of checks that do not exist.
     """
     maker = creator(env)
@@ -73,7 +76,7 @@ def check_env(
     unknown = sorted(wanted - set(CHECKS))
     if unknown:
         raise PlanError(f"there is no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
-    lab = Lab(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {})), num_steps, seed)
+    lab = Lab(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {}), noted), num_steps, seed)
     needed = _with_needs(wanted)
     results: list[Result] = []
     causes: dict[str, str] = {}
@@ -114,7 +117,7 @@ def _run(check: Check, lab: Lab, causes: dict[str, str]) -> Result:
         warnings.simplefilter("ignore")  # what matters of them is in the results
         try:
             status, text = check.run(lab)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # of sys.exit in an environment
             status, text = "failed", told(error)
     if status == "failed":
         causes[check.name] = check.name

@@ -67,7 +67,8 @@ def wraps(lab: Lab) -> Verdict:
     """Its spaces can be flattened and printed."""
     raw, wrap_kwargs = lab.subject.split()
     try:
-        env = wrap(raw, **wrap_kwargs)
+        with lab.subject.noting("wrapping the environment, which may reset it,"):
+            env = wrap(raw, **wrap_kwargs)
         if not callable(env.observation_space):
             return (
                 "passed",
@@ -75,7 +76,8 @@ def wraps(lab: Lab) -> Verdict:
             )
         agents = getattr(env, "possible_agents", None)
         if not agents:
-            env.reset()
+            with lab.subject.noting("reset()"):
+                env.reset()
             agents = env.agents
         kinds = {(shown_space(env.observation_space(agent)), shown_space(env.action_space(agent))) for agent in agents}
         shown = "; ".join(f"observations {seen}, actions {done}" for seen, done in sorted(kinds)[:3])

@@ -7,7 +7,8 @@ import copy
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple, cast
@@ -23,23 +24,46 @@ from pufferlib.emulation.single_agent import own_space
 from pufferlib.environment import PufferEnv
 from pufferlib.layout import Layout
 
-__all__ = ["Moment", "Player", "Subject", "Trace", "parting", "replay", "sampled"]
+__all__ = ["Moment", "Player", "Subject", "Trace", "parting", "replay", "sampled", "unnoted"]
 
+_SHORT = reprlib.Repr()
+_SHORT.maxother = 60
 ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # by emulation, beside "observation"
+
+
+def unnoted(call: str) -> None:
+    """Take no note of a call."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is under test: how to make one environment, and how to wrap it."""
+    """What is under test: how to make one environment, and how to wrap it.
+
+    noted: told of a call of the environment as it begins, and "" when it is over; left behind where this is pickled.
+    """
 
     creator: Callable[..., Any]
     env_args: tuple[Any, ...] = ()
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    noted: Callable[[str], None] = unnoted
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "noted": unnoted}
+
+    @contextlib.contextmanager
+    def noting(self, call: str) -> Iterator[None]:
+        """Note a call while it is under way."""
+        self.noted(call)
+        try:
+            yield
+        finally:
+            self.noted("")
 
     def make(self) -> Any:
         """Return a new environment, as the creator makes it."""
-        return self.creator(*self.env_args, **self.env_kwargs)
+        with self.noting("making the environment"):
+            return self.creator(*self.env_args, **self.env_kwargs)
 
     def split(self) -> tuple[Any, dict[str, Any]]:
         """Return a new environment and the arguments to wrap it with; of one wrapped already, what is inside."""
@@ -80,13 +104,16 @@ class Player:
         after: Callable[[str], None] | None = None,
     ) -> None:
         raw, wrap_kwargs = subject.split()
+        self._subject = subject
+        self._num_resets = self._num_steps = 0  # steps of this episode
         self.native = isinstance(raw, PufferEnv)
         self._returned: tuple[str, Any] = ("", None)  # by which method of the raw environment, and what
         if not self.native:
             raw = as_parallel(raw)
             raw = self._watched(raw)
         self.raw = raw
-        self.env = wrap(raw, **wrap_kwargs)
+        with subject.noting("wrapping the environment, which may reset it,"):
+            self.env = wrap(raw, **wrap_kwargs)
         self.multi_agent = callable(getattr(self.env, "observation_space", None))
         self._before, self._after = before, after
         self._samplers: dict[Any, tuple[Space[Any], Space[Any]]] = {}  # the agent's space, and the copy that draws
@@ -146,7 +173,9 @@ class Player:
 
     def reset(self, seed: int | None = None) -> Moment:
         """Start an episode."""
-        result, seconds = self._timed("reset", seed=seed)
+        self._num_resets, self._num_steps = self._num_resets + 1, 0
+        with self._subject.noting(f"reset {self._num_resets}, with seed={seed},"):
+            result, seconds = self._timed("reset", seed=seed)
         observations, infos = result
         if not self.multi_agent:
             observations, infos = {None: observations}, {None: infos}
@@ -155,7 +184,11 @@ class Player:
     def step(self, agents: Sequence[Any] | None = None) -> Moment:
         """Play one step. agents: who acts; by default those alive, as there are before the episode is over."""
         actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
-        result, seconds = self._timed("step", actions if self.multi_agent else actions[None])
+        action = actions if self.multi_agent else actions[None]
+        self._num_steps += 1
+        which = f"step {self._num_steps} after reset {self._num_resets}"
+        with self._subject.noting(f"{which}, with action {_shown(action)},"):
+            result, seconds = self._timed("step", action)
         observation, reward, terminated, truncated, info = result
         if self.multi_agent:
             return self._moment(observation, reward, terminated, truncated, info, seconds)
@@ -164,7 +197,7 @@ class Player:
 
     def close(self) -> None:
         """Close the environment; whether it can be closed is for a check of its own."""
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), self._subject.noting("close()"):
             self.env.close()
 
     def _timed(self, method: str, *args: Any, **kwargs: Any) -> tuple[Any, float]:
@@ -212,6 +245,10 @@ class Player:
             self._samplers[agent] = space, sampler
         info = self._infos.get(agent)
         return sampled(sampler, info.get(ACTION_MASK) if isinstance(info, Mapping) else None)
+
+
+def _shown(action: Any) -> str:
+    return _SHORT.repr(action.item() if isinstance(action, np.generic) else action)
 
 
 class _Delegate:

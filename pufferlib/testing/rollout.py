@@ -33,7 +33,7 @@ class Rollout:
 
     num_steps: int = 0
     faults: dict[str, str] = field(default_factory=dict)
-    error: Exception | None = None  # raised by the environment
+    error: Exception | SystemExit | None = None  # raised by the environment
     lengths: list[int] = field(default_factory=list)  # of the episodes that ended
     num_truncated: int = 0  # of those
     reset_s: list[float] = field(default_factory=list)
@@ -53,7 +53,7 @@ def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
     player = Player(subject)
     try:
         _roll(rollout, player, num_steps, seed)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # What emulation refuses to pack is a fault of the observation, not an exception of the environment.
         for agent, observation in player.raw_observations().items():
             if not player.multi_agent or agent in player.raw.agents:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import pufferlib
 
-__all__ = ["duration", "first_line", "shown_space", "told"]
+__all__ = ["duration", "first_line", "is_foreign", "shown_space", "told"]
 
 
 def shown_space(space: Any) -> str:
@@ -30,13 +30,14 @@ def first_line(error: BaseException) -> str:
 
 def told(error: BaseException) -> str:
     """Return an exception and the line that raised it, outside of pufferlib where it can."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_foreign(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = first_line(error)
     return f"{type(error).__name__}{': ' if message else ''}{message}{where}"
 
 
-def _is_foreign(filename: str) -> bool:
+def is_foreign(filename: str) -> bool:
+    """Return whether a file is none of pufferlib's."""
     return Path(pufferlib.__file__).parent not in Path(filename).parents
 
 

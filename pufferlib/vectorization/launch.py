@@ -54,6 +54,7 @@ __all__ = [
     "portable",
     "running_threads",
     "start_method",
+    "starting",
 ]
 
 FORKED = ", or use context='fork', which copies all (not safe beside other threads)"
@@ -127,11 +128,7 @@ class Process:
     def __init__(self, launch: Launch, context: str) -> None:
         if context != "fork":
             launch = launch._replace(task=portable(launch.task, f"the start method {context!r} needs", FORKED))
-        # A fork imports nothing, and what its environments define in __main__ has to be found there.
-        hidden = contextlib.nullcontext() if context == "fork" else _main_not_imported()
-        with _parenthood(), hidden, warnings.catch_warnings():
-            # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
-            warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+        with starting(context):
             self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
                 target=run_worker, args=(launch,), name="pufferlib-worker"
             )
@@ -199,6 +196,17 @@ def portable(task: Any, needs: str, more: str = "") -> bytes:
             f"what makes the environments cannot be pickled, as {needs}: {error}; create such things in the "
             f"env_creator{more}"
         ) from error
+
+
+@contextlib.contextmanager
+def starting(context: str) -> Any:
+    """Start a process of multiprocessing within this, and it neither runs the user's script nor warns of threads."""
+    # A fork imports nothing, and what its environments define in __main__ has to be found there.
+    hidden = contextlib.nullcontext() if context == "fork" else _main_not_imported()
+    with _parenthood(), hidden, warnings.catch_warnings():
+        # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
+        warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+        yield
 
 
 @contextlib.contextmanager
