@@ -35,6 +35,7 @@ from pufferlib.models.files import is_plain, read_checkpoint, require_trust, sav
 
 KIND = "pufferlib checkpoint"
 FILE = "checkpoint.pt"
+COARSE = 0.2  # a rollout of so many of the steps that are left is told of
 
 
 @dataclass(frozen=True)
@@ -285,6 +286,8 @@ def run(
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
                         report.console.print(f"{name}  {over}", soft_wrap=True)
+                if coarse := _coarseness(vec, config, learner.num_steps):
+                    report.console.print(f"{name}  {coarse}", soft_wrap=True)
                 began, start_s = time.time(), time.perf_counter()
                 learn(session, learner, config)
                 seconds = report.earlier_s + time.perf_counter() - start_s
@@ -299,6 +302,25 @@ def run(
             session.break_off()
             raise
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
+
+
+def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str:
+    """Return a clause about the rollouts of a trainer that has some, where they are large beside what is left to do.
+
+    num_steps: that a resumed run has had.
+    """
+    length, left = getattr(config, "rollout_length", None), config.total_steps - num_steps
+    if length is None or left <= 0:
+        return ""
+    size = length * vec.num_envs * vec.agents_per_env
+    if size <= COARSE * left:
+        return ""
+    agents = f" with {vec.agents_per_env} agents" if vec.agents_per_env > 1 else ""
+    share = f"{length} of each of {vec.num_envs} environments{agents}"
+    return (
+        f"learns from whole rollouts, of up to {size:,} steps ({share}), and ends with the one "
+        f"that reaches total_steps={config.total_steps:,}; fewer num_envs come closer to it"
+    )
 
 
 @contextmanager

@@ -414,6 +414,14 @@ def test_what_divides_and_clips_is_more_than_0_for_every_ppo(trainer, name):
         trainer.Config(**{name: 0.0})
 
 
+def test_rollouts_that_are_large_beside_what_is_to_be_played_are_told_of(capsys):
+    says = "of up to 128 steps (32 of each of 4 environments), and ends with the one that reaches total_steps=200"
+    ppo.train(ppo.Config(**SMALL | dict(total_steps=200), runs=None))
+    assert f"ocean/squared  learns from whole rollouts, {says}; fewer num_envs" in capsys.readouterr().out
+    ppo.train(ppo.Config(**SMALL | dict(total_steps=700), runs=None))
+    assert "whole rollouts" not in capsys.readouterr().out
+
+
 def test_a_result_is_shown_in_a_line():
     episodes = [Episode(0, value, 5, None) for value in (1.0, 2.0)]
     result = Result(None, 1_500, 0.0, 2.345, episodes, Path("runs/a"))
