@@ -140,9 +140,7 @@ def check_apart(
             elif kind == "raised":
                 raise content
             else:
-                made = [result.name for result in results]
-                # The first one has begun, or is about to.
-                name, *others = [each for each in wanted if each not in made]
+                name, *others = wanted[len(results) :]  # the first one has begun, or is about to
                 results.append(Result(name, "failed", content, time.monotonic() - begun_s))
                 if after is not None:
                     after(results[-1])
@@ -251,6 +249,8 @@ class _Play:
         if self._death_fd is not None and self._death_fd < 0:
             return None
         exitcode = end_group(self._process, self._death_fd, grace_s)
+        with contextlib.suppress(ValueError):  # as for a worker
+            self._process.close()
         if self._death_fd is not None:
             os.close(self._death_fd)
         self._death_fd = -1
