@@ -109,6 +109,7 @@ def test_commands_are_understood(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(importlib.import_module(f"cleanrl_demo.{algorithm}"), "train", understood)
     monkeypatch.setattr(importlib.import_module("pufferlib.cli.doctor"), "diagnose", understood)
     (folder / "examples").symlink_to(ROOT / "examples")
+    (folder / "plan.toml").write_text('backend = "serial"\nnum_envs = 4\n')  # as autotune saves one
     for text in PAGES.values():
         for name, content in re.findall(r"^```toml\n(?:# (\S+)\n)?(.*?)^```", text, re.DOTALL | re.MULTILINE):
             if name:  # which a command reads
