@@ -421,7 +421,7 @@ def test_replay_names_the_first_difference(capsys: pytest.CaptureFixture[str]) -
     assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz"]) == 0
     assert main(["replay", "a.npz"]) == 1
     shown = capsys.readouterr().out
-    assert re.search(r"^different: environment 0, step \d( .*)?: observation\n  recorded: not kept\n", shown, re.M)
+    assert re.search(r"^different: environment \d, step \d+( .*)?: observation\n  recorded: not kept\n", shown, re.M)
     assert "\nNext: puffer check a_game:Lucky says whether it depends on more than its seed and actions\n" in shown
     assert shown.endswith("\n      puffer record --keep keeps observations, so that a difference can be shown\n")
     assert main(["record", "a_game:Lucky", "--num-steps", "20", "--save", "a.npz", "--keep", "--overwrite"]) == 0
