@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
