@@ -15,6 +15,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -120,6 +121,12 @@ def _shown(values: Sequence[float], form: str) -> str:
     return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
 
 
+def without_python(arguments: Sequence[str]) -> str:
+    """Return the command with these arguments, but for where interpreters are, which is this machine's own affair."""
+    told = shlex.join(["python", "-m", "benchmarks.adapters", *arguments])
+    return re.sub(r" --python( \w+=\S+)+", "", told)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
@@ -153,7 +160,7 @@ def main() -> None:
         libraries[library] = {
             "machine": machine(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "command": shlex.join(["python", "-m", "benchmarks.adapters", *sys.argv[1:]]),
+            "command": without_python(sys.argv[1:]),
             "env": "CartPole-v1",
             "num_envs": options.envs,
             "load": [load, os.getloadavg()[0]],
