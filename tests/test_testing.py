@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import broken_envs
 import numpy as np
@@ -25,6 +26,7 @@ from pufferlib.testing import CHECKS, Report, apart, check_env
 from pufferlib.testing.apart import check_apart
 from pufferlib.testing.clocks import fake_clock
 from pufferlib.testing.faults import find_fault
+from pufferlib.testing.report import Result
 
 pytestmark = pytest.mark.beside
 
@@ -380,3 +382,14 @@ def test_apart_the_same_is_found_and_errors_come_back() -> None:
         check_apart("ocean/squared", only=["spelling"])
     with pytest.raises(pufferlib.PlanError, match="step_timeout=0 is impossible"):
         check_apart("ocean/squared", step_timeout=0)
+
+
+def test_a_process_that_ends_after_its_last_check_fails_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(*_: Any, after: Callable[[Result], None], **__: Any) -> NoReturn:
+        after(Result("wraps", "passed", ""))
+        os._exit(5)
+
+    monkeypatch.setattr(apart, "check_env", ending)  # a fork has it
+    report, ended, _, _ = check_apart("ocean/squared", only=["wraps"])
+    assert ended and [result.status for result in report] == ["failed"]
+    assert "with exit code 5" in report.failures[0].text

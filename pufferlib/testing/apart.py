@@ -140,7 +140,8 @@ def check_apart(
             elif kind == "raised":
                 raise content
             else:
-                name, *others = wanted[len(results) :]  # the first one has begun, or is about to
+                # The first one has begun, or is about to; where none is left, the last one is to blame.
+                name, *others = wanted[len(results) :] or [results.pop().name]
                 results.append(Result(name, "failed", content, time.monotonic() - begun_s))
                 if after is not None:
                     after(results[-1])
