@@ -8,7 +8,7 @@ from typing import Any
 
 from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
-from pufferlib.toml import says_what_was_meant
+from pufferlib.suggestions import says_what_was_meant
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
 
 __all__ = ["BACKENDS", "known_backends", "make"]

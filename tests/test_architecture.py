@@ -24,6 +24,7 @@ LAYERS = [
         "pufferlib.files",
         "pufferlib.memory",
         "pufferlib.philox",
+        "pufferlib.suggestions",
         "pufferlib.toml",
         "pufferlib._native",
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import pufferlib
 from cleanrl_demo.settings import family_settings
 from pufferlib import registry
 from pufferlib.errors import PlanError, PufferError
+from pufferlib.suggestions import meant
 
 __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shortfall", "tasks"]
 
@@ -128,10 +128,7 @@ def demo_trainer(env: str) -> Any:
 def _found(env: str) -> str:
     name = env if env.startswith(PREFIX) else PREFIX + env
     if name not in _listed():
-        known = names()
-        near = difflib.get_close_matches(name, known, 1)
-        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise PlanError(f"env={env!r} is no environment of Ocean that can be learnt; {meant}")
+        raise PlanError(f"env={env!r} is no environment of Ocean that can be learnt; {meant(name, names())}")
     return name
 
 

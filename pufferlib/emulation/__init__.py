@@ -16,7 +16,7 @@ from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
-from pufferlib.toml import says_what_was_meant
+from pufferlib.suggestions import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 

@@ -16,7 +16,8 @@ from pufferlib.population import solvers
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.loops import Targets, rectified_targets
 from pufferlib.population.solvers import Solver
-from pufferlib.toml import checked, meant, read_toml, to_toml
+from pufferlib.suggestions import meant
+from pufferlib.toml import checked, read_toml, to_toml
 
 __all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers"]
 
