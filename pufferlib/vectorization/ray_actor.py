@@ -41,7 +41,6 @@ from pufferlib.vectorization.watch import Limits, Watch
 from pufferlib.vectorization.worker import WorkerTask, seed_globals
 
 __all__ = [
-    "GLANCE_S",
     "REVIVE",
     "SMALL_NBYTES",
     "STEPS",

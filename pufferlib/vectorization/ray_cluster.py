@@ -30,7 +30,6 @@ from pufferlib.vectorization.messages import Call, Died, Done, EnvFace, Failed, 
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.processes import open_crews, require_possible
 from pufferlib.vectorization.ray_actor import (
-    GLANCE_S,
     REVIVE,
     SMALL_NBYTES,
     STEPS,
@@ -52,6 +51,7 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
+ASK_S = 0.002  # how often Ray is asked for answers where wires have some, and how long where they are waited for, too
 DEATH_S = 1.0  # for Ray to tell that an actor has died to which there was no connection
 NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
@@ -444,9 +444,9 @@ class RayCrew(Crew):
         heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
         direct = heads.pop(None, None) is not None
         ready = self._await_wires(0.0 if heads else timeout_s)
-        if not heads or (ready and time.monotonic() - self._asked_s < GLANCE_S):
+        if not heads or (ready and time.monotonic() - self._asked_s < ASK_S):
             return ready
-        wait_s = 0.0 if ready else min(timeout_s, GLANCE_S) if direct else timeout_s
+        wait_s = 0.0 if ready else min(timeout_s, ASK_S) if direct else timeout_s
         done, left = self._ray.wait(list(heads), timeout=wait_s)
         if done and len(left) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
             done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
