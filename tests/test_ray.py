@@ -229,7 +229,7 @@ def test_actors_that_cannot_be_reached_directly_are_called_through_ray(monkeypat
         raise TimeoutError("timed out")
 
     in_processes(monkeypatch, 1)
-    monkeypatch.setattr("pufferlib.vectorization.ray_cluster.Wire", unreachable)
+    monkeypatch.setattr("pufferlib.vectorization.ray_calls.Wire", unreachable)
     says = r"actor \d on node .* cannot be reached directly at .* \(timed out\)"
     with (
         pytest.warns(RuntimeWarning, match=says) as seen,

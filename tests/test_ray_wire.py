@@ -16,12 +16,8 @@ from typing import Any
 
 import pytest
 
-from pufferlib.vectorization import ray_cluster
-from pufferlib.vectorization.plan import Plan
-from pufferlib.vectorization.processes import open_crews
-from pufferlib.vectorization.ray_cluster import RayCrew
+from pufferlib.vectorization import ray_calls
 from pufferlib.vectorization.ray_wire import CALL_NBYTES, KEY_NBYTES, LET_IN, Door, Wire, new_key
-from pufferlib.vectorization.watch import Limits
 
 
 @contextmanager
@@ -129,36 +125,28 @@ class FakeRay:
 
 
 @contextmanager
-def driver(monkeypatch: pytest.MonkeyPatch, fake: FakeRay, num_actors: int) -> Iterator[RayCrew]:
-    monkeypatch.setattr(ray_cluster, "Connection", lambda address: SimpleNamespace(ray=fake))
-    monkeypatch.setattr(ray_cluster, "Placement", lambda *arguments: None)
-    plan = Plan.of(num_actors, num_actors, 1)
-
-    def task(worker: int, env_ids: range) -> Any:
-        return SimpleNamespace(worker=worker, env_ids=env_ids, limits=Limits())
-
-    crew = RayCrew(plan, task, context=None, entropy=None, local_workers=1)
-    try:
-        yield crew
-    finally:
-        crew._wires.close()
-        open_crews.discard(crew)
+def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, list[ray_calls.Actor]]]:
+    actors = [ray_calls.Actor(index, []) for index in range(num_actors)]
+    connection: Any = SimpleNamespace(ray=fake)
+    calls = ray_calls.Calls(connection, actors)
+    yield calls, actors
+    calls.close()
 
 
-def test_whoever_is_heard_directly_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_heard_directly_keeps_nobody_else_waiting() -> None:
     """One has always an answer; one is called through Ray; the machine of one is gone, which only Ray knows."""
     fake = FakeRay("call of ray", "serve of gone")
-    with driver(monkeypatch, fake, 3) as crew:
-        quick, other, gone = crew._actors
+    with driver(fake, 3) as (calls, actors):
+        quick, other, gone = actors
         pairs = [socket.socketpair(), socket.socketpair()]
         for actor, name, (ours, _) in zip([quick, gone], ["quick", "gone"], pairs, strict=True):
             wire: Any = ours
             actor.wire, actor.serving = wire, f"serve of {name}"
             actor.calls.append(("exchange", None))
-            crew._wires.register(ours, selectors.EVENT_READ, actor)
+            calls._wires.register(ours, selectors.EVENT_READ, actor)
         other.calls.append(("exchange", "call of ray"))
         pairs[0][1].sendall(b"answer")
-        assert crew._await_calls(30.0) == [quick, other]
+        assert calls.wait(30.0) == [quick, other]
         assert gone.wire is None and list(gone.calls) == [("serve", "serve of gone")]
         for pair in pairs:
             for end in pair:
@@ -169,22 +157,20 @@ def test_an_actor_that_died_before_it_was_reached_is_none_that_cannot_be(monkeyp
     def refused(*arguments: Any) -> None:
         raise ConnectionRefusedError("nobody listens")
 
-    monkeypatch.setattr(ray_cluster, "Wire", refused)
+    monkeypatch.setattr(ray_calls, "Wire", refused)
     fake = FakeRay("serve")
-    with driver(monkeypatch, fake, 1) as crew:
-        (actor,) = crew._actors
+    with driver(fake, 1) as (calls, [actor]):
         actor.handle = SimpleNamespace(serve=SimpleNamespace(remote=lambda: "serve"))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            crew._connect(actor, ("127.0.0.1", 1))
+            calls._connect(actor, ("127.0.0.1", 1))
         fake.back = ()
         with pytest.warns(RuntimeWarning, match="cannot be reached directly"):
-            crew._connect(actor, ("127.0.0.1", 1))
+            calls._connect(actor, ("127.0.0.1", 1))
 
 
-def test_ctrl_c_before_a_wire_is_registered_leaves_one_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    with driver(monkeypatch, FakeRay(), 1) as crew, served(bytes.upper) as (wire, _):
-        (actor,) = crew._actors
+def test_ctrl_c_before_a_wire_is_registered_leaves_one_that_can_be_cut() -> None:
+    with driver(FakeRay(), 1) as (calls, [actor]), served(bytes.upper) as (wire, _):
         actor.wire = wire
-        crew._cut(actor)
+        calls.cut(actor)
         assert actor.wire is None

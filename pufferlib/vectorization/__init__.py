@@ -9,7 +9,8 @@ crew         the seam to whatever runs the workers
 worker       the environments of one worker; THE autoreset
 serial       a crew in this process
 processes    a crew of processes; launch starts and ends them, doorbell carries frames to and fro
-ray_cluster  a crew of Ray's actors; ray_actor is what runs there, ray_connection which cluster and what of it
+ray_cluster  a crew of Ray's actors; ray_calls go to and fro, ray_actor is what runs there, ray_connection which
+             cluster and what of it
 cuda         no crew: kernels on a device step the environments
 """
 

@@ -1,22 +1,18 @@
 """Ray: workers in actors on the machines of a cluster.
 
 One call carries actions to all environments of an actor, and one brings the rows of many back: directly if they are
-small (ray_wire.py), else through Ray, as arrays in the object store. What an actor does with them is in ray_actor.py;
-here it is asked, heard, placed, and replaced.
+small (ray_wire.py), else through Ray, as arrays in the object store. How calls go to and fro is in ray_calls.py, what
+an actor does with them in ray_actor.py; here it is asked, heard, placed, and replaced.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import selectors
 import sys
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,8 +37,8 @@ from pufferlib.vectorization.ray_actor import (
     opened,
     outcomes_of,
 )
+from pufferlib.vectorization.ray_calls import Actor, Calls
 from pufferlib.vectorization.ray_connection import Connection, Placement, reason
-from pufferlib.vectorization.ray_wire import Address, Wire, new_key
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -51,8 +47,6 @@ from pufferlib.vectorization.worker import WorkerTask, require_same_face
 __all__ = ["Ray", "RayCrew"]
 
 START_S = 60.0
-ASK_S = 0.002  # how often Ray is asked for answers where wires have some, and how long where they are waited for, too
-DEATH_S = 1.0  # for Ray to tell that an actor has died to which there was no connection
 NODE_DIED = "its node has died"  # as Ray's errors say
 MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
 
@@ -92,39 +86,6 @@ class Ray(CrewedVecEnv):
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
     ) -> Crew:
         return RayCrew(plan, task, context=context, entropy=entropy, **kwargs)
-
-
-@dataclass(eq=False)
-class Actor:
-    """One actor as the driver sees it. tasks: of its workers.
-
-    handle: None while it is dead. calls: on their way, in their order, each with what it is for. more: whether there is
-    something under way beyond these. begun_s: since when it is to be placed, None once it is. held: what it is to be
-    asked then. key: that it lets us in with. wire: to it, if there is one; calls over it have None for a reference.
-    serving: the call of Ray's that lasts as long.
-    """
-
-    index: int
-    tasks: list[WorkerTask]
-    handle: Any = None
-    generation: int = 0
-    number: int = 0
-    calls: deque[tuple[str, Any]] = field(default_factory=deque)
-    more: bool = False
-    place: str = ""
-    begun_s: float | None = None
-    held: list[list[Any]] = field(default_factory=list)
-    key: bytes = b""
-    wire: Wire | None = None
-    serving: Any = None
-
-    @property
-    def env_ids(self) -> range:
-        return range(self.tasks[0].env_ids.start, self.tasks[-1].env_ids.stop)
-
-    @property
-    def workers(self) -> range:
-        return range(self.tasks[0].worker, self.tasks[-1].worker + 1)
 
 
 class Sealed(NamedTuple):
@@ -181,10 +142,6 @@ class RayCrew(Crew):
             moved = [range(share.start + each.start, share.start + each.stop) for each in own]
             self._actors.append(Actor(index, [task(len(tasks) + number, each) for number, each in enumerate(moved)]))
             tasks += self._actors[-1].tasks
-        self._waiting = list(self._actors)  # whoever was heard last is asked last
-        self._wires = selectors.DefaultSelector()
-        self._direct = True
-        self._asked_s = self._looked_s = 0.0  # when Ray was asked last for answers, and for the ends of wires
         self.shares = tuple(each.env_ids for each in tasks)
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
@@ -207,6 +164,7 @@ class RayCrew(Crew):
             connection.release()
             raise
         self._ray = connection.ray
+        self._calls = Calls(connection, self._actors)
         open_crews.add(self)
 
     # ------------------------------------------------------------------------------------------- beginning
@@ -262,34 +220,10 @@ class RayCrew(Crew):
             self._ask_for_wire(actor)
 
     def _ask_for_wire(self, actor: Actor) -> None:
-        """Have an actor listen, if all that it has to say is small."""
+        """Have small calls go to an actor directly, if all that it has to say is small."""
         rows = self._columns[0][: len(actor.env_ids)]
-        small = self._direct and rows.nbytes <= SMALL_NBYTES
-        if small and not self._in_place:  # in place all happens in the actor's main thread
-            actor.key = new_key()
-            actor.calls.append(("listen", actor.handle.listen.remote(actor.key)))
-
-    def _connect(self, actor: Actor, address: Address | None) -> None:
-        """Have small calls go to an actor directly, unless one was found that cannot be reached."""
-        if address is None or not self._direct:
-            return
-        serving = actor.handle.serve.remote()
-        try:
-            actor.wire = Wire(address, actor.key)
-        except OSError as error:
-            if self._ray.wait([serving], timeout=DEATH_S)[0]:  # there is nobody to be reached, as its calls say
-                return
-            self._direct = False
-            host, port = address
-            warnings.warn(
-                f"actor {actor.index}{actor.place} cannot be reached directly at {host}:{port} ({error}); calls go "
-                "through Ray, which takes a millisecond for each. Nodes must be able to connect to each other's ports",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return
-        actor.serving = serving
-        self._wires.register(actor.wire, selectors.EVENT_READ, actor)
+        if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
+            self._calls.ask_for_wire(actor)
 
     def _await_faces(self) -> dict[int, EnvFace]:
         """Return the actors' faces, once all have one."""
@@ -326,7 +260,7 @@ class RayCrew(Crew):
         """Wait until all actors stand ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
         while late := [actor for actor in self._actors if actor.calls]:
             self._connection.check()
-            for actor in self._await_calls(SLICE_S):
+            for actor in self._calls.wait(SLICE_S):
                 for message in self._hear(actor):
                     raise message.error()
             if time.monotonic() > deadline_s:
@@ -413,12 +347,7 @@ class RayCrew(Crew):
         num_back = share if plan.synchronous else min(share, plan.batch_size)
         actor.number += 1
         call = pickle.dumps((actor.number, requests, num_back), pickle.HIGHEST_PROTOCOL)
-        if actor.wire is not None and actor.wire.takes(call):
-            with suppress(OSError):  # its end is heard where answers are
-                actor.wire.send(call)
-            actor.calls.append(("exchange", None))
-        else:
-            actor.calls.append(("exchange", actor.handle.exchange.remote(call)))
+        self._calls.send(actor, call)
 
     def poll(self, timeout: float | None) -> list[Any]:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -430,7 +359,7 @@ class RayCrew(Crew):
                 if actor.more and not actor.calls:
                     self._call(actor, [])
             self.interruptible = True  # what has come stays there
-            ready = self._await_calls(left_s)
+            ready = self._calls.wait(left_s)
             self.interruptible = False
             for actor in ready:
                 messages += self._hear(actor)
@@ -439,54 +368,10 @@ class RayCrew(Crew):
                 break
         return messages
 
-    def _await_calls(self, timeout_s: float) -> list[Actor]:
-        """Return the actors of which a call is back, waiting a little for the first."""
-        heads = {actor.calls[0][1]: actor for actor in self._waiting if actor.calls}
-        direct = heads.pop(None, None) is not None
-        ready = self._await_wires(0.0 if heads else timeout_s)
-        if not heads or (ready and time.monotonic() - self._asked_s < ASK_S):
-            return ready
-        wait_s = 0.0 if ready else min(timeout_s, ASK_S) if direct else timeout_s
-        done, left = self._ray.wait(list(heads), timeout=wait_s)
-        if done and len(left) > 1:  # asking takes 0.1 ms: of two, the other is asked first the next time
-            done += self._ray.wait(left, num_returns=len(left), timeout=0)[0]
-        self._asked_s = time.monotonic()
-        heard = {heads[ref]: None for ref in done}
-        others = [actor for actor in self._waiting if actor not in heard]
-        self._waiting = [*others, *heard]  # at once, should Ctrl-C come
-        return [*ready, *heard]
-
-    def _await_wires(self, timeout_s: float) -> list[Actor]:
-        """The same of calls that went directly, or of their wires' ends."""
-        if not self._wires.get_map():
-            time.sleep(timeout_s)
-            return []
-        readable: list[Actor] = [key.data for key, _ in self._wires.select(timeout_s)]
-        now_s = time.monotonic()
-        if now_s - self._looked_s >= SLICE_S:  # a machine that is gone says nothing, but Ray does
-            self._looked_s = now_s
-            silent = set(self._actors).difference(readable)
-            serving = {actor.serving: actor for actor in silent if actor.wire is not None}
-            for ref in self._ray.wait(list(serving), num_returns=len(serving), timeout=0)[0] if serving else []:
-                self._cut(serving[ref])
-        return [actor for actor in readable if not actor.calls or actor.calls[0][1] is None]
-
-    def _cut(self, actor: Actor) -> None:
-        """Forget the wire to an actor, and what was to come over it: the end of ``serve`` says what has happened."""
-        if actor.wire is not None:
-            with suppress(KeyError, ValueError):  # Ctrl-C came before it was registered, or after it was not any more
-                self._wires.unregister(actor.wire)
-            actor.wire.close()
-            actor.wire = None
-            actor.calls = deque([("serve", actor.serving)])
-
     def _hear(self, actor: Actor) -> list[Any]:
-        """Return what the first call that is on its way to an actor has brought back."""
-        if not actor.calls or actor.calls[0][1] is None:
-            return self._hear_directly(actor)
-        kind, ref = actor.calls.popleft()
+        """Return the messages of a call that is back."""
         try:
-            answer = self._ray.get(ref)
+            kind, answer = self._calls.take(actor)
         except self._ray.exceptions.RayError as error:
             if actor.begun_s is not None and NODE_DIED in str(error):  # so Ray had not known it yet: nothing is lost
                 self._place(actor)
@@ -497,31 +382,14 @@ class RayCrew(Crew):
             held, actor.held = actor.held, []
             for requests in held:
                 self._call(actor, requests)
-            return []
-        if kind == "attach":
-            return []
-        if kind == "listen":
-            self._connect(actor, answer)
-            return []
-        if kind == "serve":  # it lives, but what it had to say is lost
+        elif kind == "serve":  # it lives, but what it had to say is lost
             return self._bury(actor, "was lost with the connection to its actor")
-        if kind == "start":
+        elif kind == "start":
             messages = self._messages(actor, answer)
             return messages if self._face is None else [each for each in messages if not isinstance(each, Ready)]
-        return self._take(actor, opened(answer))
-
-    def _hear_directly(self, actor: Actor) -> list[Any]:
-        """Return what the wire to an actor has brought."""
-        assert actor.wire is not None
-        try:
-            answer = actor.wire.receive()
-        except (EOFError, OSError):
-            self._cut(actor)
-            return []
-        if answer is None:  # the rest of it is on its way
-            return []
-        actor.calls.popleft()
-        return self._take(actor, opened(answer))
+        elif kind == "exchange":
+            return self._take(actor, opened(answer))
+        return []
 
     def _take(self, actor: Actor, answer: Answer) -> list[Any]:
         """Put the rows of an answer where they go, and return its messages."""
@@ -568,19 +436,11 @@ class RayCrew(Crew):
 
     def _bury(self, actor: Actor, how: str) -> list[Any]:
         """Forget an actor that has ended, or is to; say so."""
-        self._kill(actor)
+        self._calls.kill(actor)
         self.dead.update(actor.workers)
         self._ended.difference_update(actor.workers)
         self._keep_times(actor)
         return [Died(task.worker, None, task.env_ids, place=actor.place, how=how) for task in actor.tasks]
-
-    def _kill(self, actor: Actor) -> None:
-        handle, actor.handle = actor.handle, None
-        self._cut(actor)
-        actor.calls.clear()
-        actor.more, actor.begun_s = False, None
-        if handle is not None and self._connection.alive():  # else Ray would start another one, to be told
-            self._ray.kill(handle)
 
     def restart(self, worker: int) -> None:
         actor = self._actor_of[worker]
@@ -602,7 +462,7 @@ class RayCrew(Crew):
 
     def mend(self) -> list[int]:
         for actor in self._actors:
-            self._kill(actor)
+            self._calls.kill(actor)
             self._keep_times(actor)
         self._kept.clear()
         self._ended.clear()
@@ -661,14 +521,12 @@ class RayCrew(Crew):
             if in_time and grace_s > 0:
                 messages = self._part(grace_s)
             for actor in self._actors:
-                self._kill(actor)
+                self._calls.kill(actor)
             self._placement.remove()
         if not in_time:
             return []
         self._closed = True
-        for actor in self._actors:
-            self._cut(actor)
-        self._wires.close()
+        self._calls.close()
         self._connection.release()
         self.turn = Turn()
         open_crews.discard(self)
