@@ -341,10 +341,11 @@ def test_bench_measures_it_and_names_it_where_ray_is_installed(monkeypatch: pyte
     [
         ({"adress": "auto"}, "adress, but backend 'ray' knows address, resources"),
         ({"placement": "NEAR"}, "'NEAR' is not one of 'SPREAD'"),
-        ({"local_workers": 3}, "local_workers=3 is impossible; use 0 .* to 2"),
+        ({"local_workers": 3}, "local_workers=3 is more than an actor has environments; use 0 to 2"),
+        ({"local_workers": True}, "local_workers=True is impossible; use 0 or more; 0 is the actor itself"),
         ({"resources": {"num_cpus": -1}}, "not a mapping of names to numbers"),
         ({"start_timeout": 0}, "start_timeout=0 is impossible"),
-        ({"worker_threads": "x"}, "worker_threads='x' is impossible; use 1 or more"),
+        ({"worker_threads": "x"}, "worker_threads='x' is not a whole number; use 1 or more"),
         ({"spin": -1}, "spin=-1 is impossible"),
     ],
 )

@@ -425,6 +425,22 @@ def test_impossible_arguments_are_named(argument: str, value: Any) -> None:
         pufferlib.make(HashEnv, **{argument: value})
 
 
+def test_counts_may_be_numpys() -> None:
+    kwargs = {"worker_threads": np.int64(1), "spin": np.int32(0)}
+    with make("pool", max_restarts=np.int16(1), batch_size=np.int64(2), backend_kwargs=kwargs) as vec:
+        vec.reset()
+        assert type(vec._crew.spin) is int
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("worker_threads", 0), ("worker_threads", 1.5), ("worker_threads", True), ("spin", -1), ("spin", np.bool_(True))],
+)
+def test_impossible_settings_of_processes_are_named(argument: str, value: Any) -> None:
+    with pytest.raises(pufferlib.PlanError, match=re.escape(f"{argument}={value!r}")):
+        make("pool", backend_kwargs={argument: value})
+
+
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_calls_reach_environments_that_are_being_restarted(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:

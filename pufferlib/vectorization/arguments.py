@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan
+from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, checked_count
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
@@ -170,10 +169,4 @@ def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]
         raise PlanError(f"on_error={on_error!r} is not 'raise' or 'restart'")
     if max_restarts is None:
         return on_error, None
-    try:
-        most = operator.index(max_restarts)
-    except TypeError:
-        most = -1
-    if most < 0 or isinstance(max_restarts, bool):
-        raise PlanError(f"max_restarts={max_restarts!r} is impossible; use 0 or more, or None for no limit")
-    return on_error, most
+    return on_error, checked_count("max_restarts", max_restarts, 0, ", or None for no limit")

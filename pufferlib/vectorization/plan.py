@@ -51,14 +51,15 @@ class Plan:
         return self.batch_size == self.num_envs
 
 
-def checked_count(name: str, value: object) -> int:
-    """Return a count as an int. Raises PlanError for what is none, or less than 1."""
+def checked_count(name: str, value: object, least: int = 1, otherwise: str = "") -> int:
+    """Return a count as an int. Raises PlanError for what is none, or too little; otherwise: what may be given, too."""
+    advice = f"use {least} or more{otherwise}"
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
     except TypeError:
-        raise PlanError(f"{name}={value!r} is not a whole number; use 1 or more") from None
-    if isinstance(value, bool) or count < 1:
-        raise PlanError(f"{name}={value!r} is impossible; use 1 or more")
+        raise PlanError(f"{name}={value!r} is not a whole number; {advice}") from None
+    if isinstance(value, (bool, np.bool_)) or count < least:
+        raise PlanError(f"{name}={value!r} is impossible; {advice}")
     return count
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pufferlib import _native
-from pufferlib.errors import CallError, PlanError, PlatformError
+from pufferlib.errors import CallError, PlatformError
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import (
@@ -34,7 +34,7 @@ from pufferlib.vectorization.doorbell import (
 )
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
-from pufferlib.vectorization.plan import Plan, available_cpus
+from pufferlib.vectorization.plan import Plan, available_cpus, checked_count
 from pufferlib.vectorization.signals import undisturbed
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
@@ -97,12 +97,11 @@ class Line(NamedTuple):
     receive: Callable[[int, int], bytes]
 
 
-def require_possible(worker_threads: Any, spin: Any) -> None:
-    """Raise PlanError for what processes cannot be given; None is left to them."""
-    if worker_threads is not None and (not isinstance(worker_threads, int) or worker_threads < 1):
-        raise PlanError(f"worker_threads={worker_threads!r} is impossible; use 1 or more, or None for no limit")
-    if spin is not None and (not isinstance(spin, int) or spin < 0):
-        raise PlanError(f"spin={spin!r} is impossible; use 0 or more")
+def checked_settings(worker_threads: Any, spin: Any) -> tuple[int | None, int | None]:
+    """Return both; None is left to processes. Raises PlanError for what they cannot be given."""
+    if worker_threads is not None:
+        worker_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
+    return worker_threads, None if spin is None else checked_count("spin", spin, 0)
 
 
 class ProcessCrew(Crew):
@@ -117,7 +116,7 @@ class ProcessCrew(Crew):
         worker_threads: int | None = 1,
         spin: int | None = None,
     ) -> None:
-        require_possible(worker_threads, spin)
+        worker_threads, spin = checked_settings(worker_threads, spin)
         if spin is None:
             spin = default_spin(len(tasks))
         self.shares = tuple(task.env_ids for task in tasks)

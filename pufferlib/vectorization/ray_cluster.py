@@ -7,6 +7,7 @@ an actor does with them in ray_actor.py; here it is asked, heard, placed, and re
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import sys
@@ -18,13 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import CallError, PlanError, PlatformError
+from pufferlib.vectorization.arguments import checked_seconds
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import messages_of, sealed_frame, whole_frames
 from pufferlib.vectorization.launch import portable, start_method
 from pufferlib.vectorization.messages import Call, Died, Done, EnvFace, Failed, Ready, Reset
-from pufferlib.vectorization.plan import Plan
-from pufferlib.vectorization.processes import open_crews, require_possible
+from pufferlib.vectorization.plan import Plan, checked_count
+from pufferlib.vectorization.processes import checked_settings, open_crews
 from pufferlib.vectorization.ray_actor import (
     REVIVE,
     SMALL_NBYTES,
@@ -67,7 +69,7 @@ class Ray(CrewedVecEnv):
     local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
         With a timeout there is at least one, to be killed.
     worker_threads, spin: as for Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
-        has to be placed.
+        has to be placed, None for any number.
     """
 
     backend = "ray"
@@ -118,21 +120,18 @@ class RayCrew(Crew):
         local_workers: int = 0,
         worker_threads: int | None = 1,
         spin: int | None = None,
-        start_timeout: float = START_S,
+        start_timeout: float | None = START_S,
     ) -> None:
         most = max(map(len, plan.shares))
-        if not isinstance(local_workers, int) or isinstance(local_workers, bool) or not 0 <= local_workers <= most:
-            raise PlanError(
-                f"local_workers={local_workers!r} is impossible; use 0 (the actor itself) to {most}, which is one for "
-                "each environment of an actor"
-            )
-        if isinstance(start_timeout, bool) or not isinstance(start_timeout, (int, float)) or start_timeout <= 0:
-            raise PlanError(f"start_timeout={start_timeout!r} is impossible; use seconds, more than 0")
-        require_possible(worker_threads, spin)
+        local_workers = checked_count("local_workers", local_workers, 0, "; 0 is the actor itself")
+        if local_workers > most:
+            raise PlanError(f"local_workers={local_workers} is more than an actor has environments; use 0 to {most}")
+        start_s = checked_seconds("start_timeout", start_timeout)
+        worker_threads, spin = checked_settings(worker_threads, spin)
         if context is not None:
             start_method(context)  # raises as it would in the actors
         self._plan = plan
-        self._start_s = start_timeout
+        self._start_s = math.inf if start_s is None else start_s
         self._settings = (context, entropy, worker_threads, spin)
         self._in_place = local_workers == 0 and task(0, range(1)).limits == Limits()
         self._actors: list[Actor] = []
