@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 import check_family
 import pytest
 
+from cleanrl_demo.ppo import Config
+from cleanrl_demo.settings import family_settings
 from pufferlib import environments, registry
 from pufferlib.errors import RegistryError
 
@@ -40,6 +42,16 @@ def test_each_family_has_an_extra_and_names_of_its_own(stem: str) -> None:
             other for other in FAMILIES if any(fnmatchcase(example.name, name) for name in FAMILIES[other].names)
         ]
         assert fitting == [stem]
+
+
+@pytest.mark.parametrize("stem", FAMILIES)
+def test_each_family_has_settings_that_say_whose_they_are(stem: str) -> None:
+    file = environments.FOLDER / f"{stem}.toml"
+    assert file.read_text().startswith("# "), "the head of the file says where its figures come from"
+    for example in FAMILIES[stem].examples:
+        _, values = family_settings(example.name, Config)  # which checks that they are the trainer's fields
+        assert {"total_steps", "num_envs", "rollout_length"} <= set(values)
+        Config(**values)
 
 
 @pytest.mark.extras
