@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
 from mock_envs import FaultyEnv, HashEnv, HashPopulation
 
 import pufferlib
@@ -40,6 +40,28 @@ class DictEnv(HashEnv):
         b = self.digest
         bits = np.array([b[4] & 1, b[5] & 1, b[6] & 1], np.int8)
         return {"bits": bits, "hash": np.frombuffer(b, np.uint8).copy(), "kind": np.int64(b[1] % 7 - 3)}
+
+
+class Drawn(gymnasium.Env[Any, Any]):
+    """Draws what it shows, of any space, and takes actions of any other; episodes of three steps."""
+
+    def __init__(self, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    @property
+    def fixed(self) -> int:
+        """What cannot be set."""
+        return 5
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.tick = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.tick += 1
+        return self.observation_space.sample(), 0.5, self.tick == 3, False, {}
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -92,11 +114,48 @@ def test_environments_can_be_asked_and_set(kind: Callable[..., Any]) -> None:
         assert envs.env_is_wrapped(gymnasium.Wrapper, [1, 2]) == [False, True]
         assert envs.has_attr("mean_length") and not envs.has_attr("nothing")
         envs.set_attr("mean_length", [3], indices=2)
-        assert envs.get_attr("mean_length") == [6, 6, [3]]
+        assert envs.get_attr("mean_length") == [6, 6, [3]] and envs.get_attr("mean_length", -1) == [[3]]
         pids = envs.env_method("pid", indices=range(2))
         assert len(pids) == 2 and all(isinstance(pid, int) for pid in pids)
     finally:
         envs.close()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["dummy", "subproc"])
+def test_what_cannot_be_set_raises_as_the_environment_does(kind: Callable[..., Any]) -> None:
+    envs = kind([functools.partial(Drawn, Discrete(2), Discrete(2))] * 3)
+    try:
+        with pytest.raises(AttributeError, match="fixed"):
+            envs.set_attr("fixed", 1)
+        with pytest.raises(pufferlib.CallError, match=r"\[3\] do not exist"):
+            envs.get_attr("tick", 3)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "names"),
+    [
+        (Dict(a=Dict(b=Box(0, 1, (2,)), c=Discrete(3)), d=Tuple([MultiBinary(2), Box(-1, 1, ())])),
+         {"a/b", "a/c", "d/0", "d/1"}),
+        (Dict({"0": Discrete(2), "kind/of": Box(0, 1, (1,))}), {"0", "kind/of"}),
+        (Dict({"a/b": Discrete(2), "a": Dict(b=Box(0, 1, (1,)))}), {"a/b", "a.b"}),
+        (Dict(text=Text(4), seen=Box(0, 1, (2,))), {"text/data", "text/length", "seen"}),
+    ],
+    ids=["nested", "flat", "slash", "text"],
+)  # fmt: skip
+def test_their_policies_read_leaves_and_act_in_bits(observation_space: Any, names: set[str]) -> None:
+    envs = DummyVecEnv([functools.partial(Drawn, observation_space, MultiBinary(3))] * 2)
+    if "a.b" not in names:
+        PPO("MultiInputPolicy", envs, n_steps=4, batch_size=8, n_epochs=1, device="cpu").learn(8)
+    space, observations = envs.observation_space, envs.reset()
+    assert isinstance(space, Dict) and set(space) == set(observations) == names
+    assert all(part.shape == (2, *(space[name].shape or ())) for name, part in observations.items())
+    *_, infos = [envs.step(np.ones((2, 3), np.float32)) for _ in range(3)][-1]
+    assert space.contains(infos[0]["terminal_observation"])
+    with pytest.raises(pufferlib.ActionError, match="convert them"):
+        envs.step(np.full((2, 3), 0.5, np.float32))
+    envs.close()
 
 
 def test_episodes_of_monitor_are_the_recorders() -> None:

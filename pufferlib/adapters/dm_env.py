@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import make_for, needs, require_rows
+from pufferlib.adapters.seam import ends_of, make_for, needs, require_rows
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.vectorization import VecEnv
 
@@ -60,9 +60,10 @@ class Face(dm_env.Environment):
         self.vec.send(np.asarray(action)[None])
         batch = self.vec.recv()
         observation, reward = self._observation(batch.observations), float(batch.rewards[0])
-        if batch.terminations[0] or (batch.truncations[0] and not batch.masks[0]):
+        (terminated,), (truncated,) = ends_of(batch)
+        if terminated:
             return dm_env.termination(reward, observation)
-        if batch.truncations[0]:
+        if truncated:
             return dm_env.truncation(reward, observation)
         return dm_env.transition(reward, observation) if batch.masks[0] else dm_env.restart(observation)
 

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pufferlib.adapters.seam import leaves_of, make_for, needs, require_rows, require_synchronous, space_of_leaves
+from pufferlib.adapters.seam import LeafRows, ends_of, make_for, needs, require_rows, require_synchronous
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator
@@ -37,7 +37,7 @@ class Face(VectorEnv):
     """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
 
     Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
-    named by its path, such as "a.b.0". Rewards are float32. Infos are Gymnasium's, a dict of arrays, with "episode" at
+    named by its path, such as "a/b/0". Rewards are float32. Infos are Gymnasium's, a dict of arrays, with "episode" at
     an episode's end. An episode that a crash has ended is terminated: nothing is bootstrapped.
 
     Raises PlanError or SpaceError where vec is of another kind.
@@ -50,7 +50,8 @@ class Face(VectorEnv):
         require_synchronous(LIBRARY, vec)
         self.vec = vec
         self.num_envs = vec.num_envs
-        self.single_observation_space = space_of_leaves(vec.observation_layout)
+        self._leaf_rows = LeafRows(vec.observation_layout)
+        self.single_observation_space = self._leaf_rows.space
         self.single_action_space = vec.single_action_space
         self.observation_space = batch_space(self.single_observation_space, vec.num_envs)
         self.action_space = batch_space(vec.single_action_space, vec.num_envs)
@@ -70,14 +71,7 @@ class Face(VectorEnv):
         """
         self.vec.send(np.asarray(actions, self.single_action_space.dtype))
         batch = self.vec.recv()
-        crashed = batch.truncations & ~batch.masks
-        return (
-            self._observations(batch.observations),
-            batch.rewards.copy(),
-            batch.terminations | crashed,
-            batch.truncations & ~crashed,
-            self._infos(batch.infos),
-        )
+        return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
 
     def render(self) -> tuple[Any, ...]:
         """Return what ``render()`` of each environment returns."""
@@ -92,7 +86,7 @@ class Face(VectorEnv):
         self.vec.close()
 
     def _observations(self, rows: Any) -> Any:
-        return leaves_of(self.vec.observation_layout, rows.copy())
+        return self._leaf_rows.of(rows.copy())
 
     def _infos(self, told: list[dict[str, Any]]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
@@ -123,9 +117,8 @@ class Agents(MultiAgentEnv):
         super().__init__()
         self.possible_agents = list(possible)
         self.agents = list(possible)
-        self.observation_spaces = {
-            agent: space_of_leaves(wrapped.observation_layout(agent)) for agent in self.possible_agents
-        }
+        self._leaf_rows = {agent: LeafRows(wrapped.observation_layout(agent)) for agent in self.possible_agents}
+        self.observation_spaces = {agent: leaf_rows.space for agent, leaf_rows in self._leaf_rows.items()}
         self.action_spaces = {agent: wrapped.action_space(agent) for agent in self.possible_agents}
         self.metadata = dict(wrapped.metadata)
         self.render_mode = wrapped.render_mode
@@ -159,7 +152,7 @@ class Agents(MultiAgentEnv):
         self.env.close()
 
     def _seen(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {agent: leaves_of(self.env.observation_layout(agent), row) for agent, row in observations.items()}
+        return {agent: self._leaf_rows[agent].of(row) for agent, row in observations.items()}
 
 
 def make(env: Any, **kwargs: Any) -> Face:

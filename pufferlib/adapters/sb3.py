@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from pufferlib.adapters.seam import (
-    leaves_of,
+    LeafRows,
+    actions_for,
+    ids_of,
     make_for,
     needs,
     raise_cause,
     require_rows,
     require_synchronous,
-    space_of_leaves,
 )
 from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
@@ -46,7 +47,7 @@ class Face(Base):
     """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
 
     Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one
-    array a leaf, named by its path, such as "a.b.0". Each step's infos have ``TimeLimit.truncated``, at an episode's
+    array a leaf, named by its path, such as "a/b/0". Each step's infos have ``TimeLimit.truncated``, at an episode's
     end ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as of Monitor). What a reset says is in
     ``reset_infos``. An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
 
@@ -57,8 +58,8 @@ class Face(Base):
         require_rows(LIBRARY, MODE, vec)
         require_synchronous(LIBRARY, vec)
         self.vec = vec
-        self._layout = vec.observation_layout
-        super().__init__(vec.num_envs, space_of_leaves(self._layout), vec.single_action_space)
+        self._leaf_rows = LeafRows(vec.observation_layout)
+        super().__init__(vec.num_envs, self._leaf_rows.space, vec.single_action_space)
         self.metadata = vec.metadata
 
     def reset(self) -> Any:
@@ -75,7 +76,7 @@ class Face(Base):
 
     def step_async(self, actions: Array) -> None:
         """Start one step. actions: (num_envs, …), as ``action_space`` has them."""
-        self.vec.send(actions)
+        self.vec.send(actions_for(self.action_space, actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Return (observations, rewards, dones, infos) of the step. Raises WorkerError."""
@@ -110,9 +111,12 @@ class Face(Base):
             raise_cause(error)
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of environments to one value."""
+        """Set an attribute of environments to one value. Raises what that raises."""
         ids = self._ids(indices)
-        self.vec.set_attr(attr_name, [value] * len(ids), env_ids=ids)
+        try:
+            self.vec.set_attr(attr_name, [value] * len(ids), env_ids=ids)
+        except WorkerError as error:
+            raise_cause(error)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -132,10 +136,10 @@ class Face(Base):
             return [False] * len(ids)
 
     def _ids(self, indices: Indices) -> list[int]:
-        return list(self._get_indices(indices))
+        return ids_of(self._get_indices(indices), self.num_envs)
 
     def _observations(self, rows: Any) -> Any:
-        return leaves_of(self._layout, rows.copy())
+        return self._leaf_rows.of(rows.copy())
 
 
 class DummyVecEnv(Face):

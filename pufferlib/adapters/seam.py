@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,9 +14,21 @@ from gymnasium import spaces
 from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
-from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["leaves_of", "make_for", "needs", "raise_cause", "require_rows", "require_synchronous", "space_of_leaves"]
+__all__ = [
+    "LeafRows",
+    "actions_for",
+    "ends_of",
+    "ids_of",
+    "make_for",
+    "needs",
+    "raise_cause",
+    "require_rows",
+    "require_synchronous",
+]
+
+Array = np.ndarray[Any, Any]
 
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -84,19 +97,61 @@ def raise_cause(error: WorkerError) -> NoReturn:
     raise cause from error
 
 
-def space_of_leaves(layout: Layout) -> spaces.Space[Any]:
-    """Return a layout's space; for a Dict or Tuple, however nested, a Dict with a space for each leaf, by its name."""
-    if layout.is_leaf:
-        return layout.flat_space
-    return spaces.Dict({leaf.name: _space_of(layout.space, leaf) for leaf in layout.leaves})
+def ends_of(batch: Batch) -> tuple[Array, Array]:
+    """Return a batch's (terminations, truncations), bool, yours to keep.
+
+    An end that a crash has made is a termination: its row holds no observation to bootstrap from.
+    """
+    crashed = batch.truncations & ~batch.masks
+    return batch.terminations | crashed, batch.truncations & ~crashed
 
 
-def leaves_of(layout: Layout, rows: Any) -> Any:
-    """Return rows as ``space_of_leaves`` has them: as they are, or a dict of views of them."""
-    if layout.is_leaf:
-        return rows
-    nested = layout.unflatten(rows)
-    return {leaf.name: functools.reduce(lambda part, key: part[key], leaf.path, nested) for leaf in layout.leaves}
+def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
+    """Return the numbers of environments; negative ones count from the end, as those of a list do."""
+    return [index + num_envs if -num_envs <= index < 0 else index for index in map(int, indices)]
+
+
+def actions_for(space: spaces.Space[Any], actions: Any) -> Any:
+    """Return actions as they are; whole numbers that came as floats, as Bernoulli draws them, in the space's dtype."""
+    array = np.asarray(actions)
+    if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":
+        return actions
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(space.dtype)
+    return whole if np.array_equal(whole, array) else actions  # which raises ActionError where it is sent
+
+
+class LeafRows:
+    """Rows for libraries that know no nested spaces: as they are or, of a Dict or Tuple, a dict with one array a leaf.
+
+    space: of one row. Leaves are named by their keys and, where spaces nest, by their paths, such as "a/b/0": torch's
+    module dicts, in which policies have a net for each, take no dots. A Box without dimensions has one, as policies
+    set leaves side by side.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.space: spaces.Space[Any] = layout.flat_space
+        if not layout.is_leaf:
+            names = ["/".join(map(str, leaf.path)) for leaf in layout.leaves]
+            if len(set(names)) < len(names):  # keys with slashes
+                names = [leaf.name for leaf in layout.leaves]
+            self._keys: dict[str, tuple[Any, ...]] = {}  # which, one after the other, lead to a leaf
+            parts: dict[str, spaces.Space[Any]] = {}
+            for name, leaf in zip(names, layout.leaves, strict=True):
+                parts[name] = part = _space_of(layout.space, leaf)
+                self._keys[name] = leaf.path
+                if isinstance(part, spaces.Box) and part.shape == ():
+                    parts[name] = spaces.Box(part.low[None], part.high[None], (1,), leaf.dtype.type)
+                    self._keys[name] = (*leaf.path, (..., None))
+            self.space = spaces.Dict(parts)
+
+    def of(self, rows: Any) -> Any:
+        """Return rows, or one, as ``space`` has them, as views."""
+        if self._layout.is_leaf:
+            return rows
+        nested = self._layout.unflatten(rows)
+        return {name: functools.reduce(operator.getitem, keys, nested) for name, keys in self._keys.items()}
 
 
 def _space_of(space: Any, leaf: Any) -> spaces.Space[Any]:

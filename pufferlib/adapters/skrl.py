@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.adapters.seam import make_for, needs, require_rows, require_synchronous
+from pufferlib.adapters.seam import ends_of, make_for, needs, require_rows, require_synchronous
 from pufferlib.vectorization import VecEnv
 
 with needs("skrl", "skrl"):
@@ -84,15 +84,15 @@ class Face(Wrapper):
         sent = untensorize_space(space, unflatten_tensorized_space(space, actions), squeeze_batch_dimension=False)
         self.vec.send(sent.reshape(self.vec.num_envs, *(space.shape or ())))
         batch = self.vec.recv()
-        crashed = batch.truncations & ~batch.masks
+        terminations, truncations = ends_of(batch)
         self._observations = self._tensors(batch.observations)
         ended = [info["episode"] for info in batch.infos if "episode" in info]
         infos = {"return": _mean(ended, "r"), "length": _mean(ended, "l")}
         return (
             self._observations,
             self._column(batch.rewards),
-            self._column(batch.terminations | crashed),
-            self._column(batch.truncations & ~crashed),
+            self._column(terminations),
+            self._column(truncations),
             {"episode": infos} if ended else {},
         )
 
