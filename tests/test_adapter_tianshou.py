@@ -89,11 +89,32 @@ def test_timeout_returns_with_one_at_least() -> None:
         envs.close()
 
 
+def test_a_crash_is_not_bootstrapped_from() -> None:
+    envs = make(FaultyEnv, num_envs=2, on_error="restart", backend="serial")
+    envs.reset()
+    _, _, terminations, truncations, infos = envs.step(np.array([991, 0]))
+    assert terminations[0] and not truncations[0] and "restarted" in infos[0]
+    envs.close()
+
+
+def test_whole_numbers_may_come_as_floats() -> None:  # as their RandomActionPolicy has them
+    envs, same = DummyVectorEnv([HashEnv] * 2), DummyVectorEnv([HashEnv] * 2)
+    for each in (envs, same):
+        each.reset(seed=3)
+    np.testing.assert_array_equal(envs.step(np.array([4.0, 7.0]))[0], same.step(np.array([4, 7]))[0])
+    with pytest.raises(pufferlib.ActionError, match="convert them"):
+        envs.step(np.array([0.5, 1.0]))
+    envs.close()
+    same.close()
+
+
 def test_what_cannot_be_done_is_an_error() -> None:
     envs = DummyVectorEnv([FaultyEnv])
-    assert envs.get_env_attr("mean_length") == [6]
+    assert envs.get_env_attr("mean_length") == envs.get_env_attr("mean_length", -1) == [6]
     with pytest.raises(AttributeError):
         envs.get_env_attr("nothing")
+    with pytest.raises(AttributeError):
+        envs.set_env_attr("unwrapped", 1)
     envs.reset()
     with pytest.raises(pufferlib.WorkerError, match="caught fire"):
         envs.step([991])

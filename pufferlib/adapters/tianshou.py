@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import make_for, needs, raise_cause, require_rows
+from pufferlib.adapters.seam import actions_for, ends_of, ids_of, make_for, needs, raise_cause, require_rows
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.vectorization import VecEnv
 
@@ -99,13 +99,13 @@ class Face(BaseVectorEnv):
         """
         if not self.is_async:
             ids = self._ids(id)
-            self.vec.send(np.asarray(action), ids)
+            self._send(action, ids)
             self._await(set(ids))
         else:
             if action is not None:
                 ids = self._ids(id)
                 self._require_ready(ids)
-                self.vec.send(np.asarray(action), ids)
+                self._send(action, ids)
                 self.waiting_id += ids
                 self.ready_id = [env_id for env_id in self.ready_id if env_id not in ids]
             ids = self._first_to_finish()
@@ -134,9 +134,12 @@ class Face(BaseVectorEnv):
             raise_cause(error)
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
-        """Set an attribute of environments to one value."""
+        """Set an attribute of environments to one value. Raises what that raises."""
         ids = self._ids(id)
-        self.vec.set_attr(key, [value] * len(ids), env_ids=ids)
+        try:
+            self.vec.set_attr(key, [value] * len(ids), env_ids=ids)
+        except WorkerError as error:
+            raise_cause(error)
 
     def render(self, **kwargs: Any) -> list[Any]:
         """Return what ``render`` of each environment returns."""
@@ -154,7 +157,10 @@ class Face(BaseVectorEnv):
     def _ids(self, ids: Any) -> list[int]:
         if self.vec.closed:
             raise ClosedError(f"this {type(self).__name__} is closed; make a new one")
-        return list(range(self.env_num)) if ids is None else np.atleast_1d(np.asarray(ids, np.int64)).tolist()
+        return list(range(self.env_num)) if ids is None else ids_of(np.atleast_1d(ids), self.env_num)
+
+    def _send(self, actions: Any, ids: list[int]) -> None:
+        self.vec.send(actions_for(self.vec.single_action_space, np.asarray(actions)), ids)
 
     def _require_ready(self, ids: list[int]) -> None:
         busy = [env_id for env_id in ids if env_id in self.waiting_id]
@@ -211,7 +217,7 @@ class Face(BaseVectorEnv):
         env_id = int(batch.env_ids[0])
         self._rows[env_id] = batch.observations[0]
         self._rewards[env_id] = batch.rewards[0]
-        self._terminations[env_id], self._truncations[env_id] = batch.terminations[0], batch.truncations[0]
+        (self._terminations[env_id],), (self._truncations[env_id],) = ends_of(batch)
         info: dict[str, Any] = {}
         for told in batch.infos:
             info.update((key, part) for key, part in told.items() if key not in OURS)
