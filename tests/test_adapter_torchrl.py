@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from mock_envs import FaultyEnv, HashEnv
 
 import pufferlib
@@ -61,6 +62,59 @@ def test_keeps_its_specs(one_hot: bool) -> None:
     chosen = rollout["action"].long().argmax(-1) if one_hot else rollout["action"]
     torch.testing.assert_close(rollout["next", "reward"][..., 0], chosen.float() + 2)
     env.close()
+
+
+class Acting(HashEnv):
+    """HashEnv with actions of another space."""
+
+    def __init__(self, action_space: gymnasium.Space[Any]) -> None:
+        super().__init__()
+        self.action_space = action_space
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return super().step(np.int64(np.sum(action) > 0))
+
+
+@pytest.mark.parametrize(
+    "space", [MultiDiscrete([[3, 4], [2, 2]], start=[[1, 0], [0, 2]]), Box(-np.inf, np.inf, (2,), np.float32)], ids=str
+)
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_keeps_its_specs_with_actions_of(space: Any, one_hot: bool) -> None:
+    env = make(functools.partial(Acting, space), one_hot=one_hot, num_envs=3)
+    check_env_specs(env)
+    env.close()
+
+
+def test_actions_may_have_gradients_or_be_bits_as_floats() -> None:
+    env = make(functools.partial(Acting, MultiBinary(3)), num_envs=2)
+    action = torch.ones(2, 3, requires_grad=True)
+    env.step(env.reset().set("action", action))
+    env.close()
+
+
+def test_a_reset_of_none_leaves_all_as_they_are() -> None:
+    env = make(HashEnv, num_envs=2)
+    now = env.rand_step(env.reset())["next"]
+    again = env.reset(now.clone().set("_reset", torch.zeros(2, 1, dtype=torch.bool)))
+    assert torch.equal(again["observation"], now["observation"])
+    env.close()
+
+
+def test_moves_to_another_device() -> None:
+    env = make(HashEnv, num_envs=2).to("meta")
+    assert env._reset()["observation"].device.type == "meta"  # TorchRL's reset reads flags, which meta has none of
+    env.close()
+
+
+def test_refuses_observations_by_names_that_torchrl_has_a_meaning_for() -> None:
+    class Telling(Nested):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = Dict(action=Discrete(3), seen=Box(-1, 1, (2,), np.float32))
+
+    with pytest.raises(pufferlib.SpaceError, match="the key 'action'"):
+        make(Telling)
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import make_for, needs, require_rows, require_synchronous
+from pufferlib.adapters.seam import actions_for, ends_of, make_for, needs, require_rows, require_synchronous
+from pufferlib.errors import SpaceError
 from pufferlib.vectorization import VecEnv
 
 with needs("torchrl", "torchrl"):
@@ -25,17 +26,19 @@ with needs("torchrl", "torchrl"):
 __all__ = ["Face", "make"]
 
 LIBRARY, MODE = "TorchRL", "disabled"
+THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys of TensorDicts
 
 
 class Face(EnvBase):
     """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent an environment, ``autoreset_mode="disabled"``.
 
     ``batch_size`` is (num_envs,). Keys: "observation" (of a Dict or Tuple space each leaf's path), "action" (choices as
-    numbers; one-hot with ``one_hot``), "reward" (num_envs, 1) float32, "terminated", "truncated", "done". All are on
-    the CPU and stay valid. TorchRL resets who is done, by "_reset". ``set_seed`` seeds the next reset of all. What
-    infos say is in ``vec.batch.infos``. An episode that a crash has ended is "terminated": nothing is bootstrapped.
+    numbers, in one dimension; one-hot with ``one_hot``), "reward" (num_envs, 1) float32, "terminated", "truncated",
+    "done". All stay valid, and are on the CPU, or where ``to`` has moved the environment. TorchRL resets who is done,
+    by "_reset". ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a
+    crash has ended is "terminated": nothing is bootstrapped.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError where vec is of another kind, or a Dict has a key that TorchRL has a meaning for.
     """
 
     def __init__(self, vec: VecEnv, one_hot: bool = False) -> None:
@@ -49,6 +52,11 @@ class Face(EnvBase):
         self._first = np.asarray(first) if np.any(first) else None
         self._choices = _choices(vec.single_action_space) if one_hot else []
         self._paths = [tuple(map(str, leaf.path)) or "observation" for leaf in layout.leaves]
+        if taken := THEIRS.intersection(path[0] for path in self._paths if isinstance(path, tuple)):
+            raise SpaceError(
+                f"observations have the key {min(taken)!r}, which is TorchRL's own in TensorDicts; "
+                "wrap the environment so that it has another name"
+            )
         shape = (vec.num_envs,)
         self.observation_spec = Composite(
             {
@@ -68,28 +76,28 @@ class Face(EnvBase):
     def _reset(self, tensordict: Any = None, **_: Any) -> Any:
         asked = None if tensordict is None else tensordict.get("_reset", None)
         ids = None if asked is None or asked.all() else torch.nonzero(asked.reshape(-1)).reshape(-1).tolist()
-        rows = self.vec.reset(self._seed if ids is None else None, env_ids=ids)[0]
+        batch = self.vec.batch
+        if ids == [] and batch is not None:
+            rows = batch.observations
+        else:
+            rows = self.vec.reset(self._seed if ids is None else None, env_ids=ids)[0]
         if ids is None:
             self._seed = None
-        return TensorDict(self._observations(rows), batch_size=self.batch_size)
+        return TensorDict(self._observations(rows), batch_size=self.batch_size, device=self.device)
 
     def _step(self, tensordict: Any) -> Any:
-        actions = tensordict.get("action")
+        actions, space = tensordict.get("action").detach().cpu(), self.vec.single_action_space
         if self._choices:
-            parts = [part.argmax(-1) for part in actions.long().split(self._choices, -1)]
-            actions = parts[0] if isinstance(self.vec.single_action_space, spaces.Discrete) else torch.stack(parts, -1)
-        actions = actions.numpy()
+            actions = torch.stack([part.argmax(-1) for part in actions.long().split(self._choices, -1)], -1)
+        actions = actions_for(space, actions.reshape(self.vec.num_envs, *(space.shape or ())).numpy())
         self.vec.send(actions if self._first is None else actions + self._first)
         batch = self.vec.recv()
-        crashed = batch.truncations & ~batch.masks
-        flags = {
-            "terminated": batch.terminations | crashed,
-            "truncated": batch.truncations & ~crashed,
-            "done": batch.terminations | batch.truncations,
-        }
+        terminations, truncations = ends_of(batch)
+        flags = {"terminated": terminations, "truncated": truncations, "done": terminations | truncations}
         told = {key: torch.from_numpy(flag).unsqueeze(-1) for key, flag in flags.items()}
         told["reward"] = torch.from_numpy(batch.rewards.copy()).unsqueeze(-1)
-        return TensorDict({**self._observations(batch.observations), **told}, batch_size=self.batch_size)
+        told |= self._observations(batch.observations)
+        return TensorDict(told, batch_size=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         self._seed = seed
@@ -135,6 +143,8 @@ def _action_spec(space: Any, one_hot: bool) -> Any:
         return MultiOneHot(_choices(space)) if one_hot else MultiCategorical(_choices(space), dtype=_dtype(space.dtype))
     if isinstance(space, spaces.MultiBinary):
         return Binary(shape=space.shape, dtype=_dtype(space.dtype))
+    if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
+        return Unbounded(space.shape, dtype=_dtype(space.dtype))  # whose samples are finite
     return Bounded(torch.from_numpy(space.low), torch.from_numpy(space.high), space.shape, dtype=_dtype(space.dtype))
 
 
