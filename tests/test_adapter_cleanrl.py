@@ -116,6 +116,8 @@ def test_a_script_runs_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str
             gymnasium.make("ocean/multiagent")
         with pytest.raises(gymnasium.error.UnregisteredEnv):
             gymnasium.make("Nothing-v0")
+        with pytest.raises(gymnasium.error.UnregisteredEnv, match="did you mean ocean/bandit"):
+            gymnasium.make("ocean/bandot")
 
 
 def test_a_script_of_the_newer_idiom_learns_bandit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -136,13 +136,11 @@ def _call(env_fn: Callable[[], Any]) -> Any:
 def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         return theirs(name, *args, **kwargs)
-    except gymnasium.error.UnregisteredEnv:
+    except gymnasium.error.UnregisteredEnv as error:
         try:
             make_env = creator(name)
-        except RegistryError:
-            make_env = None
-        if make_env is None:
-            raise
+        except RegistryError as ours:  # knows Gymnasium's names, too
+            raise gymnasium.error.UnregisteredEnv(str(ours)) from error
     env = wrap(make_env(*args, **kwargs))
     if not isinstance(env, gymnasium.Env):
         raise SpaceError(f"{name} has several agents, for which CleanRL's scripts have no rows; use one of one agent")
