@@ -4,6 +4,7 @@ env = pufferlib.wrap(raw_env)
 vec = pufferlib.make("ocean/squared", backend="pool", num_envs=64, num_workers=8, batch_size=16, seed=1)
 """
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     """Import what is for some occasions only, on that occasion: importing pufferlib is to cost little."""
+    if name == "adapters":
+        return importlib.import_module("pufferlib.adapters")
     if name not in ("autotune", "load_plan"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pufferlib import tuning

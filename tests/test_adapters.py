@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import pufferlib
+from pufferlib.adapters.seam import needs
 
 pytestmark = pytest.mark.beside
 
@@ -32,3 +36,32 @@ def test_missing_library_is_named_with_the_command(adapter: str, monkeypatch: py
     extra = adapter.replace("_", "-")
     with pytest.raises(pufferlib.MissingExtra, match=rf'pip install "pufferlib\[{extra}\]"'):
         importlib.import_module(f"pufferlib.adapters.{adapter}")
+
+
+def test_a_library_that_is_there_in_part_is_missing() -> None:
+    with (
+        pytest.raises(pufferlib.MissingExtra, match=r'without tune.*pip install "pufferlib\[rllib\]"'),
+        needs("RLlib", "rllib"),
+    ):
+        raise ImportError("ray is without tune")
+
+
+def test_importing_pufferlib_is_enough_for_the_one_liners_of_the_docs() -> None:
+    page = (Path(__file__).parent.parent / "docs/adapters.md").read_text()
+    named = set(re.findall(r"pufferlib\.adapters\.([a-z0-9_]+)", page))
+    assert named >= {*LIBRARIES, "gymnasium_vector", "cleanrl"}
+    program = f"""
+import sys
+
+import pufferlib
+
+assert "pufferlib.adapters" not in sys.modules
+for name in {named}:
+    try:
+        assert getattr(pufferlib.adapters, name) is sys.modules[f"pufferlib.adapters.{{name}}"]
+    except pufferlib.MissingExtra:
+        pass
+print(hasattr(pufferlib.adapters, "nothing"), pufferlib.adapters.gymnasium_vector.AsyncVectorEnv.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False AsyncVectorEnv\n", done.stderr

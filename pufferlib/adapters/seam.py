@@ -35,10 +35,10 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
-    """Import a library in this block. Raises MissingExtra, with the command to type, where it is not installed."""
+    """Import a library in this block. Raises MissingExtra, with the command to type, where it is not all installed."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # Ray without what RLlib needs says so itself, and not by a ModuleNotFoundError
         raise MissingExtra(
             f'this adapter needs {library} ({error}): pip install "pufferlib[{extra}]"', name=error.name
         ) from error
