@@ -31,7 +31,12 @@ HEADER = "| family | environments | checked with | installs | emulated exactly |
 SEED = 7
 NUM_ENVS = 3
 NUM_STEPS = 1000
-BACKENDS: dict[str, dict[str, Any]] = {"serial": {}, "pool": {"num_workers": 2, "batch_size": 2}}
+BACKENDS: dict[str, dict[str, Any]] = {
+    "serial": {"num_envs": NUM_ENVS},
+    "pool": {"num_envs": NUM_ENVS, "num_workers": 2, "batch_size": 2},
+}
+# Of what a process can have one of: one plays on serial, on pool each has a worker.
+ALONE = {"serial": {"num_envs": 1}, "pool": {**BACKENDS["pool"], "num_workers": NUM_ENVS}}
 
 
 def check(stem: str) -> dict[str, Any]:
@@ -50,6 +55,14 @@ def check(stem: str) -> dict[str, Any]:
         "packages": packages(family.extra),
         "environments": [checked(example) for example in family.examples],
     }
+
+
+def alone(example: Any) -> bool:
+    """Return whether a process can have no more than one of an example's environments."""
+    from pufferlib import environments
+
+    found = environments.family_of(example.name)
+    return found is not None and found[1].alone
 
 
 def packages(extra: str) -> dict[str, str]:
@@ -76,9 +89,14 @@ def checked(example: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"name": example.name, "env_kwargs": dict(example.env_kwargs), "exact": False}
     try:
         found |= compared(example)
-        speeds = compare_backends(
-            example.name, backends=tuple(BACKENDS), num_envs=8, seconds=0.5, repeats=5, env_kwargs=example.env_kwargs
-        )
+        rounds: list[dict[str, Any]] = [{"backends": tuple(BACKENDS), "num_envs": 8}]
+        if alone(example):
+            rounds = [{"backends": ["serial"], "num_envs": 1}, {"backends": ["pool"], "num_envs": 8, "num_workers": 8}]
+        speeds = [
+            speed
+            for plan in rounds
+            for speed in compare_backends(example.name, seconds=0.5, repeats=5, env_kwargs=example.env_kwargs, **plan)
+        ]
         found["steps_per_s"] = {each.backend: round(statistics.median(each.steps_per_s), 1) for each in speeds}
         found["pool_plan"] = {"num_envs": 8, "num_workers": speeds[1].num_workers, "batch_size": speeds[1].batch_size}
     except Exception as error:
@@ -91,6 +109,7 @@ def checked(example: Any) -> dict[str, Any]:
 
 def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     """Play an environment on both backends and return its rows' form. Raises AssertionError where a row differs."""
+    from apart import Apart
     from comparison import compare
     from oracles import Tape
 
@@ -102,24 +121,23 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     env_creator, seeds = creator(example.name), Seeds(SEED, NUM_ENVS)
     tapes = []
     for env_id in range(NUM_ENVS):
-        raw = env_creator(**example.env_kwargs)
+        raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
         tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
     steps = {}
-    for backend, plan in BACKENDS.items():
+    for backend, plan in (ALONE if alone(example) else BACKENDS).items():
+        num_envs = plan["num_envs"]
         least = num_steps if backend == "serial" or not example.slow else num_steps // 10
-        num_moments = least // NUM_ENVS
-        while sum(tape.steps(num_moments) for tape in tapes) < least:
+        num_moments = least // num_envs
+        while sum(tape.steps(num_moments) for tape in tapes[:num_envs]) < least:
             num_moments += 1
-        with pufferlib.make(
-            example.name, backend=backend, num_envs=NUM_ENVS, seed=SEED, env_kwargs=example.env_kwargs, **plan
-        ) as vec:
-            events = compare(vec, tapes, num_moments, timeout=300)
+        with pufferlib.make(example.name, backend=backend, seed=SEED, env_kwargs=example.env_kwargs, **plan) as vec:
+            events = compare(vec, tapes[:num_envs], num_moments, timeout=300)
             found = {
                 "agents": vec.agents_per_env,
                 "observations": str(vec.single_observation_space),
                 "actions": str(vec.single_action_space),
             }
-        steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - NUM_ENVS}
+        steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - num_envs}
     assert steps["serial"]["episodes"] > 0, f"no episode ended within {num_steps} steps: nothing is proved of ends"
     for tape in tapes:
         tape.close()

@@ -233,6 +233,8 @@ def _draw(space: Any, random: np.random.Generator, mask: Any = None) -> Any:
         return random.uniform(low, high).astype(space.dtype)
     if isinstance(space, spaces.MultiDiscrete):
         return random.integers(space.nvec).astype(space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return random.integers(2, size=space.shape).astype(space.dtype)
     if isinstance(space, spaces.Dict):
         return {key: _draw(part, random) for key, part in space.spaces.items()}
     assert isinstance(space, spaces.Tuple), space

@@ -59,7 +59,8 @@ class Family:
     "/"; else they are ids of Gymnasium, or known to ``members``. registers: the module that makes the ids known, where
     it is not the package. aliases: beginnings of names that stand for such ids, and how these begin. listed: returns
     names that the package's folder tells without an import; what is not among them, the package is asked for. needs:
-    further modules that the extra brings, without which some environments cannot be made.
+    further modules that the extra brings, without which some environments cannot be made. alone: whether a process can
+    have no more than one of its environments, and none where one was when it was forked.
     """
 
     names: tuple[str, ...]
@@ -73,6 +74,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     listed: Callable[[Path], Iterable[str]] | None = None
     needs: tuple[str, ...] = ()
+    alone: bool = False
 
 
 @functools.cache
