@@ -7,15 +7,21 @@ for what is made here of Atari's games.
 from __future__ import annotations
 
 import dataclasses
+import types
 from fnmatch import fnmatchcase
 
 import check_family
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 from cleanrl_demo.ppo import Config
 from cleanrl_demo.settings import family_settings
 from pufferlib import environments, registry
-from pufferlib.errors import RegistryError
+from pufferlib.environments import panda, retro
+from pufferlib.environments._pictures import GrayPictures
+from pufferlib.errors import PlanError, RegistryError
 
 pytestmark = pytest.mark.beside
 
@@ -67,3 +73,86 @@ def test_a_family_says_where_its_names_are_told(stem: str) -> None:
 def test_preprocessed_games_are_emulated_exactly() -> None:
     example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": 30})
     assert check_family.compared(example, 150)["observations"] == "Box(0, 255, (84, 84), uint8)"
+
+
+@pytest.mark.slow
+@pytest.mark.extras
+def test_of_what_a_process_can_have_one_oracle_and_rows_are_each_in_a_process_of_their_own(monkeypatch) -> None:
+    monkeypatch.setattr(check_family, "alone", lambda example: True)
+    found = check_family.compared(environments.Example("CartPole-v1"), 60)
+    assert found["exact"] and found["compared"]["pool"]["episodes"] > 0
+
+
+class Frames(gymnasium.Env):
+    """Pictures of which frame it is, rewarded with it; ends after ten. Remembers the actions."""
+
+    observation_space = spaces.Box(0, 255, (20, 30, 3), np.uint8)
+    action_space = spaces.MultiBinary(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.frame, self.played = 0, []
+        return np.zeros((20, 30, 3), np.uint8), {}
+
+    def step(self, action):
+        self.frame += 1
+        self.played.append(tuple(action))
+        return np.full((20, 30, 3), self.frame, np.uint8), self.frame, self.frame == 10, False, {"frame": self.frame}
+
+
+def played(sticky: float, seed: int | None, env: GrayPictures | None = None) -> list[tuple[int, ...]]:
+    env = env or GrayPictures(Frames(), sticky=sticky)
+    env.reset(seed=seed)
+    action = env.action_space.sample()  # one that is written into again, as a batch's rows are
+    for number in range(3):
+        action[:] = (number >> 1, number & 1)
+        env.step(action)
+    return env.unwrapped.played
+
+
+@pytest.mark.extras
+def test_gray_pictures_stand_for_some_frames() -> None:
+    env = GrayPictures(Frames(), frame_skip=4, size=10)
+    env.reset(seed=1)
+    for frame, reward in ((4, 10.0), (8, 26.0), (10, 19.0)):
+        picture, *told = env.step(np.zeros(2, np.int8))
+        assert told == [reward, frame == 10, False, {"frame": frame}]
+        assert env.observation_space.contains(picture) and np.all(picture == frame)
+
+
+@pytest.mark.extras
+def test_sticky_actions_are_those_before_and_follow_from_the_seed_of_the_first_reset() -> None:
+    assert played(0.0, 1) == [(0, 0)] * 4 + [(0, 1)] * 4 + [(1, 0)] * 2
+    assert played(1.0, 1) == [(0, 0)] * 5 + [(0, 1)] * 4 + [(1, 0)]
+    env = GrayPictures(Frames(), sticky=0.5)
+    first = [played(0.5, seed, env) for seed in (3, *[None] * 20)]
+    assert first == [played(0.5, seed, env) for seed in (3, *[None] * 20)]
+    assert len({tuple(each) for each in first}) == 4
+
+
+def test_a_second_emulator_in_a_process_is_answered_with_the_way_out(monkeypatch) -> None:
+    def make(game: str, **kwargs: object) -> None:
+        raise RuntimeError("Cannot create multiple emulator instances per process, make sure to call env.close()")
+
+    enumerations = {name: types.SimpleNamespace(__members__={}) for name in retro.ENUMERATIONS.values()}
+    fake = types.SimpleNamespace(make=make, **enumerations)
+    monkeypatch.setattr(retro.importlib, "import_module", lambda name: fake)
+    with pytest.raises(PlanError, match=r'^"retro/Game": .* num_workers=num_envs'):
+        retro.env_creator("retro/Game")
+
+
+def test_a_task_of_the_arm_is_made_anew_for_a_second_seed_and_draws_seeds_of_the_first() -> None:
+    made: list[gymnasium.Env] = []
+    seeds: list[int | None] = []
+
+    class Task(Frames):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset(seed=seed)
+
+    env = panda.Seeded(lambda: made.append(Task()) or made[-1])
+    for _ in range(2):
+        for seed in (5, None, None):
+            env.reset(seed=seed)
+    assert len(made) == 2 and env.unwrapped is made[1]
+    assert seeds[:3] == seeds[3:] and None not in seeds and len(set(seeds)) == 3

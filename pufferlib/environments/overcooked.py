@@ -1,0 +1,133 @@
+"""Overcooked: two cooks in one kitchen, who are paid for soups that they serve."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.environments import Example, Family, member
+
+LAYOUTS = (
+    *("asymmetric_advantages", "asymmetric_advantages_tomato", "bonus_order_test", "bottleneck", "centre_objects"),
+    *("centre_pots", "coordination_ring", "corridor", "counter_circuit", "counter_circuit_o_1order"),
+    *("cramped_corridor", "cramped_room", "cramped_room_o_3orders", "cramped_room_tomato", "five_by_five"),
+    *("forced_coordination", "forced_coordination_tomato", "inverse_marshmallow_experiment", "large_room"),
+    *("long_cook_time", "m_shaped_s", "marshmallow_experiment", "marshmallow_experiment_coordination", "mdp_test"),
+    *("pipeline", "scenario1_s", "scenario2", "scenario2_s", "scenario3", "scenario4", "schelling", "schelling_s"),
+    *("simple_o", "simple_o_t", "simple_tomato", "small_corridor", "soup_coordination", "tutorial_0", "tutorial_1"),
+    *("tutorial_2", "tutorial_3", "unident", "you_shall_not_pass"),
+)
+FAMILY = Family(
+    names=("overcooked/*",),
+    description="two cooks who share a kitchen",
+    package="overcooked_ai_py",
+    extra="overcooked",
+    examples=(
+        Example("overcooked/cramped_room", {"horizon": 100, "shaping": 1.0}),
+        Example("overcooked/forced_coordination", {"horizon": 100, "shaping": 1.0}),
+    ),
+    members=tuple(f"overcooked/{layout}" for layout in LAYOUTS),
+    needs=("pettingzoo",),
+)
+
+
+class Kitchen:
+    """A kitchen under PettingZoo's parallel interface; the agents are "cook_0" and "cook_1".
+
+    Observations are the package's lossless encoding, uint8 (width, height, 26), one's own layers first. Actions:
+    up, down, right, left, stay, interact. Both get the reward of a soup; ``shaping`` times what the package gives for
+    steps towards one (dishes fetched, pots filled) goes to who did it. All kitchens begin the same each time, and
+    nothing is drawn. An episode is truncated after ``horizon`` steps.
+
+    Infos have what happened: "sparse_r", "shaped_r" and "events" of a cook where there are any, and with the last step
+    "ep_sparse_r" and "ep_shaped_r", sums over the cook's episode, which ``shaping`` leaves alone.
+    """
+
+    metadata = {"name": "overcooked", "render_modes": ["ansi"]}
+
+    def __init__(
+        self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: Any
+    ) -> None:
+        """kwargs: of the package's ``OvercookedGridworld``, in place of what the layout says."""
+        game = importlib.import_module("overcooked_ai_py.mdp.overcooked_mdp")
+        self._moves = importlib.import_module("overcooked_ai_py.mdp.actions").Action.ALL_ACTIONS
+        self._recipes = game.Recipe
+        self._kitchen = game.OvercookedGridworld.from_layout_name(layout, **kwargs)
+        self._horizon, self._shaping = horizon, shaping
+        self.render_mode = render_mode
+        self.possible_agents = ["cook_0", "cook_1"]
+        self.agents: list[str] = []
+        self._observed = spaces.Box(0, 255, (*self._kitchen.shape, 26), np.uint8)
+        self._acted = spaces.Discrete(len(self._moves))
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._observed
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._acted
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        return len(self.possible_agents)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        self._at_work()
+        self.agents = [*self.possible_agents]
+        self._state = self._kitchen.get_standard_start_state()
+        self._sums = {agent: {"ep_sparse_r": 0.0, "ep_shaped_r": 0.0} for agent in self.agents}
+        return self._observations(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
+        self._at_work()
+        moves = tuple(self._moves[int(actions[agent])] for agent in self.agents)
+        self._state, told = self._kitchen.get_state_transition(self._state, moves)
+        soups = float(sum(told["sparse_reward_by_agent"]))
+        over = self._state.timestep >= self._horizon
+        rewards: dict[str, float] = {}
+        infos: dict[str, dict[str, Any]] = {}
+        for place, agent in enumerate(self.agents):
+            own = {kind: float(told[f"{kind}_reward_by_agent"][place]) for kind in ("sparse", "shaped")}
+            rewards[agent] = soups + self._shaping * own["shaped"]
+            infos[agent] = {f"{kind}_r": own[kind] for kind in own if own[kind]}
+            events = [event for event, happened in told["event_infos"].items() if happened[place]]
+            if events:
+                infos[agent]["events"] = events
+            for kind in own:
+                self._sums[agent][f"ep_{kind}_r"] += own[kind]
+            if over:
+                infos[agent] |= self._sums[agent]
+        observations, ends = self._observations(), {agent: bool(over) for agent in self.agents}
+        terminations = dict.fromkeys(self.agents, False)
+        self.agents = [] if over else self.agents
+        return observations, rewards, terminations, ends, infos
+
+    def render(self) -> str:
+        return str(self._kitchen.state_string(self._state))
+
+    def close(self) -> None:
+        pass
+
+    def _at_work(self) -> None:
+        """Have the recipes be this kitchen's: they belong to a process, which has those of the kitchen made last."""
+        if self._recipes._conf is not self._kitchen.recipe_config:
+            self._recipes.configure(self._kitchen.recipe_config)
+
+    def _observations(self) -> dict[str, Any]:
+        layers = self._kitchen.lossless_state_encoding(self._state, self._horizon)
+        return {
+            agent: np.minimum(own, 255).astype(np.uint8)
+            for agent, own in zip(self.possible_agents, layers, strict=True)
+        }
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return a kitchen; kwargs: of ``Kitchen``. By default it pays for soups alone, which are rare: see ``shaping``."""
+    return Kitchen(member(FAMILY, name), **kwargs)

@@ -1,0 +1,80 @@
+"""Games of consoles, each in an emulator, by stable-retro: raw as "stable-retro/…", and as they are usually learnt.
+
+The package brings one game, Airstriker. Of some thousand others it knows where in memory the score is; their ROMs are
+yours to bring: ``python -m stable_retro.import FOLDER``.
+
+A process can hold one emulator. So there must be as many workers as environments: ``backend="pool",
+num_workers=num_envs``, or "multiprocessing". On "serial" there can be one environment; a second is a PlanError.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.environments import Example, Family
+from pufferlib.environments._pictures import GrayPictures
+from pufferlib.errors import PlanError
+
+FAMILY = Family(
+    names=("retro/*", "stable-retro/*"),
+    description="games of consoles, one a process: pool, num_workers=num_envs",
+    package="stable_retro",
+    extra="retro",
+    examples=(
+        Example("retro/Airstriker-Genesis-v0", {"max_episode_steps": 100}),
+        Example("stable-retro/Airstriker-Genesis-v0", {"max_episode_steps": 250}),
+    ),
+    needs=("cv2",),
+    alone=True,
+)
+ENUMERATIONS = {"state": "State", "use_restricted_actions": "Actions", "obs_type": "Observations"}
+
+
+class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A game whose rewards are floats, and whose buttons are what the emulator takes."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        picture, reward, terminated, truncated, info = self.env.step(np.asarray(action))
+        return picture, float(reward), terminated, truncated, info
+
+
+def env_creator(
+    name: str = FAMILY.examples[0].name,
+    *,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Return a game: "stable-retro/…" as the package has it, "retro/…" in gray pictures, uint8 (84, 84).
+
+    The latter are one for every fourth frame, and with a probability of a quarter the first of those is played with the
+    action before: a game begins the same each time, and is otherwise always the same. Episodes have 4,500 actions
+    at most. That is what the package's ``examples/ppo.py`` does, and retro.toml has its settings.
+
+    kwargs: of ``stable_retro.make``; members of its enumerations may be named, such as
+    ``use_restricted_actions="DISCRETE"``. Actions are MultiBinary, a bit for each button, unless those say otherwise.
+    Raises PlanError where the process has an emulator.
+    """
+    retro = importlib.import_module("stable_retro")
+    for argument, enumeration in ENUMERATIONS.items():
+        if kwargs.get(argument) in (members := getattr(retro, enumeration).__members__):
+            kwargs[argument] = members[kwargs[argument]]
+    kind, _, game = name.partition("/")
+    try:
+        env = retro.make(game, render_mode=render_mode, **kwargs)
+    except RuntimeError as error:
+        if "multiple emulator" not in str(error):
+            raise
+        raise PlanError(
+            f'"{name}": a process can hold one emulator, and this one has it, or was forked from one that had; use '
+            'backend="pool" (or "multiprocessing") with num_workers=num_envs, and close other such environments before'
+        ) from error
+    env = Played(env)
+    if kind == "retro":
+        env = GrayPictures(env, sticky=0.25)
+        max_episode_steps = max_episode_steps or 4500
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
