@@ -19,7 +19,7 @@ from gymnasium import spaces
 from cleanrl_demo.ppo import Config
 from cleanrl_demo.settings import family_settings
 from pufferlib import environments, registry
-from pufferlib.environments import panda, retro
+from pufferlib.environments import overcooked, panda, retro
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.errors import PlanError, RegistryError
 
@@ -156,3 +156,56 @@ def test_a_task_of_the_arm_is_made_anew_for_a_second_seed_and_draws_seeds_of_the
             env.reset(seed=seed)
     assert len(made) == 2 and env.unwrapped is made[1]
     assert seeds[:3] == seeds[3:] and None not in seeds and len(set(seeds)) == 3
+
+
+class Recipe:
+    """Of a process, as Overcooked has it: that of the kitchen made last."""
+
+    _conf: object = None
+
+    @classmethod
+    def configure(cls, conf):
+        cls._conf = conf
+
+
+class Gridworld:
+    """A kitchen in which the second cook serves a soup in each step, where recipes are its own."""
+
+    shape = (2, 1)
+
+    def __init__(self, layout, **kwargs):
+        self.recipe_config = {"layout": layout}
+        Recipe.configure(self.recipe_config)
+
+    from_layout_name = classmethod(lambda cls, layout, **kwargs: cls(layout, **kwargs))
+
+    def get_standard_start_state(self):
+        return types.SimpleNamespace(timestep=0)
+
+    def get_state_transition(self, state, moves):
+        told = {"sparse_reward_by_agent": [0, 20 if Recipe._conf is self.recipe_config else 0],
+                "shaped_reward_by_agent": [3, 0], "event_infos": {"potting": [True, False]}}  # fmt: skip
+        return types.SimpleNamespace(timestep=state.timestep + 1), told
+
+    def lossless_state_encoding(self, state, horizon):
+        return np.zeros((2, 2, 1, 26), np.int64)
+
+
+def test_kitchens_in_one_process_have_their_own_recipes_and_tell_what_they_pay(monkeypatch) -> None:
+    fake = types.SimpleNamespace(
+        Recipe=Recipe, OvercookedGridworld=Gridworld, Action=types.SimpleNamespace(ALL_ACTIONS=[0] * 6)
+    )
+    monkeypatch.setattr(overcooked.importlib, "import_module", lambda name: fake)
+    kitchens = [
+        overcooked.env_creator(f"overcooked/{name}", horizon=2, shaping=0.5) for name in ("simple_o", "unident")
+    ]
+    for kitchen in kitchens:
+        kitchen.reset(seed=1)
+    for over in (False, True):
+        for kitchen in kitchens:
+            _, rewards, terminations, truncations, infos = kitchen.step(dict.fromkeys(kitchen.agents, 5))
+            assert rewards == {"cook_0": 21.5, "cook_1": 20.0}
+            assert not any(terminations.values()) and set(truncations.values()) == {over}
+            assert infos["cook_0"].items() >= {"shaped_r": 3.0, "events": ["potting"]}.items()
+            assert infos["cook_1"]["sparse_r"] == 20.0 and ("ep_sparse_r" in infos["cook_1"]) == over
+    assert infos["cook_0"]["ep_shaped_r"] == 6.0 and infos["cook_1"]["ep_sparse_r"] == 40.0
