@@ -34,7 +34,8 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.memory import memory_at_hand, memory_text
 from pufferlib.models import Actor, FrameStack, Origin, make_policy
-from pufferlib.models.networks import Features, Frames, convolutions, is_image, num_features
+from pufferlib.models.networks import vision
+from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
 
 STEPS_PER_REPORT = 1000
 NETWORK = "cleanrl_demo.dqn:QNetwork"
@@ -145,16 +146,15 @@ class Learner:
 
 
 class QNetwork(nn.Module):
-    """Two ReLU layers over observations of any structure, behind three convolutions where they are images."""
+    """Two ReLU layers over observations of any structure, behind three convolutions for the images in them."""
 
     def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 256) -> None:
         super().__init__()
-        self.read: Frames | Features
+        self.read: Frames | Images | Features
         first: nn.Module = nn.Identity()
-        if is_image(observation_layout):
-            self.read = frames = Frames(observation_layout)
-            first = convolutions(frames.shape[0], (32, 64, 64))
-            size = num_features(first, frames.shape)
+        if has_images(observation_layout):
+            self.read = images = images_of(observation_layout)
+            first, size = vision(observation_layout, images, (32, 64, 64))
         else:
             self.read = features = Features(observation_layout)
             size = features.size

@@ -36,7 +36,7 @@ from pufferlib.models import (
     save_policy,
 )
 from pufferlib.models.files import require_trust
-from pufferlib.models.networks import Features
+from pufferlib.models.reading import Features, images_of
 
 pytestmark = pytest.mark.beside
 
@@ -169,6 +169,51 @@ def test_images_pass_convolutions(shape: Any) -> None:
     images = frames if shape[0] == 4 else frames.permute(0, 2, 3, 1)
     assert torch.equal(policy.read(images), frames / 255)
     assert policy(images, None, None)[1].shape == (3,)
+
+
+PICTURE = spaces.Box(0, 255, (40, 44, 3), np.uint8)
+SIGHTS = {
+    "beside numbers": spaces.Dict(screen=PICTURE, health=spaces.Box(-9, 9, (2,), np.float32)),
+    "two of one size": spaces.Dict(depth=spaces.Box(0, 255, (40, 44), np.uint8), screen=PICTURE),
+    "two sizes": spaces.Dict(map=spaces.Box(0, 255, (1, 36, 36), np.uint8), kind=spaces.Discrete(3), screen=PICTURE),
+    "gray": spaces.Box(0, 255, (40, 44), np.uint8),
+}
+
+
+@pytest.mark.parametrize("policy", ["default", "nature", "lstm"])
+@pytest.mark.parametrize(
+    ("space", "num_channels"), zip(SIGHTS.values(), ([3], [4], [3, 1], [1]), strict=True), ids=SIGHTS
+)
+def test_images_among_other_leaves_pass_convolutions(space: Any, num_channels: list[int], policy: str) -> None:
+    """And the other leaves arrive too: each changes the value."""
+    layout = observation_layout(space)
+    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8)
+    first = [each.in_channels for each in made.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == (8, 8)]
+    assert sorted(first) == sorted(num_channels * (2 if policy == "default" else 1))
+    space.seed(1)
+    samples = [space.sample() for _ in range(3)]
+    rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
+    state = made.initial_state(3) if policy == "lstm" else None
+    values = made(rows, state, None)[1]
+    assert values.shape == (3,)
+    for key in space if isinstance(space, spaces.Dict) else ():
+        other = np.stack([layout.flatten({**sample, key: samples[0][key]}) for sample in samples])
+        assert (made(torch.from_numpy(other), state, None)[1] != values).any(), key
+
+
+def test_a_stack_of_images_beside_numbers_is_one_image_of_more_channels() -> None:
+    layout = observation_layout(SIGHTS["beside numbers"])
+    stack = FrameStack(layout, 3, 2)
+    assert images_of(stack.layout).shapes == [(9, 40, 44)]  # type: ignore[union-attr]
+    samples = [layout.space.sample() for _ in range(6)]
+    rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
+    for step in range(3):
+        seen = stack(rows[2 * step : 2 * step + 2], torch.arange(2), torch.full((2,), step > 0))
+    images, numbers = images_of(stack.layout)(seen)
+    for agent in range(2):
+        frames = [samples[2 * step + agent]["screen"] for step in range(3)]
+        assert torch.equal(images[agent].permute(1, 2, 0), torch.from_numpy(np.concatenate(frames, 2)) / 255)
+    assert numbers.shape == (2, 6)
 
 
 def test_a_mask_is_found_in_the_observation() -> None:

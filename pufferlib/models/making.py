@@ -16,7 +16,8 @@ from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Central, Separate, Teams, num_types, separate
-from pufferlib.models.networks import CNN, LSTM, MLP, Nature, is_image
+from pufferlib.models.networks import CNN, LSTM, MLP, Nature
+from pufferlib.models.reading import has_images
 
 __all__ = ["action_mask_reader", "make_policy"]
 
@@ -70,16 +71,16 @@ def make_policy(
 ) -> nn.Module:
     """Return a policy for these observations and actions.
 
-    policy: "default" (a CNN for images, else an MLP), "mlp", "cnn", "nature" (a CNN whose encoder actor and critic
-    share), "lstm", "central" (whose critic sees the leaf "state"), "separate" (a policy for each type of agents, by the
-    leaf "agent_type"; it takes ``policy``, a name or a list of names, one a type, and the arguments of these), "teams"
-    (a policy for each team, by ``places``: its agents' among those of an environment, by the team's name), the name of
-    a class of yours as "module:Class", or that class. kwargs: its further arguments; "default" takes those of both,
-    and leaves aside what is for the other one.
+    policy: "default" (a CNN where observations are images or have some among their leaves, else an MLP), "mlp", "cnn",
+    "nature" (a CNN whose encoder actor and critic share), "lstm", "central" (whose critic sees the leaf "state"),
+    "separate" (a policy for each type of agents, by the leaf "agent_type"; it takes ``policy``, a name or a list of
+    names, one a type, and the arguments of these), "teams" (a policy for each team, by ``places``: its agents' among
+    those of an environment, by the team's name), the name of a class of yours as "module:Class", or that class.
+    kwargs: its further arguments; "default" takes those of both, and leaves aside what is for the other one.
     Raises PlanError for an unknown name or argument, SpaceError for spaces that the policy has no use for.
     """
     if policy == "default":
-        found: Callable[..., Any] = CNN if is_image(observation_layout) else MLP
+        found: Callable[..., Any] = CNN if has_images(observation_layout) else MLP
         of_other = {*inspect.signature(CNN).parameters, *inspect.signature(MLP).parameters}
         of_other -= {*inspect.signature(found).parameters}
         kwargs = {name: value for name, value in kwargs.items() if name not in of_other}

@@ -19,7 +19,8 @@ from pufferlib.emulation.beside import AGENT_TYPE, STATE
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Outputs
-from pufferlib.models.networks import ActorCritic, Features, State, perceptron
+from pufferlib.models.networks import ActorCritic, State, perceptron
+from pufferlib.models.reading import Features
 
 __all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "separate"]
 

@@ -1,27 +1,22 @@
-"""Networks: what reads observations of any structure, and the policies that come with the library."""
+"""Networks: the policies that come with the library, and their layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import reduce
-from operator import getitem
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from torch import Tensor, nn
 
-from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
-from pufferlib.models.distributions import Decisions, Outputs, num_options
-from pufferlib.models.running_norm import RunningNorm
+from pufferlib.models.distributions import Decisions, Outputs
+from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
 
-__all__ = ["CNN", "LSTM", "MLP", "Features", "Frames", "Nature", "State", "is_image"]
+__all__ = ["CNN", "LSTM", "MLP", "Nature", "State"]
 
-SMALLEST_IMAGE = 36  # pixels, high and wide, that the convolutions need
 State = tuple[Tensor, ...]
 
 
@@ -33,7 +28,7 @@ class ActorCritic(nn.Module):
 
     def __init__(
         self,
-        read: Callable[[Tensor], Tensor],
+        read: Callable[[Tensor], Any],
         network: Callable[[int, float], nn.Module],
         action_space: gymnasium.Space[Any],
     ) -> None:
@@ -71,9 +66,9 @@ class MLP(ActorCritic):
 
 
 class CNN(ActorCritic):
-    """The same, over images, which pass three convolutions first, of so many channels.
+    """The same, over observations of any structure with images in it, which pass three convolutions first.
 
-    hidden_size: of each layer after.
+    hidden_size: of each layer after. channels: of the convolutions.
     """
 
     def __init__(
@@ -83,13 +78,11 @@ class CNN(ActorCritic):
         hidden_size: int = 64,
         channels: tuple[int, int, int] = (32, 64, 64),
     ) -> None:
-        read = Frames(observation_layout)
+        read = images_of(observation_layout)
 
         def network(num_outputs: int, gain: float) -> nn.Module:
-            encoder = convolutions(read.shape[0], channels)
-            return nn.Sequential(
-                encoder, *perceptron(num_features(encoder, read.shape), hidden_size, num_outputs, gain)
-            )
+            encoder, size = vision(observation_layout, read, channels)
+            return nn.Sequential(encoder, *perceptron(size, hidden_size, num_outputs, gain))
 
         super().__init__(read, network, action_space)
 
@@ -123,7 +116,7 @@ class LSTM(nn.Module):
 
     encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
     hidden_size: of the memory, from which actor and critic read. normalize: as ``Features`` has it, in the default
-    encoder of observations that are no images.
+    encoder of observations without images.
     """
 
     def __init__(
@@ -176,131 +169,13 @@ class LSTM(nn.Module):
         return self.decisions.outputs(self.actor(hidden), self.log_std), self.critic(hidden).squeeze(1)
 
 
-# ----------------------------------------------------------------------------------------------------- observations
-
-
-def is_image(layout: Layout) -> bool:
-    """Whether rows are images, large enough for the convolutions."""
-    if not layout.is_leaf or layout.dtype != np.uint8 or len(layout.shape) != 3:
-        return False
-    return min(layout.shape[:2]) >= SMALLEST_IMAGE or min(layout.shape[1:]) >= SMALLEST_IMAGE
-
-
-class Frames:
-    """Images, uint8 with their channels last or first, as (rows, channels, height, width) float32 from 0 to 1."""
-
-    def __init__(self, layout: Layout) -> None:
-        if not is_image(layout):
-            raise SpaceError(
-                f"{layout.space} holds no images: uint8, with their channels last or first, and of {SMALLEST_IMAGE} "
-                'pixels at least; use the policy "mlp"'
-            )
-        self.channels_last = min(layout.shape[:2]) >= SMALLEST_IMAGE
-        height, width, channels = layout.shape if self.channels_last else (*layout.shape[1:], layout.shape[0])
-        self.shape = (channels, height, width)
-
-    def __call__(self, observations: Tensor) -> Tensor:
-        images = observations.permute(0, 3, 1, 2) if self.channels_last else observations
-        # In memory the channels come last, which convolutions take a sixth less time for. Divided in place: to have
-        # the pages of a second tensor took 14 ms for 128 images, as long as a convolution.
-        return images.to(torch.float32, memory_format=torch.channels_last).div_(255)
-
-
-class Features(nn.Module):
-    """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers.
-
-    normalize: standardise the numbers of Boxes by running statistics; see ``observe``.
-    """
-
-    def __init__(self, layout: Layout, normalize: bool = False) -> None:
-        super().__init__()
-        self.layout = layout
-        spaces = [(leaf, _space_at(layout.space, leaf.path)) for leaf in layout.leaves]
-        numbers = [normalize and not isinstance(space, (Discrete, MultiDiscrete, MultiBinary)) for _, space in spaces]
-        self.readers = [
-            (leaf.path, Tensor.float if number else _reader(space))
-            for (leaf, space), number in zip(spaces, numbers, strict=True)
-        ]
-        self.one_hots = nn.ModuleList([read for _, read in self.readers if isinstance(read, OneHot)])  # moves them
-        row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
-        pieces = self._pieces(row)
-        self.size = sum(piece.shape[1] for piece in pieces)
-        self.norm: nn.Module | None = None
-        if normalize:
-            which = [torch.full(piece.shape[1:], number) for piece, number in zip(pieces, numbers, strict=True)]
-            self.norm = RunningNorm(torch.cat(which))
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Return numbers, (rows, size)."""
-        pieces = self._pieces(observations)
-        numbers = torch.cat(pieces, 1) if len(pieces) > 1 else pieces[0]
-        return numbers if self.norm is None else cast(Tensor, self.norm(numbers))
-
-    def _pieces(self, observations: Tensor) -> list[Tensor]:
-        nested = self.layout.unflatten(observations)
-        leaves = [(reduce(getitem, path, nested), read) for path, read in self.readers]
-        return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
-
-    def columns_without(self, name: str) -> list[int]:
-        """Return which features come of other leaves than the one of this name at the top of the observation."""
-        pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
-        kept: list[bool] = []
-        for (path, _), piece in zip(self.readers, pieces, strict=True):
-            kept += [path[:1] != (name,)] * piece.shape[1]
-        return [column for column, keep in enumerate(kept) if keep]
-
-
-class OneHot(nn.Module):
-    """Choices, (rows, elements), as (rows, options of all) float32."""
-
-    _options: Tensor
-    _elements: Tensor
-
-    def __init__(self, space: Discrete[Any] | MultiDiscrete[Any]) -> None:
-        super().__init__()
-        starts = np.broadcast_to(getattr(space, "start", 0), cast(Any, space.shape)).reshape(-1).tolist()
-        nvec = num_options(space)
-        options = [torch.arange(start, start + n) for start, n in zip(starts, nvec, strict=True)]
-        elements = torch.arange(len(nvec)).repeat_interleave(torch.tensor(nvec))
-        self.register_buffer("_options", torch.cat(options), persistent=False)
-        self.register_buffer("_elements", elements, persistent=False)
-
-    def forward(self, leaf: Tensor) -> Tensor:
-        """Compare, not index: the zeros of an absent agent's row may be no option at all."""
-        return (leaf[:, self._elements] == self._options).float()
-
-
-def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
-    """Return what turns a leaf of this space, (rows, elements), into numbers, (rows, size) float32."""
-    if isinstance(space, (Discrete, MultiDiscrete)):
-        return OneHot(space)
-    if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
-        return Tensor.float
-    return _tame
-
-
-def _tame(leaf: Tensor) -> Tensor:
-    """Return counts, letters, positions without bounds, …, at a size that networks like."""
-    numbers = leaf.float()
-    return numbers.abs().log1p().copysign(numbers)
-
-
-def _space_at(space: gymnasium.Space[Any] | None, path: Iterable[Any]) -> gymnasium.Space[Any] | None:
-    """Return the space of a leaf; None for the parts of a space of variable length."""
-    for key in path:
-        if not isinstance(space, (Dict, Tuple)):
-            return None
-        space = space[key]
-    return space
-
-
 # --------------------------------------------------------------------------------------------------------- networks
 
 
 class Encoder(nn.Module):
     """Layers behind what reads observations."""
 
-    def __init__(self, read: Callable[[Tensor], Tensor], *layers: nn.Module) -> None:
+    def __init__(self, read: Callable[[Tensor], Any], *layers: nn.Module) -> None:
         super().__init__()
         self.read = read
         self.layers = nn.Sequential(*layers)
@@ -311,8 +186,8 @@ class Encoder(nn.Module):
 
 
 def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return what makes features of observations: ``image_encoder`` where they are images, else a tanh layer."""
-    if is_image(layout):
+    """Return what makes features of observations: ``image_encoder`` where there are images, else a tanh layer."""
+    if has_images(layout):
         return image_encoder(layout, hidden_size)
     features = Features(layout, normalize)
     return Encoder(features, orthogonal(nn.Linear(features.size, hidden_size)), nn.Tanh())
@@ -320,9 +195,9 @@ def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -
 
 def image_encoder(layout: Layout, hidden_size: int) -> nn.Module:
     """Return three convolutions and a layer behind them."""
-    frames = Frames(layout)
-    layers = convolutions(frames.shape[0], (32, 64, 64))
-    return Encoder(frames, layers, orthogonal(nn.Linear(num_features(layers, frames.shape), hidden_size)), nn.ReLU())
+    read = images_of(layout)
+    layers, size = vision(layout, read, (32, 64, 64))
+    return Encoder(read, layers, orthogonal(nn.Linear(size, hidden_size)), nn.ReLU())
 
 
 def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float) -> nn.Sequential:
@@ -334,6 +209,30 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
         nn.Tanh(),
         orthogonal(nn.Linear(hidden_size, num_outputs), gain),
     )
+
+
+class Sight(nn.Module):
+    """Convolutions for the images of each size; behind what they make, the numbers that there are beside.
+
+    shapes: of the images, each (channels, height, width).
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]], channels: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(convolutions(shape[0], channels) for shape in shapes)
+
+    def forward(self, seen: list[Tensor]) -> Tensor:
+        """Return features, (rows, num_features), of what ``Images`` has read."""
+        images, numbers = seen[: len(self.encoders)], seen[len(self.encoders) :]
+        return torch.cat([*(encode(image) for encode, image in zip(self.encoders, images, strict=True)), *numbers], 1)
+
+
+def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    """Return what makes features of that which ``images_of(layout)`` reads, and how many."""
+    encoder = convolutions(read.shape[0], channels) if isinstance(read, Frames) else Sight(read.shapes, channels)
+    row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
+    with torch.no_grad():
+        return encoder, int(encoder(read(row)).shape[1])
 
 
 def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
@@ -348,12 +247,6 @@ def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequen
         nn.ReLU(),
         nn.Flatten(),
     )
-
-
-def num_features(encoder: nn.Module, shape: tuple[int, ...]) -> int:
-    """Return how many numbers a module makes of a row of this shape."""
-    with torch.no_grad():
-        return int(encoder(torch.zeros((1, *shape))).shape[1])
 
 
 def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:

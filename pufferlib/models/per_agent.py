@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pufferlib.errors import PlanError
 from pufferlib.layout import Layout, observation_layout
-from pufferlib.models.networks import SMALLEST_IMAGE, State
+from pufferlib.models.networks import State
+from pufferlib.models.reading import SMALLEST_IMAGE
 
 __all__ = ["FrameStack", "Memory"]
 
