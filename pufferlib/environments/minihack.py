@@ -17,5 +17,10 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a task of MiniHack that seeds make repeatable."""
+    """Return a task of MiniHack that seeds make repeatable.
+
+    Its Dict is MiniHack's own choice: the map as "glyphs", "chars", "colors" and "specials", each (21, 79), and as the
+    nine by nine cells around oneself ("…_crop"), "blstats" and "message". "observation_keys" chooses among these and
+    NetHack's others.
+    """
     return Seeded(from_gymnasium(FAMILY, name, **kwargs))

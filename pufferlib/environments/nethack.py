@@ -1,4 +1,4 @@
-"""NetHack, the learning environment."""
+"""NetHack, the learning environment: raw under its names, and under "nethack/…" with what agents mostly read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ import numpy as np
 from pufferlib.environments import Example, Family, from_gymnasium
 
 FAMILY = Family(
-    names=("NetHack*",),
+    names=("NetHack*", "nethack/*"),
     description="NetHack",
     package="nle",
     extra="nethack",
-    examples=(Example("NetHackScore-v0", {"max_episode_steps": 200}),),
+    examples=(
+        Example("NetHackScore-v0", {"max_episode_steps": 200}),
+        Example("nethack/Score-v0", {"max_episode_steps": 200}),
+    ),
+    aliases={"nethack/": "NetHack"},
 )
+KEYS = ("glyphs", "chars", "colors", "blstats", "message")
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -32,6 +37,15 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a task of NetHack that seeds make repeatable; but for NetHackChallenge, which refuses them."""
+    """Return a task of NetHack that seeds make repeatable; but for NetHackChallenge, which refuses them.
+
+    Under "NetHack…" an observation is all that NLE tells by default. Under "nethack/…" it is a Dict of the map, int16
+    "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), of int64 "blstats" (27,) and uint8 "message" (256,): a
+    twentieth of the bytes. What is left out are descriptions of all that is on the map, the inventory, "specials" and
+    the terminal, which "observation_keys" asks for by name. Of these five NLE's own agent (nle/agent) reads "glyphs"
+    and "blstats", and MiniHack's agents are given all.
+    """
+    if name.startswith("nethack/"):
+        name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}
     env = from_gymnasium(FAMILY, name, **kwargs)
     return env if name.startswith("NetHackChallenge") else Seeded(env)
