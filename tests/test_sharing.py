@@ -289,6 +289,12 @@ def test_beside_a_cuda_context_processes_are_spawned(monkeypatch: pytest.MonkeyP
     assert start_method(None) == "fork"
 
 
+def test_beside_jax_processes_are_spawned(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert start_method(None) == "fork"
+    monkeypatch.setitem(sys.modules, "jax", types.ModuleType("jax"))
+    assert start_method(None) == "spawn"
+
+
 # ------------------------------------------------------------------------------------------------------ processes
 
 

@@ -77,14 +77,15 @@ class Launch(NamedTuple):
 def start_method(context: str | None) -> str:
     """Return "fork", "spawn" or "forkserver": the one asked for, else fork where it is safe and spawn elsewhere.
 
-    Forking is safe while the process has one Python thread and no CUDA context, and then takes milliseconds.
+    Forking is safe while the process has one Python thread, no CUDA context and no JAX, whose threads are none of
+    Python's; then it takes milliseconds.
     """
     available = multiprocessing.get_all_start_methods()
     if context is not None:
         if context not in available:
             raise PlanError(f"context={context!r} is not one of {', '.join(map(repr, available))}")
         return context
-    if not sys.platform.startswith("linux") or len(running_threads()) > 1:
+    if not sys.platform.startswith("linux") or "jax" in sys.modules or len(running_threads()) > 1:
         return "spawn"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
