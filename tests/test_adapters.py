@@ -21,7 +21,7 @@ LIBRARIES = {
     "torchrl": "torchrl",
     "skrl": "skrl",
     "dm_env": "dm_env",
-    "gymnax": "gymnax",
+    "gymnax": "jax",
     "envpool": "envpool",
     "rllib": "ray",
 }

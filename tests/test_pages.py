@@ -36,6 +36,10 @@ RUN = [name for page in PAGES if programs(f"docs/{page}") and (name := page.remo
 # What no test of `make test` runs, by page and first line, and why.
 NOT_RUN = {
     ("adapters", "import functools"): "gymnax wants another Gymnasium; tests/test_adapter_gymnax.py runs it",
+    (
+        "adapters",
+        "from craftax.craftax_env import make_craftax_env_from_name",
+    ): "JAX takes a minute; make test-envs has it",
     ("ray", "import ray"): "needs a cluster of several machines",
 }
 

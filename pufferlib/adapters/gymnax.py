@@ -3,7 +3,7 @@
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
 
-docs/adapters.md says what differs.
+So are others that have gymnax's form, of now or of before 1.0, as Craftax has. docs/adapters.md says what differs.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from pufferlib.adapters.seam import needs
-from pufferlib.errors import PlanError, SpaceError
+from pufferlib.environments._functional import ends, space_of
+from pufferlib.errors import PlanError
 
-with needs("gymnax", "gymnax"):
-    import gymnax
+with needs("JAX", "gymnax"):
     import jax
     import jax.numpy as jnp
 
@@ -32,9 +31,9 @@ MODES = {"next_step": "NextStep", "same_step": "SameStep"}
 class Copies:
     """Copies of a gymnax environment, as a vector environment of Gymnasium's kind.
 
-    name: gymnax's id, or an environment object of gymnax's kind. params: its parameters, by default its own.
-    autoreset_mode: "next_step", or "same_step", as gymnax itself has it; then infos have ``final_obs`` and its mask.
-    env_kwargs: for its constructor. Where no seed was ever given to ``reset``, one is drawn. Raises PlanError for
+    name: gymnax's id, or an environment object of gymnax's kind, such as Craftax's. params: its parameters, by default
+    its own. autoreset_mode: "next_step", or "same_step", as gymnax itself has it; then infos have ``final_obs`` and its
+    mask. env_kwargs: for its constructor. Where no seed was ever given to ``reset``, one is drawn. Raises PlanError for
     another mode, SpaceError for spaces that are neither Box nor Discrete.
     """
 
@@ -47,6 +46,8 @@ class Copies:
         if autoreset_mode not in MODES:
             raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, MODES))}")
         if isinstance(name, str):
+            with needs("gymnax", "gymnax"):
+                import gymnax
             env, default = gymnax.make(name, **env_kwargs)
         else:
             env, default = name, name.default_params
@@ -55,10 +56,10 @@ class Copies:
         self.metadata = {"autoreset_mode": MODES[autoreset_mode], "render_modes": []}
         key = jax.random.key(0)
         shown, _ = jax.eval_shape(env.reset, key, params)
-        self.single_observation_space = _space(env.observation_space(params), getattr(shown, "dtype", None))
-        self.single_action_space = _space(env.action_space(params), None)
+        self.single_observation_space = space_of(env.observation_space(params), getattr(shown, "dtype", None))
+        self.single_action_space = space_of(env.action_space(params))
         self._reset = jax.jit(jax.vmap(env.reset, (0, None)))
-        self._step = jax.jit(jax.vmap(self._play, (0, 0, 0, None, 0, 0)))
+        self._step = jax.jit(self._play)
         self._waits = autoreset_mode == "next_step"
         self._split = jax.jit(lambda key: tuple(jax.random.split(key)))
         self._key: Any = None
@@ -87,14 +88,26 @@ class Copies:
             observations, infos = firsts, {"final_obs": np.asarray(finals), "_final_obs": ended}
         return np.asarray(observations), np.asarray(rewards, np.float64), terminations, truncations, infos
 
-    def _play(self, key: Any, held: Any, action: Any, params: Any, due: Any, first: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Step one copy; one that is due shows its first observation instead, and stays in the state it has."""
-        firsts, state, reward, terminated, truncated, told = self.env.step(key, held, action, params)
-        state = jax.tree.map(functools.partial(jnp.where, due), held, state)
-        terminated = jnp.asarray(terminated, bool) & ~due
-        truncated = jnp.asarray(truncated, bool) & ~due & ~terminated
-        final = told["final_observation"]
-        return state, (jnp.where(due, first, final), firsts, final, reward * ~due, terminated, truncated)
+    def _play(self, keys: Any, held: Any, actions: Any, params: Any, due: Any, firsts: Any) -> tuple[Any, Any]:
+        """Step all copies; one that is due shows its first observation instead, and stays in the state it has."""
+        keys = jax.vmap(jax.random.split)(keys)
+        step = jax.vmap(self.env.step_env, (0, 0, 0, None))
+        finals, states, rewards, done, _ = step(keys[:, 0], held, actions, params)
+        told = jax.vmap(functools.partial(ends, self.env), (0, 0, None))(states, done, params)
+        terminated, truncated = (flags & ~due for flags in told)
+        ended = terminated | truncated
+        # Worlds are costly to make, so none are where none ends.
+        stay = (finals, states)
+        starts, fresh = jax.lax.cond(ended.any(), lambda: self._new(keys[:, 1], params, stay), lambda: stay)
+        states = jax.tree.map(functools.partial(_chosen, ended), fresh, states)
+        states = jax.tree.map(functools.partial(_chosen, due), held, states)
+        shown = _chosen(due, firsts, finals)
+        return states, (shown, _chosen(ended, starts, shown), finals, rewards * ~due, terminated, truncated)
+
+    def _new(self, keys: Any, params: Any, like: Any) -> Any:
+        """Return the observations and states of new episodes of all copies, of the dtypes of those that were."""
+        told = jax.vmap(self.env.reset_env, (0, None))(keys, params)
+        return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), told, like)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -104,12 +117,6 @@ class Copies:
         return jax.random.split(key, self.num_envs)
 
 
-def _space(space: Any, dtype: Any) -> gymnasium.Space[Any]:
-    kind = type(space).__name__
-    if kind == "Discrete":
-        return gymnasium.spaces.Discrete(int(space.n))
-    if kind != "Box":
-        raise SpaceError(f"{space} is of gymnax's kind {kind}; copies have rows of a Box or a Discrete only")
-    shown = np.dtype(dtype or space.dtype)  # some say int32 and show float32
-    low, high = (np.broadcast_to(np.asarray(bound), space.shape).astype(shown) for bound in (space.low, space.high))
-    return gymnasium.spaces.Box(low, high, space.shape, shown.type)
+def _chosen(flags: Any, these: Any, those: Any) -> Any:
+    """Return these where flags (copies,) say so, else those; both (copies, …)."""
+    return jnp.where(flags.reshape(-1, *[1] * (these.ndim - 1)), these, those)
