@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
+import gymnasium
 import numpy as np
 import pytest
 from pages import play, programs
@@ -57,6 +59,96 @@ def test_rows_are_those_that_gymnax_makes(mode: str) -> None:
             states, firsts = after, started
             due = ends & (mode == "next_step")
         assert num_ends > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_a_copy_made_by_name_is_what_gymnax_makes(backend: str) -> None:
+    env, params = gymnax.make("CartPole-v1")
+    plan = {} if backend == "serial" else {"num_workers": 1}
+    limit = {"max_steps_in_episode": 12}
+    params = dataclasses.replace(params, **limit)
+    ends = [0, 0]
+    with pufferlib.make("gymnax/CartPole-v1", backend=backend, num_envs=1, env_kwargs=limit, **plan) as vec:
+        observations, _ = vec.reset(seed=[5])
+        key = jax.random.key(int(gymnasium.utils.seeding.np_random(5)[0].integers(1 << 31)))
+        key, now = jax.random.split(key)
+        expected, state = env.reset_env(now, params)
+        due = False
+        for action in np.random.default_rng(1).integers(2, size=80).tolist():
+            np.testing.assert_allclose(observations[0], expected, rtol=1e-5)
+            observations, rewards, terminations, truncations, _ = vec.step(np.array([action]))
+            key, now = jax.random.split(key)
+            if due:
+                due, (expected, state) = False, env.reset_env(now, params)
+                continue
+            expected, state, reward, terminated, _ = env.step_env(now, state, action, params)
+            truncated = state.time >= 12 and not terminated
+            assert (rewards[0], terminations[0], truncations[0]) == (reward, terminated, truncated)
+            due = bool(terminated or truncated)
+            ends[0] += bool(terminated)
+            ends[1] += bool(truncated)
+    assert min(ends) > 0
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    max_timesteps: int = 7
+
+
+class Older:
+    """An environment as gymnax had them before 1.0: counts, and ends where it has counted the action, or in time."""
+
+    default_params = Limit()
+
+    def reset_env(self, key, params):
+        state = {"count": jax.numpy.zeros((), np.int32), "goal": jax.random.randint(key, (), 3, 12)}
+        return self.observed(state), state
+
+    reset = reset_env
+
+    def step_env(self, key, state, action, params):
+        state = {"count": state["count"] + 1, "goal": state["goal"]}
+        return self.observed(state), state, 1.0 * state["count"], self.is_terminal(state, params), {}
+
+    def is_terminal(self, state, params):
+        return (state["count"] >= state["goal"]) | (state["count"] >= params.max_timesteps)
+
+    def observed(self, state):
+        return jax.numpy.stack([state["count"], state["goal"]])
+
+    def observation_space(self, params):
+        return gymnax.environments.spaces.Box(0, 20, (2,), np.int32)
+
+    def action_space(self, params):
+        return gymnax.environments.spaces.Discrete(2)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_an_end_is_a_truncation_where_time_alone_has_ended_it(mode: str) -> None:
+    with pufferlib.make(functools.partial(Copies, Older(), 16, autoreset_mode=mode), seed=1) as vec:
+        shown = vec.reset(seed=[5])[0].copy()
+        assert (shown[:, 0] == 0).all()
+        over = np.zeros(16, np.bool_)
+        seen = [0, 0]
+        for _ in range(40):
+            count, goal = shown.T + [[1], [0]]
+            observations, rewards, terminations, truncations, infos = vec.step(np.zeros(16, np.int64))
+            waits = over & (mode == "next_step")
+            assert terminations.tolist() == ((count == goal) & ~waits).tolist()
+            assert truncations.tolist() == ((count == 7) & (goal > 7) & ~waits).tolist()
+            assert rewards.tolist() == np.where(waits, 0, count).tolist()
+            over = terminations | truncations
+            fresh = over if mode == "same_step" else waits
+            assert observations[:, 0].tolist() == np.where(fresh, 0, count).tolist()
+            assert (observations[~fresh, 1] == goal[~fresh]).all()
+            if mode == "same_step":
+                assert [info["final_obs"][1] for info in infos if "final_obs" in info] == goal[over].tolist()
+            seen[0] += terminations.sum()
+            seen[1] += truncations.sum()
+            shown = observations.copy()
+        assert min(seen) > 10
 
 
 @pytest.mark.slow

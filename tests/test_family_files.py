@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import types
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,10 +13,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import pufferlib
 from pufferlib import environments
-from pufferlib.environments import overcooked, panda, retro
+from pufferlib.environments import _functional, craftax, overcooked, panda, retro
 from pufferlib.environments._pictures import GrayPictures
-from pufferlib.errors import PlanError
+from pufferlib.environments.mo_gymnasium import Weighted
+from pufferlib.errors import PlanError, SpaceError
 
 pytestmark = pytest.mark.beside
 
@@ -211,3 +215,58 @@ def test_nethack_by_its_second_name_reads_less(asked: dict[str, Any]) -> None:
     assert asked["kwargs"] == {"observation_keys": ("blstats",)}
     nethack.env_creator("NetHackScore-v0")
     assert asked["kwargs"] == {}
+
+
+class Treasure(gymnasium.Env[Any, Any]):
+    """Rewards of two objectives, in an array that is written into again."""
+
+    observation_space = action_space = spaces.Discrete(2)
+    reward_space = spaces.Box(-1, 9, (2,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.rewards = np.zeros(2, np.float32)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, Any, bool, bool, dict[str, Any]]:
+        self.rewards += (3, -1)
+        return 1, self.rewards, False, False, {}
+
+
+@pytest.mark.parametrize(("weights", "rewards"), [(None, [2, 4]), ((0.5, 1), [0.5, 1])])
+def test_objectives_are_weighted_and_none_is_lost(weights: Any, rewards: list[float]) -> None:
+    with pufferlib.make(lambda: Weighted(Treasure(), weights), num_envs=2) as vec:
+        vec.reset()
+        steps = [vec.step(np.zeros(2, np.int64)) for _ in rewards]
+    assert [told[1].tolist() for told in steps] == [[reward] * 2 for reward in rewards]
+    for nth, told in enumerate(steps, 1):
+        assert [info["rewards"].tolist() for info in told[4]] == [[3 * nth, -nth]] * 2
+
+
+def test_as_many_weights_as_objectives() -> None:
+    with pytest.raises(SpaceError, match=r"weights=\(1,\), but there are 2 objectives"):
+        Weighted(Treasure(), (1,))
+
+
+@pytest.mark.parametrize(("parent", "platforms"), [(None, None), (object(), "cpu")])
+def test_a_worker_has_jax_on_the_cpu_alone(parent: Any, platforms: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "")  # so that it is taken back
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+    _functional.load("json")
+    assert os.environ.get("JAX_PLATFORMS") == platforms
+
+
+def test_what_craftax_keeps_is_whole_or_not_there(tmp_path: Path) -> None:
+    file, seen = tmp_path / "textures", []
+
+    def write(path: Any, data: str) -> None:
+        Path(path).write_text(data[:2])
+        seen.append(file.exists())
+        Path(path).write_text(data)
+
+    util = types.SimpleNamespace(save_compressed_pickle=write)
+    craftax._keep(util, str(file), "pixels")
+    assert (file.read_text(), seen) == ("pixels", [False])
+    craftax._keep(util, str(tmp_path / "no_folder" / "textures"), "pixels")
+    assert os.listdir(tmp_path) == ["textures"]

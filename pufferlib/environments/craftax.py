@@ -1,0 +1,68 @@
+"""Craftax: an open world to survive in, and levels below it, written in JAX; Craftax-Classic is Crafter's."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from typing import Any
+
+from pufferlib.environments import Example, Family, member
+from pufferlib.environments._functional import Functional, functions_of, load, space_of
+from pufferlib.files import written_whole
+
+FAMILY = Family(
+    names=("craftax/*",),
+    description="an open world to survive in, in JAX",
+    package="craftax",
+    extra="craftax",
+    examples=(
+        Example("craftax/Craftax-Classic-Symbolic-v1", {"max_timesteps": 100}),
+        Example("craftax/Craftax-Symbolic-v1", {"max_timesteps": 100}),
+    ),
+    members=tuple(
+        f"craftax/Craftax-{which}-v1" for which in ("Symbolic", "Pixels", "Classic-Symbolic", "Classic-Pixels")
+    ),
+)
+PIXELS = 16  # a cell's height and width in a picture; Craftax has this size drawn
+
+
+@functools.cache
+def _parts(name: str) -> Any:
+    """Return Craftax's environment, and its functions as all of that name share them."""
+    _game(name)
+    env = load("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
+    return env, functions_of(env)
+
+
+@functools.cache
+def _picture(name: str) -> Any:
+    draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
+    return lambda state: draw(state).astype("uint8")
+
+
+def _game(name: str) -> str:
+    """Return the package of a game, whose first picture has it write a file into its folder, for those after it."""
+    package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
+    constants = load(f"{package}.constants")
+    constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))
+    return package
+
+
+def _keep(util: Any, file: str, data: Any) -> None:
+    """Write a file that other workers read as a whole or not at all; where that cannot be, it is made again."""
+    with contextlib.suppress(OSError), written_whole(file) as part:
+        util.save_compressed_pickle(part, data)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = None, **kwargs: Any) -> Any:
+    """Return a world; kwargs: of Craftax's ``EnvParams``, such as ``max_timesteps``, after which it is truncated.
+
+    Infos come with an episode's end: for each achievement 100 if it was unlocked, else 0.
+    """
+    known = member(FAMILY, name)
+    env, functions = _parts(known)
+    params = dataclasses.replace(env.default_params, **kwargs)
+    observed, acted = space_of(env.observation_space(params)), space_of(env.action_space(params))
+    picture = _picture(known) if render_mode else None
+    return Functional(functions, observed, acted, params, last_infos=True, render_mode=render_mode, picture=picture)

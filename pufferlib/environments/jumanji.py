@@ -1,0 +1,97 @@
+"""Jumanji: games, packing and routing, written in JAX, with masks of what is allowed."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.environments import Example, Family, member
+from pufferlib.environments._functional import Functional, Functions, compiled, load
+
+NAMES = (
+    *("BinPack-v2", "CVRP-v1", "Cleaner-v0", "Connector-v3", "FlatPack-v0", "Game2048-v1", "GraphColoring-v1"),
+    *("JobShop-v0", "Knapsack-v1", "LevelBasedForaging-v0", "MMST-v0", "Maze-v0", "Minesweeper-v0", "MultiCVRP-v0"),
+    *("PacMan-v1", "RobotWarehouse-v0", "RubiksCube-partly-scrambled-v0", "RubiksCube-v0", "SearchAndRescue-v0"),
+    *("SlidingTilePuzzle-v0", "Snake-v1", "Sudoku-v0", "Sudoku-very-easy-v0", "TSP-v1", "Tetris-v0"),
+)  # Sokoban downloads its levels
+FAMILY = Family(
+    names=("jumanji/*",),
+    description="games, packing and routing in JAX, with action masks",
+    package="jumanji",
+    extra="jumanji",
+    examples=(Example("jumanji/Snake-v1"), Example("jumanji/Tetris-v0"), Example("jumanji/LevelBasedForaging-v0")),
+    members=tuple(f"jumanji/{name}" for name in NAMES),
+)
+
+
+def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
+    """Return an environment; kwargs: of Jumanji's class of it, such as ``time_limit``.
+
+    Observations are a Dict with an "action_mask" of int8, an element for each choice of an action. Where Jumanji masks
+    what several numbers are together, an action is one number, that counts those combinations as NumPy's
+    ``unravel_index`` does. Of several agents' rewards the sum is the reward, and ``infos["rewards"]`` has them all.
+    """
+    known, items = member(FAMILY, name), tuple(sorted(kwargs.items()))
+    hashable = all(isinstance(value, Hashable) for value in kwargs.values())
+    functions, observed, acted = (_parts if hashable else _parts.__wrapped__)(known, items)
+    return Functional(functions, *copy.deepcopy((observed, acted)))
+
+
+@functools.cache
+def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
+    """Return an environment's functions, as all that are made alike share them, and its spaces."""
+    jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
+    env = jumanji.make(name, **dict(items))
+    observed = specs.jumanji_specs_to_gym_spaces(env.observation_spec)
+    acted = specs.jumanji_specs_to_gym_spaces(env.action_spec)
+    if "position" in observed.spaces and name.startswith("TSP-"):  # which is -1 before the first city
+        observed["position"] = spaces.Discrete(int(observed["position"].n) + 1, start=-1)
+    sizes: tuple[int, ...] | None = None  # of what is masked together
+    masked = observed.spaces.get("action_mask")
+    if masked is not None:
+        num_choices = int(np.prod(masked.shape))
+        observed["action_mask"] = spaces.MultiBinary(num_choices)
+        if isinstance(acted, spaces.Box):  # MultiCVRP's, of integers whose bound is one too high
+            acted = spaces.MultiDiscrete(np.full(*masked.shape))
+        elif isinstance(acted, spaces.MultiDiscrete) and masked.shape == tuple(acted.nvec):
+            acted, sizes = spaces.Discrete(num_choices), masked.shape
+
+    def told(timestep: Any) -> tuple[Any, dict[str, Any]]:
+        observation = _tree(timestep.observation)
+        if masked is not None:
+            observation["action_mask"] = observation["action_mask"].reshape(-1).astype(jnp.int8)
+        return observation, dict(timestep.extras)
+
+    def reset(key: Any, params: Any) -> Any:
+        state, timestep = env.reset(key)
+        return state, *told(timestep)
+
+    def step(key: Any, state: Any, action: Any, params: Any) -> Any:
+        if sizes is not None:
+            action = jnp.stack(jnp.unravel_index(action, sizes))
+        state, timestep = env.step(state, action)
+        observation, infos = told(timestep)
+        over = timestep.last()
+        lasting = jnp.any(timestep.discount > 0)  # of all agents
+        if timestep.reward.ndim:
+            infos["rewards"] = timestep.reward
+        return state, observation, jnp.sum(timestep.reward), over & ~lasting, over & lasting, infos
+
+    return compiled(Functions(reset, step)), observed, acted
+
+
+def _tree(observation: Any) -> Any:
+    """Return an observation of Jumanji's classes as dicts of what they hold."""
+    if hasattr(observation, "_asdict"):
+        fields = observation._asdict()
+    elif dataclasses.is_dataclass(observation):
+        fields = vars(observation)
+    else:
+        return observation
+    return {key: _tree(value) for key, value in fields.items()}
