@@ -169,8 +169,9 @@ class FakeDoom(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     """Return what families ask Gymnasium for: the arguments by the last id; every environment is a ``FakeDoom``."""
+    monkeypatch.chdir(tmp_path)  # where Doom makes a folder
     asked: dict[str, Any] = {}
 
     def from_gymnasium(family: Any, name: str, **kwargs: Any) -> Any:
@@ -187,6 +188,17 @@ def test_doom_shares_no_file_of_settings(name: str, asked: dict[str, Any]) -> No
     environments.module("vizdoom").env_creator(name)
     assert asked["name"] == "VizdoomDeathmatch-v1"
     assert asked["kwargs"]["doom_config_path"] == os.devnull
+
+
+def test_dooms_folder_is_there_before_two_of_them_make_it(
+    asked: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        environments.module("vizdoom").env_creator("doom/Deathmatch-v1")
+        assert os.listdir() == ["_vizdoom"]
+    monkeypatch.chdir(tmp_path / "_vizdoom")
+    os.rmdir(tmp_path / "_vizdoom")  # then nothing can be made there, as Doom itself says
+    environments.module("vizdoom").env_creator("doom/Deathmatch-v1")
 
 
 def test_doom_in_small_pictures(asked: dict[str, Any]) -> None:

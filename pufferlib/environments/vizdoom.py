@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -39,6 +40,8 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """
     # Else all that run in a folder share a file of settings there, and what one leaves in it the next one begins with.
     kwargs = {"doom_config_path": os.devnull, **kwargs}
+    with contextlib.suppress(OSError):  # Doom's own folder: of two that make it at a time one died, and so did Python
+        os.makedirs("_vizdoom", exist_ok=True)
     if name.startswith("Vizdoom"):
         return from_gymnasium(FAMILY, name, **kwargs)
     game_variables = kwargs.pop("game_variables", False)
