@@ -385,6 +385,35 @@ def test_workers_cap_their_threads_at_one(context: str) -> None:
         assert vec.call("blas")[0][0] == before
 
 
+class VisionEnv(Clock):
+    def threads(self) -> int:
+        import cv2
+
+        return int(cv2.getNumThreads())
+
+    def __init__(self, env_index: int = 0) -> None:
+        super().__init__(env_index=env_index)
+        self.threads()
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize(("context", "settings"), [("fork", {}), ("spawn", {}), ("fork", {"worker_threads": None})])
+def test_workers_have_no_more_threads_of_opencv(context: str, settings: dict[str, Any]) -> None:
+    """Without a limit that tells that OpenCV was at rest at the fork: else a child may wait for ever."""
+    import cv2
+
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(3)
+    try:
+        picture = np.zeros((720, 720, 3), np.uint8)
+        cv2.resize(picture, (84, 84), interpolation=cv2.INTER_AREA)
+        kwargs: Any = {"context": context, "backend_kwargs": settings}
+        with pufferlib.make(VisionEnv, backend="pool", num_envs=1, num_workers=1, **kwargs) as vec:
+            assert vec.call("threads") == [1] and cv2.getNumThreads() == 3
+    finally:
+        cv2.setNumThreads(before)
+
+
 def test_an_idle_pool_uses_no_cpu() -> None:
     with pufferlib.make(LongEnv, backend="pool", num_envs=8, num_workers=4, batch_size=4) as vec:
         vec.async_reset()

@@ -50,6 +50,7 @@ __all__ = [
     "die_with_parent",
     "end_group",
     "frames_of",
+    "limit_imported",
     "limit_threads",
     "portable",
     "running_threads",
@@ -201,13 +202,30 @@ def portable(task: Any, needs: str, more: str = "") -> bytes:
 
 @contextlib.contextmanager
 def starting(context: str) -> Any:
-    """Start a process of multiprocessing within this, and it neither runs the user's script nor warns of threads."""
+    """Start a process of multiprocessing within this: it neither runs the user's script, nor warns of threads, nor
+    waits for threads of OpenCV's that only its parent has."""
     # A fork imports nothing, and what its environments define in __main__ has to be found there.
-    hidden = contextlib.nullcontext() if context == "fork" else _main_not_imported()
-    with _parenthood(), hidden, warnings.catch_warnings():
+    prepared = _opencv_at_rest() if context == "fork" else _main_not_imported()
+    with _parenthood(), prepared, warnings.catch_warnings():
         # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
         warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
         yield
+
+
+@contextlib.contextmanager
+def _opencv_at_rest() -> Any:
+    """Let OpenCV have no threads of its own: one that was at work when this process was forked may hold a lock, for
+    which OpenCV would wait in the child for ever. There it has one thread from then on, here as many as before."""
+    cv2 = sys.modules.get("cv2")
+    if cv2 is None:
+        yield
+        return
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1)  # which ends the others
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
 
 
 @contextlib.contextmanager
@@ -310,11 +328,7 @@ def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
         leaves.registry.update(custom_spaces)
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
-    def limit_torch() -> None:  # which an environment may have imported
-        if launch.worker_threads is not None and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(launch.worker_threads)
-
-    return Worker(task, emit, made=limit_torch)
+    return Worker(task, emit, made=lambda: limit_imported(launch.worker_threads))
 
 
 def _take_slab(channel: Channel, worker: int) -> Slab | None:
@@ -450,6 +464,14 @@ def limit_threads(threads: int) -> None:
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
     threadpoolctl.threadpool_limits(threads)
+
+
+def limit_imported(threads: int | None) -> None:
+    """Cap the threads of torch and OpenCV, which an environment may have imported; None for no limit."""
+    if threads is not None:
+        for name, limit in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
+            if sys.modules.get(name) is not None:
+                getattr(sys.modules[name], limit)(threads)
 
 
 class _NamedStream(io.TextIOBase):

@@ -67,9 +67,9 @@ class _Processes(CrewedVecEnv):
 class Multiprocessing(_Processes):
     """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
 
-    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP and torch in each worker, None to leave
-    them alone; ``spin``: how often a waiting process yields its core before it sleeps, by default 50, or 0 on the
-    portable path where workers outnumber cores.
+    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None to
+    leave them alone (but OpenCV's, of which a forked worker has one); ``spin``: how often a waiting process yields its
+    core before it sleeps, by default 50, or 0 on the portable path where workers outnumber cores.
     """
 
     backend = "multiprocessing"

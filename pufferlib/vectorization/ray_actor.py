@@ -28,7 +28,7 @@ from pufferlib.vectorization.doorbell import messages_of, whole_frames
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FLYING, READY
 from pufferlib.vectorization.inbox import Inbox, flight_over
-from pufferlib.vectorization.launch import frames_of, limit_threads
+from pufferlib.vectorization.launch import frames_of, limit_imported, limit_threads
 from pufferlib.vectorization.messages import Died, Done, Failed, Ready, Reply, Reset, moved
 from pufferlib.vectorization.plan import Plan, Seeds
 from pufferlib.vectorization.processes import ProcessCrew
@@ -267,7 +267,7 @@ class Work:
             return self._frames(self._moved(crew.refusal))
         except PufferError as error:
             return self._frames(self._moved(Failed.of(None, 0, "start", error)))
-        self._limit_torch()
+        self._limit_imported()
         if format is not None:
             self.attach(format)
         return self._frames(Ready(self._first_worker, self._face))
@@ -290,10 +290,9 @@ class Work:
         spin = task.spin or 0  # beside a call, waking up costs nothing, and cores have others to serve
         return ProcessCrew(tasks, context=context, entropy=entropy, worker_threads=task.worker_threads, spin=spin)
 
-    def _limit_torch(self) -> None:
-        task = self._task
-        if task.in_place and task.worker_threads is not None and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(task.worker_threads)
+    def _limit_imported(self) -> None:
+        if self._task.in_place:
+            limit_imported(self._task.worker_threads)
 
     def attach(self, format: Format) -> None:
         """Make the slab, and whatever else stands between send and recv, and take up calls."""
