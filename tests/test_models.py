@@ -182,7 +182,7 @@ SIGHTS = {
 
 @pytest.mark.parametrize("policy", ["default", "nature", "lstm"])
 @pytest.mark.parametrize(
-    ("space", "num_channels"), zip(SIGHTS.values(), ([3], [4], [3, 1], [1]), strict=True), ids=SIGHTS
+    ("space", "num_channels"), [*zip(SIGHTS.values(), ([3], [4], [3, 1], [1]), strict=True)], ids=SIGHTS
 )
 def test_images_among_other_leaves_pass_convolutions(space: Any, num_channels: list[int], policy: str) -> None:
     """And the other leaves arrive too: each changes the value."""
@@ -214,6 +214,23 @@ def test_a_stack_of_images_beside_numbers_is_one_image_of_more_channels() -> Non
         frames = [samples[2 * step + agent]["screen"] for step in range(3)]
         assert torch.equal(images[agent].permute(1, 2, 0), torch.from_numpy(np.concatenate(frames, 2)) / 255)
     assert numbers.shape == (2, 6)
+
+
+@pytest.mark.parametrize("among", [False, True])
+def test_an_image_goes_up_to_one_whatever_its_space_calls_the_most(among: bool) -> None:
+    """Else a grid of ones and zeros would be all but black."""
+    grid = spaces.Box(0, np.array([[1] * 40] * 20 + [[4] * 40] * 20, np.uint8), (40, 40), np.uint8)
+    space = spaces.Dict(grid=grid, kind=spaces.Discrete(3)) if among else grid
+    layout = observation_layout(space)
+    rows = layout.flatten({"grid": grid.high, "kind": 0} if among else grid.high)
+    seen = images_of(layout)(torch.from_numpy(rows[None]))
+    image = seen[0] if isinstance(seen, list) else seen
+    assert image.shape == (1, 1, 40, 40) and image[0, 0, :, 0].tolist() == [0.25] * 20 + [1] * 20
+
+
+def test_pixels_of_no_channel_are_no_image() -> None:
+    space = spaces.Dict(nothing=spaces.Box(0, 255, (40, 44, 0), np.uint8), kind=spaces.Discrete(3))
+    assert isinstance(make_policy("default", observation_layout(space), spaces.Discrete(2)), MLP)
 
 
 def test_a_mask_is_found_in_the_observation() -> None:

@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from torch import Tensor, nn
 
 from pufferlib.errors import SpaceError
-from pufferlib.layout import Layout, Leaf
+from pufferlib.layout import Layout
 from pufferlib.leaves import Path
 from pufferlib.models.distributions import num_options
 from pufferlib.models.running_norm import RunningNorm
@@ -32,41 +32,45 @@ def has_images(layout: Layout) -> bool:
 
 def images_of(layout: Layout) -> Frames | Images:
     """Return what reads images: ``Frames`` where rows are nothing else. Raises SpaceError where there are none."""
-    if not has_images(layout):
+    found = list(_images(layout))
+    if not found:
         raise SpaceError(
             f"{layout.space} holds no images: uint8, with their channels last, first or left out, and of "
             f'{SMALLEST_IMAGE} pixels at least; use the policy "mlp"'
         )
-    return Frames(layout.shape) if layout.is_leaf else Images(layout)
+    return found[0][1] if layout.is_leaf else Images(layout)
 
 
-def _images(layout: Layout) -> Iterator[Leaf]:
+def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
     """Yield the leaves that are images: Boxes of bytes, (height, width) or with their channels last or first."""
     for leaf in layout.leaves:
         sides = [leaf.shape] if len(leaf.shape) == 2 else [leaf.shape[:2], leaf.shape[1:]]
         large = len(leaf.shape) in (2, 3) and any(min(each) >= SMALLEST_IMAGE for each in sides)
-        if large and leaf.dtype == np.uint8 and isinstance(_space_at(layout.space, leaf.path), Box):
-            yield leaf
+        space = _space_at(layout.space, leaf.path)
+        if large and leaf.nbytes and leaf.dtype == np.uint8 and isinstance(space, Box):
+            yield leaf.path, Frames(space)
 
 
 class Frames:
-    """Images of one leaf, of this shape, uint8, as (rows, channels, height, width) float32 from 0 to 1.
+    """Images of one leaf, uint8, as (rows, channels, height, width) float32 from 0 to 1, the most that its space says.
 
-    shape: (height, width), or with the channels last or first.
+    space: (height, width), or with the channels last or first.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, space: Box) -> None:
+        shape = space.shape
         self.flat = len(shape) == 2
         self.channels_last = not self.flat and min(shape[:2]) >= SMALLEST_IMAGE
         height, width, channels = shape if self.channels_last else (*shape[-2:], 1 if self.flat else shape[0])
         self.shape = (channels, height, width)
+        self.most = max(1, int(space.high.max()))  # a grid of ones and zeros would be all but black among 255
 
     def __call__(self, observations: Tensor) -> Tensor:
         images = observations.unsqueeze(1) if self.flat else observations
         images = images.permute(0, 3, 1, 2) if self.channels_last else images
         # In memory the channels come last, which convolutions take a sixth less time for. Divided in place: to have
         # the pages of a second tensor took 14 ms for 128 images, as long as a convolution.
-        return images.to(torch.float32, memory_format=torch.channels_last).div_(255)
+        return images.to(torch.float32, memory_format=torch.channels_last).div_(self.most)
 
 
 class Images(nn.Module):
@@ -80,9 +84,8 @@ class Images(nn.Module):
         super().__init__()
         self.layout = layout
         by_size: dict[tuple[int, ...], list[tuple[Path, Frames]]] = defaultdict(list)
-        for leaf in _images(layout):
-            frames = Frames(leaf.shape)
-            by_size[frames.shape[1:]].append((leaf.path, frames))
+        for path, frames in _images(layout):
+            by_size[frames.shape[1:]].append((path, frames))
         self.groups = list(by_size.values())
         self.shapes = [(sum(frames.shape[0] for _, frames in group), *group[0][1].shape[1:]) for group in self.groups]
         images = [path for group in self.groups for path, _ in group]
