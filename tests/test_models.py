@@ -233,6 +233,19 @@ def test_pixels_of_no_channel_are_no_image() -> None:
     assert isinstance(make_policy("default", observation_layout(space), spaces.Discrete(2)), MLP)
 
 
+@pytest.mark.parametrize("policy", ["default", "cnn", "nature", "lstm"])
+def test_numbers_beside_images_are_standardised(policy: str) -> None:
+    layout = observation_layout(SIGHTS["beside numbers"])
+    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
+    samples = [{"screen": PICTURE.high, "health": np.array(each, np.float32)} for each in ([1, 4], [3, 8])]
+    rows = torch.from_numpy(np.stack([layout.flatten(sample) for sample in samples]))
+    observe(made, rows)
+    image, numbers = (made if policy in ("default", "cnn") else made.encoder).read(rows)
+    assert image.amax().item() == 1 and numbers.tolist() == pytest.approx(np.array([[-1, -1], [1, 1]]), abs=1e-4)
+    lone = observation_layout(PICTURE)  # has no numbers, and so no statistics
+    assert not [*make_policy(policy, lone, spaces.Discrete(2), hidden_size=8, normalize=True).buffers()]
+
+
 def test_a_mask_is_found_in_the_observation() -> None:
     space = spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(0, 1, (1,), np.float64)})
     layout = observation_layout(space)

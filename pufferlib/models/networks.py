@@ -68,7 +68,8 @@ class MLP(ActorCritic):
 class CNN(ActorCritic):
     """The same, over observations of any structure with images in it, which pass three convolutions first.
 
-    hidden_size: of each layer after. channels: of the convolutions.
+    hidden_size: of each layer after. channels: of the convolutions. normalize: as ``Features`` has it, for the numbers
+    beside images.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class CNN(ActorCritic):
         action_space: gymnasium.Space[Any],
         hidden_size: int = 64,
         channels: tuple[int, int, int] = (32, 64, 64),
+        normalize: bool = False,
     ) -> None:
-        read = images_of(observation_layout)
+        read = images_of(observation_layout, normalize)
 
         def network(num_outputs: int, gain: float) -> nn.Module:
             encoder, size = vision(observation_layout, read, channels)
@@ -90,14 +92,20 @@ class CNN(ActorCritic):
 class Nature(nn.Module):
     """One encoder of images, from which both actor and critic read: half of a CNN's work, and usual for Atari.
 
-    hidden_size: of its last layer. Source: Mnih et al., "Human-level control through deep reinforcement learning",
-    Nature 518, 2015.
+    hidden_size: of its last layer. normalize: as ``Features`` has it, for the numbers beside images.
+    Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
     """
 
-    def __init__(self, observation_layout: Layout, action_space: gymnasium.Space[Any], hidden_size: int = 512) -> None:
+    def __init__(
+        self,
+        observation_layout: Layout,
+        action_space: gymnasium.Space[Any],
+        hidden_size: int = 512,
+        normalize: bool = False,
+    ) -> None:
         super().__init__()
         self.decisions = Decisions(action_space)
-        self.encoder = image_encoder(observation_layout, hidden_size)
+        self.encoder = image_encoder(observation_layout, hidden_size, normalize)
         self.actor = orthogonal(nn.Linear(hidden_size, self.decisions.num_outputs), 0.01)
         self.critic = orthogonal(nn.Linear(hidden_size, 1), 1.0)
         self.log_std = nn.Parameter(torch.zeros(self.decisions.num_aims))
@@ -116,7 +124,7 @@ class LSTM(nn.Module):
 
     encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
     hidden_size: of the memory, from which actor and critic read. normalize: as ``Features`` has it, in the default
-    encoder of observations without images.
+    encoder.
     """
 
     def __init__(
@@ -188,14 +196,14 @@ class Encoder(nn.Module):
 def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
     """Return what makes features of observations: ``image_encoder`` where there are images, else a tanh layer."""
     if has_images(layout):
-        return image_encoder(layout, hidden_size)
+        return image_encoder(layout, hidden_size, normalize)
     features = Features(layout, normalize)
     return Encoder(features, orthogonal(nn.Linear(features.size, hidden_size)), nn.Tanh())
 
 
-def image_encoder(layout: Layout, hidden_size: int) -> nn.Module:
+def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
     """Return three convolutions and a layer behind them."""
-    read = images_of(layout)
+    read = images_of(layout, normalize)
     layers, size = vision(layout, read, (32, 64, 64))
     return Encoder(read, layers, orthogonal(nn.Linear(size, hidden_size)), nn.ReLU())
 

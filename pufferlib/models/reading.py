@@ -30,15 +30,18 @@ def has_images(layout: Layout) -> bool:
     return next(_images(layout), None) is not None
 
 
-def images_of(layout: Layout) -> Frames | Images:
-    """Return what reads images: ``Frames`` where rows are nothing else. Raises SpaceError where there are none."""
+def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
+    """Return what reads images: ``Frames`` where rows are nothing else. Raises SpaceError where there are none.
+
+    normalize: as ``Features`` has it, for the numbers beside images.
+    """
     found = list(_images(layout))
     if not found:
         raise SpaceError(
             f"{layout.space} holds no images: uint8, with their channels last, first or left out, and of "
             f'{SMALLEST_IMAGE} pixels at least; use the policy "mlp"'
         )
-    return found[0][1] if layout.is_leaf else Images(layout)
+    return found[0][1] if layout.is_leaf else Images(layout, normalize)
 
 
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
@@ -76,11 +79,11 @@ class Frames:
 class Images(nn.Module):
     """The images among the leaves of a layout, and beside them its numbers.
 
-    Images of one size are one of more channels, as a stack of frames is. shapes: of what is made of them, each
-    (channels, height, width).
+    Images of one size are one of more channels, as a stack of frames is. normalize: as ``Features`` has it, for the
+    numbers. shapes: of what is made of images, each (channels, height, width).
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, normalize: bool = False) -> None:
         super().__init__()
         self.layout = layout
         by_size: dict[tuple[int, ...], list[tuple[Path, Frames]]] = defaultdict(list)
@@ -89,7 +92,7 @@ class Images(nn.Module):
         self.groups = list(by_size.values())
         self.shapes = [(sum(frames.shape[0] for _, frames in group), *group[0][1].shape[1:]) for group in self.groups]
         images = [path for group in self.groups for path, _ in group]
-        self.features = Features(layout, without=images) if len(images) < len(layout.leaves) else None
+        self.features = Features(layout, normalize, images) if len(images) < len(layout.leaves) else None
 
     def forward(self, observations: Tensor) -> list[Tensor]:
         """Return images of each size, (rows, channels, height, width), then numbers, (rows, size), if any."""
