@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,6 +24,7 @@ from programs import running
 import pufferlib
 from pufferlib import leaves
 from pufferlib.layout import Layout
+from pufferlib.vectorization.launch import starting
 from pufferlib.vectorization.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 
 BACKENDS = ("serial", "multiprocessing", "pool")
@@ -412,6 +414,54 @@ def test_workers_have_no_more_threads_of_opencv(context: str, settings: dict[str
             assert vec.call("threads") == [1] and cv2.getNumThreads() == 3
     finally:
         cv2.setNumThreads(before)
+
+
+def test_an_opencv_without_functions_has_no_threads_to_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a folder imports that an uninstalled package has left behind, and so does what is about to be imported."""
+    monkeypatch.setitem(sys.modules, "cv2", ModuleType("cv2"))
+    with pufferlib.make(Clock, backend="pool", num_envs=2, num_workers=2, context="fork") as vec:
+        vec.reset()
+
+
+@pytest.fixture
+def opencv(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """OpenCV as far as its threads go, of which it has three."""
+    opencv: Any = ModuleType("cv2")
+    opencv.threads = 3
+    opencv.getNumThreads = lambda: opencv.threads
+    opencv.setNumThreads = lambda threads: setattr(opencv, "threads", threads)
+    monkeypatch.setitem(sys.modules, "cv2", opencv)
+    return opencv
+
+
+def test_two_threads_that_fork_leave_opencv_as_many_as_it_had(opencv: Any) -> None:
+    began, met, left = threading.Event(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        began.wait()
+        with starting("fork"):
+            assert opencv.threads == 1
+            met.set()
+            left.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with starting("fork"):
+        began.set()
+        met.wait(0.2)  # which it does not, where one waits for the other
+    left.set()
+    thread.join()
+    assert opencv.threads == 3
+
+
+def test_who_was_forked_while_opencv_was_at_rest_forks_too(opencv: Any) -> None:
+    with starting("fork"):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            with starting("fork"):
+                os._exit(opencv.threads)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and opencv.threads == 3
 
 
 def test_an_idle_pool_uses_no_cpu() -> None:

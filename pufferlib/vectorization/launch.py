@@ -212,20 +212,32 @@ def starting(context: str) -> Any:
         yield
 
 
+_resting: dict[int, threading.Lock] = {}  # by process, for whoever is forked has a copy that nobody will release
+
+
 @contextlib.contextmanager
 def _opencv_at_rest() -> Any:
     """Let OpenCV have no threads of its own: one that was at work when this process was forked may hold a lock, for
     which OpenCV would wait in the child for ever. There it has one thread from then on, here as many as before."""
-    cv2 = sys.modules.get("cv2")
-    if cv2 is None:
+    limit = _imported("cv2", "setNumThreads")
+    if limit is None:
         yield
         return
-    threads = cv2.getNumThreads()
-    cv2.setNumThreads(1)  # which ends the others
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(threads)
+    with _resting.setdefault(os.getpid(), threading.Lock()):  # else two threads that fork would put back each other's 1
+        threads = sys.modules["cv2"].getNumThreads()
+        try:
+            limit(1)  # which ends the others
+            yield
+        finally:
+            limit(threads)
+
+
+def _imported(module: str, name: str) -> Any:
+    """Return what a module that is imported already has by a name, else None.
+
+    Not all of one may be: another thread is about to, or it is a folder that an uninstalled package has left behind.
+    """
+    return getattr(sys.modules.get(module), name, None)
 
 
 @contextlib.contextmanager
@@ -469,9 +481,9 @@ def limit_threads(threads: int) -> None:
 def limit_imported(threads: int | None) -> None:
     """Cap the threads of torch and OpenCV, which an environment may have imported; None for no limit."""
     if threads is not None:
-        for name, limit in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
-            if sys.modules.get(name) is not None:
-                getattr(sys.modules[name], limit)(threads)
+        for module, name in (("torch", "set_num_threads"), ("cv2", "setNumThreads")):
+            if (limit := _imported(module, name)) is not None:
+                limit(threads)
 
 
 class _NamedStream(io.TextIOBase):
