@@ -33,6 +33,7 @@ from pufferlib.models import (
     make_policy,
     observe,
     read_policy,
+    running_norm,
     save_policy,
 )
 from pufferlib.models.files import require_trust
@@ -691,6 +692,24 @@ def test_statistics_are_those_of_all_rows(sizes: list[int]) -> None:
     other = MLP(layout, spaces.Discrete(2), normalize=True)
     other.load_state_dict(policy.state_dict())
     torch.testing.assert_close(other(rows, None, None)[0], policy(rows, None, None)[0])
+
+
+@pytest.mark.parametrize("policy", ["default", "lstm"])
+def test_a_rollout_of_images_is_observed_in_parts(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What convolutions make of all of its rows at once takes gigabytes."""
+    layout = observation_layout(SIGHTS["beside numbers"])
+    made: Any = make_policy(policy, layout, spaces.Discrete(2), hidden_size=8, normalize=True)
+    read = made.read if policy == "default" else made.encoder.read
+    sizes: list[int] = []
+    read.register_forward_hook(lambda module, given, seen: sizes.append(len(given[0])))
+    samples = [layout.flatten(layout.space.sample()) for _ in range(5)]
+    rows = torch.from_numpy(np.stack(samples))
+    monkeypatch.setattr(running_norm, "SHOWN_NBYTES", 2 * rows[0].nbytes + 1)
+    observe(made, rows)
+    numbers = np.stack([layout.decode(sample)["health"] for sample in samples])
+    assert sizes == [2, 2, 1] and read.features.norm.count == 5
+    np.testing.assert_allclose(read.features.norm.mean.numpy(), numbers.mean(0), atol=1e-5)
+    np.testing.assert_allclose(read.features.norm.variance.numpy(), numbers.var(0), rtol=1e-4)
 
 
 def test_a_policy_without_statistics_has_nothing_to_observe() -> None:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 __all__ = ["RunningNorm", "observe"]
 
+SHOWN_NBYTES = 1 << 24  # of rows, shown at once: what convolutions make of a whole rollout of images takes gigabytes
+
 
 class RunningNorm(nn.Module):
     """Numbers, (rows, size) float32, standardised by all rows that ``observe`` has shown so far.
@@ -63,7 +65,8 @@ def observe(policy: nn.Module, observations: Tensor) -> None:
         norm.observing = True
     first = getattr(policy, "initial_state", None)
     try:
-        policy(observations, None if first is None else first(len(observations)), None)
+        for rows in observations.split(max(1, SHOWN_NBYTES // (observations[0].nbytes or 1))):
+            policy(rows, None if first is None else first(len(rows)), None)
     finally:
         for norm in norms:
             norm.observing = False
