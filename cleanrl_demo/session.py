@@ -31,7 +31,7 @@ from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
 from pufferlib.errors import CheckpointError, PlanError, PufferError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
-from pufferlib.models.files import is_plain, read_checkpoint, require_trust, save_checkpoint
+from pufferlib.models.files import is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
 
 KIND = "pufferlib checkpoint"
 FILE = "checkpoint.pt"
@@ -238,7 +238,7 @@ class Session:
         try:
             self.learner.restore(kept["learner"])
         except (RuntimeError, ValueError) as error:
-            raise CheckpointError(f"{self.folder} holds a run for other observations or actions: {error}") from error
+            raise misfit(f"{self.folder} holds a run", error) from error
         torch.set_rng_state(mine(kept["torch"]))
         self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
         self.report.restore(kept["report"])

@@ -202,6 +202,14 @@ def test_images_among_other_leaves_pass_convolutions(space: Any, num_channels: l
         assert (made(torch.from_numpy(other), state, None)[1] != values).any(), key
 
 
+@pytest.mark.parametrize("space", [SIGHTS["beside numbers"], SIGHTS["gray"]], ids=["beside numbers", "gray"])
+def test_a_policy_from_before_images_were_seen_says_so(space: Any, tmp_path: Any) -> None:
+    layout = observation_layout(space)
+    save_policy(tmp_path / "policy.pt", MLP(layout, spaces.Discrete(2)), Origin("default"))
+    with pytest.raises(CheckpointError, match="a pufferlib whose networks were made otherwise.*train it again"):
+        read_policy(tmp_path / "policy.pt").actor(layout, spaces.Discrete(2))
+
+
 def test_a_stack_of_images_beside_numbers_is_one_image_of_more_channels() -> None:
     layout = observation_layout(SIGHTS["beside numbers"])
     stack = FrameStack(layout, 3, 2)

@@ -26,6 +26,7 @@ __all__ = [
     "SavedPolicy",
     "is_plain",
     "load_policy",
+    "misfit",
     "read_checkpoint",
     "read_policy",
     "save_checkpoint",
@@ -94,9 +95,17 @@ class SavedPolicy:
         try:
             actor.policy.load_state_dict(dict(self.weights))
         except RuntimeError as error:
-            raise CheckpointError(f"{self.path} holds a policy for other observations or actions: {error}") from error
+            raise misfit(f"{self.path} holds a policy", error) from error
         actor.policy.eval()
         return actor
+
+
+def misfit(held: str, error: Exception) -> CheckpointError:
+    """Return the error of weights that a network does not take. held: what they are."""
+    return CheckpointError(
+        f"{held} for other observations or actions, or of a pufferlib whose networks were made otherwise, as those for "
+        f"images among other leaves were; train it again: {error}"
+    )
 
 
 def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin) -> None:

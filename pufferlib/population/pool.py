@@ -20,7 +20,7 @@ from pufferlib.errors import CallError, CheckpointError, PlanError
 from pufferlib.files import written_whole
 from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
-from pufferlib.models.files import save_weights
+from pufferlib.models.files import misfit, save_weights
 
 __all__ = ["INDEX", "Content", "Entry", "PolicyPool"]
 
@@ -215,7 +215,7 @@ class PolicyPool:
         try:
             actor.policy.load_state_dict(weights)
         except RuntimeError as error:
-            raise CheckpointError(f"policy {policy} is for other observations or actions: {error}") from error
+            raise misfit(f"policy {policy} is", error) from error
         actor.policy.eval().requires_grad_(False)
         return actor
 
