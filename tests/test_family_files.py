@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import os
 import types
@@ -68,6 +69,24 @@ def test_sticky_actions_are_those_before_and_follow_from_the_seed_of_the_first_r
     first = [played(0.5, seed, env) for seed in (3, *[None] * 20)]
     assert first == [played(0.5, seed, env) for seed in (3, *[None] * 20)]
     assert len({tuple(each) for each in first}) == 4
+
+
+@pytest.mark.extras
+def test_a_copy_of_gray_pictures_plays_on_by_itself() -> None:
+    env = GrayPictures(Frames(), sticky=0.5)
+    env.reset(seed=1)
+    env.step(np.ones(2, np.int8))
+    other = copy.deepcopy(env)
+    told = [each.step(np.zeros(2, np.int8)) for each in (env, other)]
+    assert np.array_equal(told[0][0], told[1][0]) and told[0][1:] == told[1][1:]
+    assert env.unwrapped.frame == other.unwrapped.frame == 8
+
+
+def test_gray_pictures_are_made_of_pictures() -> None:
+    env = Frames()
+    env.observation_space = spaces.Box(0, 255, (128,), np.uint8)
+    with pytest.raises(SpaceError, match=r"these are Box\(0, 255, \(128,\), uint8\); use the raw environment"):
+        GrayPictures(env)
 
 
 def test_a_second_emulator_in_a_process_is_answered_with_the_way_out(monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""What games of consoles are learnt from as a rule: small gray pictures, one for some of their frames."""
+"""What games are learnt from as a rule: small gray pictures, one for some of their frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["GrayPictures"]
+from pufferlib.errors import SpaceError
+
+__all__ = ["GrayPictures", "gray_space", "is_picture", "small_gray"]
+
+SIZE = 84  # pixels, high and wide, since DQN played Atari's games
 
 
 class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -17,19 +21,23 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     An action is played for ``frame_skip`` frames, until the episode ends; the reward is the sum of theirs, and picture
     and info are the last one's. sticky: the probability with which the first of these frames is played with the action
-    before, drawn from the generator that ``reset(seed)`` seeds.
+    before, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError where there are no such pictures.
     """
 
-    def __init__(self, env: Any, frame_skip: int = 4, size: int = 84, sticky: float = 0.0) -> None:
+    def __init__(self, env: Any, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
         super().__init__(env)
+        if not is_picture(env.observation_space):
+            raise SpaceError(
+                f"gray pictures are made of RGB ones, uint8 (height, width, 3), and these are {env.observation_space}; "
+                "use the raw environment"
+            )
         self._frame_skip, self._size, self._sticky = frame_skip, size, sticky
-        self._cv2 = importlib.import_module("cv2")
-        self.observation_space = spaces.Box(0, 255, (size, size), np.uint8)
+        self.observation_space = gray_space(size)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._last: Any = None
         picture, info = self.env.reset(seed=seed, options=options)
-        return self._gray(picture), info
+        return small_gray(picture, self._size), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         held = self._last is not None and self._sticky > 0 and self.np_random.random() < self._sticky
@@ -41,8 +49,22 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 break
         self._last = np.copy(action)  # the caller's may be overwritten
-        return self._gray(picture), total, terminated, truncated, info
+        return small_gray(picture, self._size), total, terminated, truncated, info
 
-    def _gray(self, picture: Any) -> Any:
-        gray = self._cv2.cvtColor(np.ascontiguousarray(picture), self._cv2.COLOR_RGB2GRAY)
-        return self._cv2.resize(gray, (self._size, self._size), interpolation=self._cv2.INTER_AREA)
+
+def is_picture(space: Any) -> bool:
+    """Return whether a space is of RGB pictures, uint8 (height, width, 3)."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] == 3
+
+
+def gray_space(size: int = SIZE) -> spaces.Box:
+    """Return the space of what ``small_gray`` makes."""
+    importlib.import_module("cv2")  # here, so that where it is lacking nothing is played before
+    return spaces.Box(0, 255, (size, size), np.uint8)
+
+
+def small_gray(picture: Any, size: int = SIZE) -> Any:
+    """Return an RGB picture in gray, uint8 (size, size), each pixel the mean of those in its place."""
+    cv2 = importlib.import_module("cv2")
+    gray = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
+    return cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
-
 from pufferlib.environments import Example, Family, from_module
+from pufferlib.environments._pictures import gray_space, is_picture, small_gray
 
 FAMILY = Family(
     names=("butterfly/*", "butterfly-gray/*"),
@@ -21,10 +19,8 @@ FAMILY = Family(
         Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 100}, slow=True),
     ),
     folder="pettingzoo.butterfly",
-    needs=("pygame", "pymunk"),
+    needs=("pygame", "pymunk", "cv2"),
 )
-SIZE = 84  # pixels, high and wide
-LUMA = np.array([77, 150, 29], np.uint16)  # of 256: how bright red, green and blue are, after ITU-R BT.601
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
@@ -40,14 +36,14 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
 def _gray(env: Any) -> Any:
     """Return a parallel environment whose pictures are gray and small."""
     wrapper: Any = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
-    gray = spaces.Box(0, 255, (SIZE, SIZE), np.uint8)
+    gray = gray_space()
 
     class Gray(wrapper):  # type: ignore[misc]
         """The same game, seen in gray."""
 
         def observation_space(self, agent: Any) -> Any:
             space = self.env.observation_space(agent)
-            return gray if _is_picture(space) else space
+            return gray if is_picture(space) else space
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
             observations, infos = self.env.reset(seed=seed, options=options)
@@ -59,22 +55,8 @@ def _gray(env: Any) -> Any:
 
         def _seen(self, observations: Any) -> Any:
             return {
-                agent: _small(seen) if _is_picture(self.env.observation_space(agent)) else seen
+                agent: small_gray(seen) if is_picture(self.env.observation_space(agent)) else seen
                 for agent, seen in observations.items()
             }
 
     return Gray(env)
-
-
-def _is_picture(space: Any) -> bool:
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
-
-
-def _small(picture: Any) -> Any:
-    """Return a picture, uint8 (height, width, 3), in gray, uint8 (SIZE, SIZE), in whole numbers throughout."""
-    starts = [np.arange(SIZE) * length // SIZE for length in picture.shape[:2]]
-    high, wide = (np.diff(each, append=length) for each, length in zip(starts, picture.shape[:2], strict=True))
-    gray = sum(picture[..., color] * share for color, share in enumerate(LUMA))
-    # All pixels are weighed before any are added: the other way round took two to four times as long.
-    total = np.add.reduceat(np.add.reduceat(gray.astype(np.uint32), starts[0], 0), starts[1], 1)
-    return (total // (256 * high[:, None] * wide)).astype(np.uint8)
