@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 import pufferlib
 from pufferlib import environments
-from pufferlib.environments import _functional, craftax, overcooked, panda, retro
+from pufferlib.environments import _functional, craftax, mario, overcooked, panda, retro
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.environments.mo_gymnasium import Weighted
 from pufferlib.errors import PlanError, SpaceError
@@ -87,6 +87,29 @@ def test_gray_pictures_are_made_of_pictures() -> None:
     env.observation_space = spaces.Box(0, 255, (128,), np.uint8)
     with pytest.raises(SpaceError, match=r"these are Box\(0, 255, \(128,\), uint8\); use the raw environment"):
         GrayPictures(env)
+
+
+def test_a_movement_that_is_none_is_answered_with_those_that_are() -> None:
+    with pytest.raises(PlanError, match="movement='all' is not one of right_only, simple, complex"):
+        mario.env_creator("mario/SuperMarioBros-v0", movement="all")
+
+
+def test_a_misspelt_choice_of_buttons_is_not_taken_for_all(monkeypatch) -> None:
+    made: list[Any] = []
+
+    def make(game: str, **kwargs: Any) -> gymnasium.Env:
+        made.append(kwargs)
+        return Frames()
+
+    names = {"State": ("DEFAULT",), "Actions": ("ALL", "DISCRETE"), "Observations": ("IMAGE",)}
+    enumerations = {
+        kind: types.SimpleNamespace(__members__={name: (kind, name) for name in names[kind]}) for kind in names
+    }
+    monkeypatch.setattr(retro.importlib, "import_module", lambda name: types.SimpleNamespace(make=make, **enumerations))
+    retro.env_creator("stable-retro/Game", use_restricted_actions="DISCRETE", state="Level2")
+    assert made == [{"render_mode": None, "use_restricted_actions": ("Actions", "DISCRETE"), "state": "Level2"}]
+    with pytest.raises(PlanError, match="use_restricted_actions='discrete' is not one of ALL, DISCRETE"):
+        retro.env_creator("stable-retro/Game", use_restricted_actions="discrete")
 
 
 def test_a_second_emulator_in_a_process_is_answered_with_the_way_out(monkeypatch) -> None:
@@ -236,6 +259,14 @@ def test_doom_in_small_pictures(asked: dict[str, Any]) -> None:
     assert both in env.observation_space and set(both) == {"screen", "gamevariables"}
     assert np.array_equal(both["screen"], expected)
     assert np.array_equal(both["gamevariables"], env.unwrapped.seen["gamevariables"])
+
+
+def test_doom_in_pictures_of_odd_size(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = spaces.Dict(screen=spaces.Box(0, 255, (125, 201, 3), np.uint8))
+    monkeypatch.setattr(FakeDoom, "observation_space", odd)
+    env = environments.module("vizdoom").env_creator("doom/Basic-v1", screen_resolution="RES_200X125")
+    seen, _ = env.reset(seed=1)
+    assert seen.shape == (62, 100, 3) and seen in env.observation_space
 
 
 def test_nethack_by_its_second_name_reads_less(asked: dict[str, Any]) -> None:

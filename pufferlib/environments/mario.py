@@ -47,7 +47,7 @@ class Mario(gymnasium.Env[Any, Any]):
 
     def __init__(self, env_id: str, movement: str | None = "simple", render_mode: str | None = None) -> None:
         if movement is not None and movement not in MOVEMENTS:
-            raise PlanError(f"movement={movement!r} is none; use None or one of {', '.join(MOVEMENTS)}")
+            raise PlanError(f"movement={movement!r} is not one of {', '.join(MOVEMENTS)}; use one of these, or None")
         package = importlib.import_module("gym_super_mario_bros")
         self.render_mode = render_mode
         stem, _, version = env_id.rpartition("-v")

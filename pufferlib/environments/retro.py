@@ -57,12 +57,17 @@ def env_creator(
 
     kwargs: of ``stable_retro.make``; members of its enumerations may be named, such as
     ``use_restricted_actions="DISCRETE"``. Actions are MultiBinary, a bit for each button, unless those say otherwise.
-    Raises PlanError where the process has an emulator.
+    Raises PlanError where the process has an emulator, and for
+    other names than theirs; SpaceError for pictures of memory, ``obs_type="RAM"``, which only the raw game has.
     """
     retro = importlib.import_module("stable_retro")
     for argument, enumeration in ENUMERATIONS.items():
-        if kwargs.get(argument) in (members := getattr(retro, enumeration).__members__):
-            kwargs[argument] = members[kwargs[argument]]
+        members = getattr(retro, enumeration).__members__
+        if (named := kwargs.get(argument)) in members:
+            kwargs[argument] = members[named]
+        elif isinstance(named, str) and argument != "state":  # whose names are also those of files
+            # The package takes what it does not know for actions of any buttons.
+            raise PlanError(f"{argument}={named!r} is not one of {', '.join(members)}; use one of these")
     kind, _, game = name.partition("/")
     try:
         env = retro.make(game, render_mode=render_mode, **kwargs)

@@ -64,7 +64,8 @@ def _small(env: Any, game_variables: bool) -> Any:
 
 
 def _halved(image: Any) -> Any:
-    """Return an image, uint8 (height, width, channels), at half its height and width."""
+    """Return an image, uint8 (height, width, channels), at half its height and width; an odd line is left out."""
+    image = image[: len(image) // 2 * 2, : image.shape[1] // 2 * 2]
     total = image[::2, ::2].astype(np.uint16)
     for rows, columns in ((0, 1), (1, 0), (1, 1)):
         total += image[rows::2, columns::2]
