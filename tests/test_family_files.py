@@ -169,6 +169,9 @@ class Gridworld:
                 "shaped_reward_by_agent": [3, 0], "event_infos": {"potting": [True, False]}}  # fmt: skip
         return types.SimpleNamespace(timestep=state.timestep + 1), told
 
+    def state_string(self, state):
+        return "own" if Recipe._conf is self.recipe_config else "another's"
+
     def lossless_state_encoding(self, state, horizon):
         return np.zeros((2, 2, 1, 26), np.int64)
 
@@ -191,6 +194,7 @@ def test_kitchens_in_one_process_have_their_own_recipes_and_tell_what_they_pay(m
             assert infos["cook_0"].items() >= {"shaped_r": 3.0, "events": ["potting"]}.items()
             assert infos["cook_1"]["sparse_r"] == 20.0 and ("ep_sparse_r" in infos["cook_1"]) == over
     assert infos["cook_0"]["ep_shaped_r"] == 6.0 and infos["cook_1"]["ep_sparse_r"] == 40.0
+    assert [kitchen.render() for kitchen in kitchens] == ["own", "own"]
 
 
 class FakeDoom(gymnasium.Env[Any, Any]):

@@ -110,6 +110,7 @@ class Kitchen:
         return observations, rewards, terminations, ends, infos
 
     def render(self) -> str:
+        self._at_work()  # whether a soup is ready follows from its recipe
         return str(self._kitchen.state_string(self._state))
 
     def close(self) -> None:
