@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 import os
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -321,6 +322,55 @@ def test_a_worker_has_jax_on_the_cpu_alone(parent: Any, platforms: Any, monkeypa
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
     _functional.load("json")
     assert os.environ.get("JAX_PLATFORMS") == platforms
+
+
+def functional(**kwargs: Any) -> _functional.Functional:
+    functions = _functional.Compiled(lambda *told: None, lambda *told: None)
+    return _functional.Functional(functions, spaces.Discrete(2), spaces.Discrete(2), **kwargs)
+
+
+def test_what_can_be_drawn_says_so_before_it_is_asked_for_and_is_drawn_on_request_only() -> None:
+    """Films are made of what ``metadata`` has, of an environment made without a mode."""
+    for mode, picture in ((None, None), ("rgb_array", [[1]])):
+        env = functional(picture=lambda state: [[state]], render_mode=mode)
+        env._state = 1
+        assert env.metadata["render_modes"] == ["rgb_array"]
+        assert (env.render() if picture is None else env.render().tolist()) == picture
+    for kwargs in ({"render_mode": "human", "picture": str}, {"render_mode": "rgb_array"}):
+        with pytest.raises(PlanError, match=rf"render_mode='{kwargs['render_mode']}' is not one of \["):
+            functional(**kwargs)
+
+
+def test_copies_of_what_is_compiled_share_it() -> None:
+    env = functional()
+    other = copy.deepcopy(env)
+    assert other._functions is env._functions and other.observation_space is not env.observation_space
+
+
+def test_alike_arguments_share_what_is_compiled_and_lists_are_arguments_too() -> None:
+    parts = _functional.shared(lambda name, items: [name, items])
+    assert parts("a", (("b", 1),)) is parts("a", (("b", 1),)) is not parts("a", (("b", 2),))
+    assert parts("a", (("b", [1]),)) == ["a", (("b", [1]),)]
+
+
+class Older(NamedTuple):
+    """Of gymnax's form before 1.0: whether a state ends its episode, whatever the kind; state: (time, lost)."""
+
+    limit: str | None
+
+    def is_terminal(self, state: Any, params: Any) -> Any:
+        late = self.limit is not None and state[0] >= getattr(params, self.limit)
+        return np.bool_(late or state[1])
+
+
+@pytest.mark.parametrize("limit", ["max_timesteps", "max_steps_in_episode", None])
+def test_ends_of_one_kind_are_told_apart_by_the_limit_of_time(limit: str | None) -> None:
+    params = dataclasses.make_dataclass("Params", [(limit or "gravity", int)])(5)
+    env = Older(limit)
+    for state in ((4, False), (4, True), (5, False), (5, True)):
+        done = env.is_terminal(state, params)
+        late = limit is not None and state == (5, False)
+        assert _functional.ends(env, state, done, params) == (state[1], late)
 
 
 def test_what_craftax_keeps_is_whole_or_not_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ copies in one call, on whatever device there is: ``pufferlib.adapters.gymnax``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import multiprocessing
 import os
@@ -18,9 +19,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.errors import SpaceError
+from pufferlib.errors import PlanError, SpaceError
 
-__all__ = ["Compiled", "Functional", "Functions", "compiled", "ends", "functions_of", "load", "space_of"]
+__all__ = ["Compiled", "Functional", "Functions", "compiled", "ends", "functions_of", "load", "shared", "space_of"]
 
 
 class Functions(NamedTuple):
@@ -40,12 +41,30 @@ class Compiled(NamedTuple):
     reset: Callable[..., Any]
     step: Callable[..., Any]
 
+    def __deepcopy__(self, memo: Any) -> Compiled:
+        return self  # else copies of an environment, as a planner makes them, would each be compiled anew
+
 
 def load(module: str) -> Any:
     """Import a module that imports JAX."""
     if multiprocessing.parent_process() is not None:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # or each worker would claim most of a GPU's memory
     return importlib.import_module(module)
+
+
+def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
+    """Have calls with the same arguments share what a function returns; where some have no hash, each has its own."""
+    kept = functools.cache(parts)
+
+    @functools.wraps(parts)
+    def call(*arguments: Any) -> Any:
+        try:
+            hash(arguments)
+        except TypeError:
+            return parts(*arguments)
+        return kept(*arguments)
+
+    return call
 
 
 def compiled(functions: Functions) -> Compiled:
@@ -66,8 +85,9 @@ def compiled(functions: Functions) -> Compiled:
 class Functional(gymnasium.Env[Any, Any]):
     """An environment whose state JAX holds, and whose observations and infos are NumPy's and Python's.
 
-    Its chance follows from the seed of ``reset``, also in the episodes after it. last_infos: whether infos are told
-    where an episode ends only. picture: returns an image of a state, uint8, where there is to be a ``render``.
+    Its chance follows from the seed of ``reset``, also in the episodes after it. A deep copy goes on by itself, and is
+    cheap. last_infos: whether infos are told where an episode ends only. picture: returns an image of a state, uint8,
+    where it can be drawn; it is, on request, with the render mode "rgb_array". Raises PlanError for another mode.
     """
 
     def __init__(
@@ -80,26 +100,29 @@ class Functional(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         picture: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.metadata = {"render_modes": ["rgb_array"] if picture else []}
+        modes = ["rgb_array"] if picture is not None else []
+        if render_mode is not None and render_mode not in modes:
+            raise PlanError(f"render_mode={render_mode!r} is not one of {modes}; use one of these or None")
+        self.metadata = {"render_modes": modes}
         self.render_mode = render_mode
         self.observation_space, self.action_space = observation_space, action_space
         self._functions, self._params, self._last_infos, self._picture = functions, params, last_infos, picture
-        self._jax = load("jax")
         self._key: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None or self._key is None:
-            cpu = self._jax.local_devices(backend="cpu")[0]
-            with self._jax.default_device(cpu):  # where the key lies is computed all that follows from it
-                self._key = self._jax.device_put(self._jax.random.key(int(self.np_random.integers(1 << 31))), cpu)
+            jax = load("jax")
+            cpu = jax.local_devices(backend="cpu")[0]
+            with jax.default_device(cpu):  # where the key lies is computed all that follows from it
+                self._key = jax.device_put(jax.random.key(int(self.np_random.integers(1 << 31))), cpu)
         self._key, self._state, *told = self._functions.reset(self._key, self._params)
-        observation, infos = self._jax.device_get(told)
+        observation, infos = load("jax").device_get(told)
         return _fitted(self.observation_space, observation), {} if self._last_infos else _plain(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._key, self._state, *told = self._functions.step(self._key, self._state, action, self._params)
-        observation, reward, terminated, truncated, infos = self._jax.device_get(told)
+        observation, reward, terminated, truncated, infos = load("jax").device_get(told)
         over = bool(terminated or truncated)
         infos = _plain(infos) if over or not self._last_infos else {}
         return (
@@ -111,7 +134,9 @@ class Functional(gymnasium.Env[Any, Any]):
         )
 
     def render(self) -> Any:
-        return np.asarray(self._picture(self._state)) if self._picture is not None else None
+        if self._picture is None or self.render_mode is None:
+            return None
+        return np.asarray(self._picture(self._state))
 
 
 def _fitted(space: Any, value: Any) -> Any:
@@ -129,6 +154,9 @@ def _plain(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------ what is of gymnax's kind
+
+
+LIMITS = ("max_timesteps", "max_steps_in_episode")  # as Craftax calls it, and as gymnax does
 
 
 def space_of(space: Any, dtype: Any = None) -> gymnasium.Space[Any]:
@@ -161,9 +189,11 @@ def functions_of(env: Any) -> Compiled:
 def ends(env: Any, state: Any, done: Any, params: Any) -> tuple[Any, Any]:
     """Return (terminated, truncated) of a step that told the one, or, as before gymnax 1.0, an end of either kind.
 
-    Such an end is a truncation if without a limit of time there would have been none.
+    Such an end is a truncation if without a limit of time there would have been none. The limit is one of the
+    parameters in ``LIMITS``; where there is none of these, every end terminates.
     """
     if hasattr(env, "is_truncated"):
         return done, env.is_truncated(state, params) & ~done
-    terminal = env.is_terminal(state, dataclasses.replace(params, max_timesteps=np.iinfo(np.int32).max))
+    limits = {name: np.iinfo(np.int32).max for name in LIMITS if hasattr(params, name)}
+    terminal = env.is_terminal(state, dataclasses.replace(params, **limits)) if limits else done
     return done & terminal, done & ~terminal

@@ -37,6 +37,7 @@ def _parts(name: str) -> Any:
 
 @functools.cache
 def _picture(name: str) -> Any:
+    """Return what draws a state of the game of that name, which is compiled when it is first called."""
     draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
     return lambda state: draw(state).astype("uint8")
 
@@ -64,5 +65,8 @@ def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = N
     env, functions = _parts(known)
     params = dataclasses.replace(env.default_params, **kwargs)
     observed, acted = space_of(env.observation_space(params)), space_of(env.action_space(params))
-    picture = _picture(known) if render_mode else None
+
+    def picture(state: Any) -> Any:
+        return _picture(known)(state)
+
     return Functional(functions, observed, acted, params, last_infos=True, render_mode=render_mode, picture=picture)

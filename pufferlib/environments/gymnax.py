@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 from pufferlib.environments import Example, Family, member
-from pufferlib.environments._functional import Functional, functions_of, load, space_of
+from pufferlib.environments._functional import Functional, functions_of, load, shared, space_of
 
 NAMES = (
     *("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
@@ -30,7 +29,7 @@ FAMILY = Family(
 )
 
 
-@functools.cache
+@shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> Any:
     """Return gymnax's environment, its parameters, and its functions as all that are made alike share them."""
     env, params = load("gymnax").make(name, **dict(items))

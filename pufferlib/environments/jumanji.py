@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from pufferlib.environments import Example, Family, member
-from pufferlib.environments._functional import Functional, Functions, compiled, load
+from pufferlib.environments._functional import Functional, Functions, compiled, load, shared
 
 NAMES = (
     *("BinPack-v2", "CVRP-v1", "Cleaner-v0", "Connector-v3", "FlatPack-v0", "Game2048-v1", "GraphColoring-v1"),
@@ -33,17 +31,16 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return an environment; kwargs: of Jumanji's class of it, such as ``time_limit``.
 
-    Observations are a Dict with an "action_mask" of int8, an element for each choice of an action. Where Jumanji masks
-    what several numbers are together, an action is one number, that counts those combinations as NumPy's
-    ``unravel_index`` does. Of several agents' rewards the sum is the reward, and ``infos["rewards"]`` has them all.
+    Observations are a Dict. Its "action_mask", where Jumanji has one, is of int8, an element for each choice of an
+    action; where it masks what several numbers are together, an action is one number, that counts those combinations as
+    NumPy's ``unravel_index`` does. Of several agents' rewards the sum is the reward, and ``infos["rewards"]`` has them
+    all.
     """
-    known, items = member(FAMILY, name), tuple(sorted(kwargs.items()))
-    hashable = all(isinstance(value, Hashable) for value in kwargs.values())
-    functions, observed, acted = (_parts if hashable else _parts.__wrapped__)(known, items)
+    functions, observed, acted = _parts(member(FAMILY, name), tuple(sorted(kwargs.items())))
     return Functional(functions, *copy.deepcopy((observed, acted)))
 
 
-@functools.cache
+@shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
     """Return an environment's functions, as all that are made alike share them, and its spaces."""
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
