@@ -6,12 +6,14 @@
 
 Each family has a file in benchmarks/results/environments, from which the table is made. What is checked is what
 tests/test_real_envs.py checks, for the examples that the family's file names: 1,000 steps on serial and on pool with
-three environments, by the same oracle, and then the speed of both. Needs no pytest and no torch.
+three environments, by the same oracle, that a second reset with a seed begins the same again, and then the speed of
+both. Needs no pytest and no torch.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -119,28 +121,29 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     from pufferlib.vectorization.plan import Seeds
 
     env_creator, seeds = creator(example.name), Seeds(SEED, NUM_ENVS)
-    tapes = []
-    for env_id in range(NUM_ENVS):
-        raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
-        tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
     steps = {}
-    for backend, plan in (ALONE if alone(example) else BACKENDS).items():
-        num_envs = plan["num_envs"]
-        least = num_steps if backend == "serial" or not example.slow else num_steps // 10
-        num_moments = least // num_envs
-        while sum(tape.steps(num_moments) for tape in tapes[:num_envs]) < least:
-            num_moments += 1
-        with pufferlib.make(example.name, backend=backend, seed=SEED, env_kwargs=example.env_kwargs, **plan) as vec:
-            events = compare(vec, tapes[:num_envs], num_moments, timeout=300)
-            found = {
-                "agents": vec.agents_per_env,
-                "observations": str(vec.single_observation_space),
-                "actions": str(vec.single_action_space),
-            }
-        steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - num_envs}
-    assert steps["serial"]["episodes"] > 0, f"no episode ended within {num_steps} steps: nothing is proved of ends"
-    for tape in tapes:
-        tape.close()
+    with contextlib.ExitStack() as stack:
+        tapes = []
+        for env_id in range(NUM_ENVS):
+            raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
+            tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
+            stack.callback(tapes[-1].close)
+        for backend, plan in (ALONE if alone(example) else BACKENDS).items():
+            num_envs = plan["num_envs"]
+            least = num_steps if backend == "serial" or not example.slow else num_steps // 10
+            num_moments = least // num_envs
+            while sum(tape.steps(num_moments) for tape in tapes[:num_envs]) < least:
+                num_moments += 1
+            with pufferlib.make(example.name, backend=backend, seed=SEED, env_kwargs=example.env_kwargs, **plan) as vec:
+                events = compare(vec, tapes[:num_envs], num_moments, timeout=300)
+                found = {
+                    "agents": vec.agents_per_env,
+                    "observations": str(vec.single_observation_space),
+                    "actions": str(vec.single_action_space),
+                }
+            steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - num_envs}
+        assert steps["serial"]["episodes"] > 0, f"no episode ended within {num_steps} steps: nothing is proved of ends"
+        assert tapes[0].repeats(num_steps // 10), "a second reset with the same seed begins something else"
     return {**found, "compared": steps, "exact": True}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from oracles import Moment, Tape
+from oracles import Moment, Tape, identical
 from row_tools import same
 
 from pufferlib.layout import observation_layout
@@ -121,16 +121,3 @@ def part(rows: Any, place: int, layout: Any) -> Any:
         row = row.view(np.uint8)
     size = math.prod(layout.shape) * layout.dtype.itemsize // row.itemsize
     return row[:size].view(layout.dtype).reshape(layout.shape)
-
-
-def identical(found: Any, expected: Any) -> bool:
-    """Whether two infos are of the same types and values throughout."""
-    if type(found) is not type(expected):
-        return False
-    if isinstance(expected, dict):
-        return found.keys() == expected.keys() and all(identical(found[key], expected[key]) for key in expected)
-    if isinstance(expected, (list, tuple)):
-        return len(found) == len(expected) and all(map(identical, found, expected))
-    if isinstance(expected, np.ndarray):
-        return found.dtype == expected.dtype and np.array_equal(found, expected)
-    return bool(found == expected)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["Moment", "Tape"]
+__all__ = ["Moment", "Tape", "identical"]
 
 
 class Moment(NamedTuple):
@@ -35,7 +35,7 @@ class Tape:
     def __init__(self, env: Any, seed: int, max_agents: int | None = None) -> None:
         self._oracle = _Agents(env, max_agents) if callable(env.observation_space) else _One(env)
         self._env = env
-        self._seed = seed
+        self._seed, self._max_agents = seed, max_agents
         self._random = np.random.default_rng(seed)
         self._moments: list[tuple[bytes, dict[int, Any]]] = []
         self._steps: list[int] = []  # played up to each moment
@@ -52,6 +52,12 @@ class Tape:
         while num_moments > len(self._moments):
             self._record()
         return self._steps[num_moments - 1]
+
+    def repeats(self, num_moments: int) -> bool:
+        """Return whether a second reset with the seed begins what the first one did, after all that was played."""
+        self.steps(num_moments)  # recorded first, since both are played by one environment
+        again = Tape(self._env, self._seed, self._max_agents)
+        return all(identical(tuple(again[index])[:-1], tuple(self[index])[:-1]) for index in range(num_moments))
 
     def close(self) -> None:
         self._env.close()
@@ -239,3 +245,16 @@ def _draw(space: Any, random: np.random.Generator, mask: Any = None) -> Any:
         return {key: _draw(part, random) for key, part in space.spaces.items()}
     assert isinstance(space, spaces.Tuple), space
     return tuple(_draw(part, random) for part in space.spaces)
+
+
+def identical(found: Any, expected: Any) -> bool:
+    """Return whether two trees, such as infos, are of the same types and values throughout."""
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(identical(found[key], expected[key]) for key in expected)
+    if isinstance(expected, (list, tuple)):
+        return len(found) == len(expected) and all(map(identical, found, expected))
+    if isinstance(expected, np.ndarray):
+        return found.dtype == expected.dtype and np.array_equal(found, expected, equal_nan=found.dtype.kind in "fc")
+    return bool(found == expected)

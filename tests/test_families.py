@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from fnmatch import fnmatchcase
+from typing import Any
 
 import check_family
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from oracles import Tape
 
 from cleanrl_demo.ppo import Config
 from cleanrl_demo.settings import family_settings
@@ -77,6 +81,29 @@ def test_of_what_a_process_can_have_one_oracle_and_rows_are_each_in_a_process_of
     monkeypatch.setattr(check_family, "alone", lambda example: True)
     found = check_family.compared(environments.Example("CartPole-v1"), 60)
     assert found["exact"] and found["compared"]["pool"]["episodes"] > 0
+
+
+class Learned(gymnasium.Env[Any, Any]):
+    """Shows what its seed draws, or, remembering, what all seeds before it have drawn, too."""
+
+    observation_space = action_space = spaces.Discrete(1000)
+
+    def __init__(self, remembers: bool) -> None:
+        self.remembers, self.total = remembers, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.total = self.total * self.remembers + int(self.np_random.integers(300))
+        return self.total % 1000, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return self.total % 1000, 0.0, bool(action % 2), False, {}
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_who_remembers_what_was_before_a_seed_does_not_begin_again(remembers: bool) -> None:
+    tape = Tape(Learned(remembers), seed=3)
+    assert tape.repeats(20) is not remembers
 
 
 @pytest.mark.slow
