@@ -20,7 +20,7 @@ from pufferlib import environments
 from pufferlib.environments import _functional, craftax, mario, overcooked, panda, retro
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.environments.mo_gymnasium import Weighted
-from pufferlib.errors import PlanError, SpaceError
+from pufferlib.errors import PlanError, RegistryError, SpaceError
 
 pytestmark = pytest.mark.beside
 
@@ -86,8 +86,11 @@ def test_a_copy_of_gray_pictures_plays_on_by_itself() -> None:
 def test_gray_pictures_are_made_of_pictures() -> None:
     env = Frames()
     env.observation_space = spaces.Box(0, 255, (128,), np.uint8)
+    closed: list[bool] = []
+    env.close = lambda: closed.append(True)  # type: ignore[method-assign]
     with pytest.raises(SpaceError, match=r"these are Box\(0, 255, \(128,\), uint8\); use the raw environment"):
         GrayPictures(env)
+    assert closed == [True]
 
 
 def test_a_movement_that_is_none_is_answered_with_those_that_are() -> None:
@@ -113,14 +116,31 @@ def test_a_misspelt_choice_of_buttons_is_not_taken_for_all(monkeypatch) -> None:
         retro.env_creator("stable-retro/Game", use_restricted_actions="discrete")
 
 
-def test_a_second_emulator_in_a_process_is_answered_with_the_way_out(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised", "way_out"),
+    [
+        (
+            RuntimeError("Cannot create multiple emulator instances per process, make sure to call env.close()"),
+            PlanError,
+            "num_workers=num_envs",
+        ),
+        (
+            FileNotFoundError("No romfiles found for game: Game"),
+            RegistryError,
+            "No romfiles found for game: Game; `python -m stable_retro.import FOLDER` brings",
+        ),
+    ],
+)
+def test_a_second_emulator_in_a_process_and_a_rom_that_lacks_are_answered_with_the_way_out(
+    error: Exception, raised: type[Exception], way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def make(game: str, **kwargs: object) -> None:
-        raise RuntimeError("Cannot create multiple emulator instances per process, make sure to call env.close()")
+        raise error
 
     enumerations = {name: types.SimpleNamespace(__members__={}) for name in retro.ENUMERATIONS.values()}
     fake = types.SimpleNamespace(make=make, **enumerations)
     monkeypatch.setattr(retro.importlib, "import_module", lambda name: fake)
-    with pytest.raises(PlanError, match=r'^"retro/Game": .* num_workers=num_envs'):
+    with pytest.raises(raised, match=rf'^"retro/Game": .*{way_out}'):
         retro.env_creator("retro/Game")
 
 

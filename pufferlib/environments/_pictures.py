@@ -21,12 +21,14 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     An action is played for ``frame_skip`` frames, until the episode ends; the reward is the sum of theirs, and picture
     and info are the last one's. sticky: the probability with which the first of these frames is played with the action
-    before, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError where there are no such pictures.
+    before, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError where there are no such pictures; the
+    environment is closed then.
     """
 
     def __init__(self, env: Any, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
         super().__init__(env)
         if not is_picture(env.observation_space):
+            env.close()  # of some emulators a process can have one
             raise SpaceError(
                 f"gray pictures are made of RGB ones, uint8 (height, width, 3), and these are {env.observation_space}; "
                 "use the raw environment"

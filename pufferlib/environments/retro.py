@@ -17,7 +17,7 @@ import numpy as np
 
 from pufferlib.environments import Example, Family
 from pufferlib.environments._pictures import GrayPictures
-from pufferlib.errors import PlanError
+from pufferlib.errors import PlanError, RegistryError
 
 FAMILY = Family(
     names=("retro/*", "stable-retro/*"),
@@ -57,7 +57,7 @@ def env_creator(
 
     kwargs: of ``stable_retro.make``; members of its enumerations may be named, such as
     ``use_restricted_actions="DISCRETE"``. Actions are MultiBinary, a bit for each button, unless those say otherwise.
-    Raises PlanError where the process has an emulator, and for
+    Raises RegistryError where the ROM is lacking, PlanError where the process has an emulator, and for
     other names than theirs; SpaceError for pictures of memory, ``obs_type="RAM"``, which only the raw game has.
     """
     retro = importlib.import_module("stable_retro")
@@ -71,6 +71,12 @@ def env_creator(
     kind, _, game = name.partition("/")
     try:
         env = retro.make(game, render_mode=render_mode, **kwargs)
+    except FileNotFoundError as error:
+        if "rom" not in str(error).lower():
+            raise
+        raise RegistryError(
+            f'"{name}": {error}; `python -m stable_retro.import FOLDER` brings the ROMs that you have'
+        ) from error
     except RuntimeError as error:
         if "multiple emulator" not in str(error):
             raise
