@@ -17,7 +17,8 @@ from gymnasium import spaces
 
 import pufferlib
 from pufferlib import environments
-from pufferlib.environments import _functional, craftax, mario, overcooked, panda, retro
+from pufferlib.environments import _functional, craftax, mario, overcooked, retro
+from pufferlib.environments._anew import MadeAnew
 from pufferlib.environments._pictures import GrayPictures
 from pufferlib.environments.mo_gymnasium import Weighted
 from pufferlib.errors import PlanError, RegistryError, SpaceError
@@ -144,7 +145,8 @@ def test_a_second_emulator_in_a_process_and_a_rom_that_lacks_are_answered_with_t
         retro.env_creator("retro/Game")
 
 
-def test_a_task_of_the_arm_is_made_anew_for_a_second_seed_and_draws_seeds_of_the_first() -> None:
+@pytest.mark.parametrize("draws", [True, False])
+def test_what_resets_leave_something_of_is_made_anew_for_a_second_seed(draws: bool) -> None:
     made: list[gymnasium.Env] = []
     seeds: list[int | None] = []
 
@@ -153,12 +155,24 @@ def test_a_task_of_the_arm_is_made_anew_for_a_second_seed_and_draws_seeds_of_the
             seeds.append(seed)
             return super().reset(seed=seed)
 
-    env = panda.Seeded(lambda: made.append(Task()) or made[-1])
+    env = MadeAnew(lambda: made.append(Task()) or made[-1], draws)
     for _ in range(2):
         for seed in (5, None, None):
             env.reset(seed=seed)
     assert len(made) == 2 and env.unwrapped is made[1]
-    assert seeds[:3] == seeds[3:] and None not in seeds and len(set(seeds)) == 3
+    assert seeds[:3] == seeds[3:]
+    assert (None not in seeds and len(set(seeds)) == 3) if draws else seeds[:3] == [5, None, None]
+
+
+def test_a_second_seed_makes_doom_anew(asked: dict[str, Any]) -> None:
+    for name in ("VizdoomBasic-v1", "doom/Basic-v1"):
+        env = environments.module("vizdoom").env_creator(name)
+        env.reset(seed=1)
+        first = env.unwrapped
+        env.reset()
+        assert env.unwrapped is first
+        env.reset(seed=1)
+        assert env.unwrapped is not first
 
 
 class Recipe:
