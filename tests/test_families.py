@@ -121,3 +121,18 @@ def test_pictures_of_teams_are_gray_and_small() -> None:
             assert abs(rows.mean() - cells.mean()) < 1
     env = registry.creator("butterfly-gray/knights_archers_zombies_v11")()
     assert env.observation_space("archer_0").shape == env.reset(seed=3)[0]["archer_0"].shape == (27, 5)
+
+
+@pytest.mark.extras
+def test_zombies_come_as_before_after_a_second_reset_with_a_seed() -> None:
+    env = registry.creator("butterfly/knights_archers_zombies_v11")(spawn_delay=4, max_cycles=12)
+
+    def play(seed: int | None, num_steps: int) -> list[float]:
+        seen = [env.reset(seed=seed)[0]]
+        seen += [env.step(dict.fromkeys(env.agents, 5))[0] for _ in range(num_steps)]
+        return [float(each["archer_0"].sum()) for each in seen]
+
+    first = play(1, 10)
+    assert len(set(first)) > 1
+    play(None, 7)  # which ends in between two zombies
+    assert play(1, 10) == first

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_module
@@ -29,8 +31,32 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     These show all that an agent's picture shows, each pixel the mean of those in its place. Observations that are no
     pictures (those of knights_archers_zombies) are the same under both names, and so is the state.
     """
-    env = from_module(FAMILY, name, **kwargs)
+    make = functools.partial(from_module, FAMILY, name, **kwargs)
+    env = _made_anew(make) if "knights_archers_zombies" in name else make()
     return _gray(env) if name.startswith("butterfly-gray/") else env
+
+
+def _made_anew(make: Callable[[], Any]) -> Any:
+    """Return what makes a game anew for a second seed: the clock by which zombies come goes on through resets."""
+    wrapper: Any = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
+
+    class Anew(wrapper):  # type: ignore[misc]
+        """The same game."""
+
+        env: Any
+
+        def __init__(self) -> None:
+            super().__init__(make())
+            self._new = True
+
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            if seed is not None and not self._new:
+                self.env.close()
+                self.env = make()
+            self._new = False
+            return self.env.reset(seed=seed, options=options)
+
+    return Anew()
 
 
 def _gray(env: Any) -> Any:
