@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_module
+from pufferlib.environments._anew import parallel_made_anew
 from pufferlib.environments._pictures import gray_space, is_picture, small_gray
 
 FAMILY = Family(
@@ -32,31 +32,9 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     pictures (those of knights_archers_zombies) are the same under both names, and so is the state.
     """
     make = functools.partial(from_module, FAMILY, name, **kwargs)
-    env = _made_anew(make) if "knights_archers_zombies" in name else make()
+    # The clock by which zombies come goes on through resets.
+    env = parallel_made_anew(make) if "knights_archers_zombies" in name else make()
     return _gray(env) if name.startswith("butterfly-gray/") else env
-
-
-def _made_anew(make: Callable[[], Any]) -> Any:
-    """Return what makes a game anew for a second seed: the clock by which zombies come goes on through resets."""
-    wrapper: Any = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
-
-    class Anew(wrapper):  # type: ignore[misc]
-        """The same game."""
-
-        env: Any
-
-        def __init__(self) -> None:
-            super().__init__(make())
-            self._new = True
-
-        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            if seed is not None and not self._new:
-                self.env.close()
-                self.env = make()
-            self._new = False
-            return self.env.reset(seed=seed, options=options)
-
-    return Anew()
 
 
 def _gray(env: Any) -> Any:
