@@ -3,7 +3,7 @@
 PufferError
 ├── SpaceError (TypeError)          a space cannot be flattened, or a sample does not fit its space
 ├── PlanError (ValueError)          impossible counts or arguments of make
-├── ActionError (ValueError)        actions of a wrong shape, dtype or number of rows
+├── ActionError (ValueError)        actions of a wrong shape, dtype, number of rows, or value
 ├── CallError (RuntimeError)        a call out of order; nothing has changed
 │   └── ClosedError                 the object has been closed
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is fine

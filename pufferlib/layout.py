@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib import _native
+from pufferlib.action_values import refuse_value
 from pufferlib.errors import SpaceError
 from pufferlib.leaves import (
     Array,
@@ -338,8 +339,8 @@ class ActionLayout(_Base):
             self.components = (space,)
             self.flat_space = space
             if _native.available:
-                none, nil = np.zeros(0, np.int64), np.zeros(0, np.float32)
-                self.unpacker = _native.pack.Unpacker(lone_plan(own.leaf), none, nil, nil, False, False, None)
+                nothing = np.zeros(0, np.int64)
+                self.unpacker = _native.pack.Unpacker(lone_plan(own.leaf), nothing, 0, False, False, None)
             return
         self._parts = [ActionPart(stored) for stored in self._stored]
         ends = {False: 0, True: 0}
@@ -350,12 +351,11 @@ class ActionLayout(_Base):
             part.where = slice(ends[part.is_box], ends[part.is_box] + _size(part.shape))
             ends[part.is_box] = part.where.stop
         self.leaves = tuple(leaves)
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: unbounded
-            self._low, self._high = (self._joined([getattr(p, b) for p in self._parts], True) for b in ("low", "high"))
+        low, high = (self._joined([getattr(p, b) for p in self._parts], True) for b in ("near_low", "near_high"))
         self._start, last = (self._joined([getattr(p, b) for p in self._parts], False) for b in ("low", "high"))
-        self._unpack = compile_unpack(self._tree, self._parts, self._start, self._low, self._high)
+        self._unpack = compile_unpack(self._tree, self._parts, self._start)
         discrete = spaces.MultiDiscrete(last - self._start + 1)
-        box = spaces.Box(self._low, self._high, dtype=np.float32)
+        box = spaces.Box(low, high, dtype=np.float32)
         kinds = {part.is_box for part in self._parts}
         has_choices, has_reals = kinds != {True}, True in kinds
         self.components = (discrete,) * has_choices + (box,) * has_reals
@@ -363,7 +363,7 @@ class ActionLayout(_Base):
         if _native.available:
             unpacking = unpacking_plan(self._tree, self._parts)
             self.unpacker = _native.pack.Unpacker(
-                unpacking, self._start, self._low, self._high, has_choices, has_reals, self._unpack
+                unpacking, self._start, low.size, has_choices, has_reals, self._unpack
             )
 
     def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
@@ -383,8 +383,9 @@ class ActionLayout(_Base):
     def unpack(self, row: Any) -> Any:
         """Return the action that one flat row holds, as the environment takes it, by copy; Discrete as a Python int.
 
-        Box values are cast to the leaf's dtype and clipped to its bounds, those of integer Boxes rounded first.
-        Raises SpaceError for a row of another shape or kind and for NaN in an integer Box.
+        Box values are cast to the leaf's dtype. Those of integer Boxes are rounded and clipped to its bounds; those of
+        float Boxes may lie beyond them. Raises SpaceError for a row of another shape or kind and for NaN in an integer
+        Box; which values may be sent, ``refuse`` says.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -397,10 +398,19 @@ class ActionLayout(_Base):
         if discrete is not None:
             discrete = require(discrete, self._start.shape, self._start.dtype)
         if box is not None:
-            box = require(box, self._low.shape, self._low.dtype)
+            box = require(box, self.components[-1].shape or (), np.dtype(np.float32))
         return self._unpack(discrete, box)
 
     decode = unpack
+
+    def refuse(self, row: Any, whose: str = "") -> None:
+        """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.
+
+        row: one that ``unpack`` takes. whose: what the error says after the action, such as " of agent 'a'".
+        """
+        parts = row if len(self.components) == 2 else (row,)
+        for part, space in zip(parts, self.components, strict=True):
+            refuse_value(part, space, whose)
 
     def flatten(self, sample: Any) -> Any:
         """Return the flat row (an array, or a pair of them) of a sample: what ``unpack`` undoes. Raises SpaceError."""

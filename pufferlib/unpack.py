@@ -170,6 +170,8 @@ class ActionPart:
         self.shape = stored.shape
         self.is_box = isinstance(stored.leaf.space, spaces.Box)
         self.low, self.high = low, high = stored._replace(padded=False).value_range()
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: unbounded
+            self.near_low, self.near_high = (bound.astype(np.float32) for bound in (low, high))
         self.whole = self.is_box and self.leaf.dtype.kind != "f"
         if self.whole and low.size and not -(2**24) <= int(low.min()) <= int(high.max()) <= 2**24:
             raise SpaceError(
@@ -178,28 +180,33 @@ class ActionPart:
             )
 
     def restore(self, component: Any) -> Any:
-        """Return the leaf's value from its component, to which start was added and float32's bounds applied."""
+        """Return the leaf's value from its component, to which start was added.
+
+        Whole numbers are rounded and clipped. A bound that float32 holds only nearly becomes the bound again; what lies
+        beyond remains, but for what a narrower float cannot hold.
+        """
         value = component[self.where].reshape(self.shape)
         if not self.is_box or value.dtype == self.leaf.dtype:
             return value
         if self.whole:
             if np.isnan(value).any():
                 raise SpaceError(f"{where(self.leaf.path)}: NaN is no value of {self.leaf.space}")
-            return np.rint(value).astype(self.leaf.dtype)
-        with np.errstate(over="ignore"):
-            return np.minimum(np.maximum(value.astype(self.leaf.dtype), self.low), self.high)
+            return np.rint(np.clip(value, self.near_low, self.near_high)).astype(self.leaf.dtype)
+        if self.leaf.dtype == np.float16:
+            limits = np.finfo(np.float16)
+            value = np.clip(value, np.float32(limits.min), np.float32(limits.max))
+        own = value.astype(self.leaf.dtype)
+        return np.where(value == self.near_low, self.low, np.where(value == self.near_high, self.high, own))
 
 
-def compile_unpack(
-    tree: Node, action_parts: Sequence[ActionPart], start: Array, low: Array, high: Array
-) -> Callable[[Any, Any], Any]:
+def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
     """Return unpack(discrete, box): the action that a row's components hold; None stands for one that rows have not.
 
-    start is added to the discrete component, (choices,) int64; the box component, (reals,) float32, is clipped to low
-    and high. Compiled like the writer, since it runs for every step too. Leaves may be views of one new array.
+    start is added to the discrete component, (choices,) int64; the box component is (reals,) float32. Compiled like the
+    writer, since it runs for every step too. Leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
-    scope.update(START=start, LOW=low, HIGH=high, minimum=np.minimum, maximum=np.maximum)
+    scope.update(START=start, FLOAT32=np.float32)
     remaining = iter(action_parts)
 
     def constant(value: Any) -> str:
@@ -233,8 +240,8 @@ def compile_unpack(
     lines = ["def unpack(discrete, box):"]
     if start.size:
         lines.append("    discrete = discrete + START")
-    if low.size:
-        lines.append("    box = minimum(maximum(box, LOW), HIGH)")
+    if any(part.is_box for part in action_parts):
+        lines.append("    box = box.astype(FLOAT32)")
     if "ints[" in result:
         lines.append("    ints = discrete.tolist()")
     source = "\n".join([*lines, f"    return {result}", ""])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 
 from pufferlib.emulation import RowEnv, Rows
 
@@ -145,7 +146,11 @@ class Diverse:
     def step(self, actions: Any) -> Any:
         self.actions = actions
         for agent, action in actions.items():
-            assert action in self.action_space(agent), (agent, action)
+            space = self.action_space(agent)
+            if isinstance(space, Box) and space.dtype.kind == "f":  # which numbers beyond its bounds may reach
+                assert (action.shape, action.dtype) == (space.shape, space.dtype), (agent, action)
+            else:
+                assert action in space, (agent, action)
         flags = dict.fromkeys(self.agents, False)
         return self.observe(), dict.fromkeys(self.agents, 0.0), flags, flags, self.info()
 

@@ -28,7 +28,7 @@ LAYERS = [
         "pufferlib.toml",
         "pufferlib._native",
     },
-    {"pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
+    {"pufferlib.action_values", "pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environments"},
     {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},

@@ -172,15 +172,10 @@ def test_an_environment_without_a_score_is_told_before_anything_is_learnt() -> N
 @pytest.mark.parametrize(
     ("env", "column", "value", "says"),
     [
-        ("bandit", 0, 4, r"ocean/bandit: the action of agent 1 \(row 1 of the batch\) is 4, and 0 to 3 are allowed"),
-        ("bandit", 0, -1, r"ocean/bandit: the action of agent 1 \(row 1 of the batch\) is -1, and 0 to 3 are allowed"),
-        ("spaces", 1, 2, r"ocean/spaces: part 1 of the action of agent 1 \(row 1 .*\) is 2, and 0 to 1 are allowed"),
-        (
-            "continuous",
-            1,
-            np.nan,
-            r"ocean/continuous: part 1 of the action of agent 1 \(row 1 .*\) is nan, and -inf to",
-        ),
+        ("bandit", 0, 4, r"action 4 of row 1 \(environment 1\) is not in Discrete\(4\); use 0 to 3"),
+        ("bandit", 0, -1, r"action -1 of row 1 \(environment 1\) is not in Discrete\(4\); use 0 to 3"),
+        ("spaces", 1, 2, r"of row 1 \(environment 1\) is not in MultiDiscrete\(.*\): element 1 is 2; use 0 to 1"),
+        ("continuous", 1, np.nan, r"of row 1 \(environment 1\) is not in Box\(.*\): element 1 is nan; use finite"),
         ("continuous", 1, 7, None),
     ],
 )
@@ -288,8 +283,8 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
         ("mixed", r"toys have no mixed actions"),
         (
             "multiagent",
-            r"pufferlib\.errors\.ActionError: ocean/multiagent: the action of agent 2 \(row 2 of the batch\) is 2, "
-            "and 0 to 1 are allowed",
+            r"pufferlib\.errors\.ActionError: action 2 of row 2 \(environment 1, agent 0\) is not in Discrete\(2\); "
+            "use 0 to 1",
         ),
         ("password", r"may be: a learner that does not latch onto a rare reward.*"),
         ("squared", r"died of signal 11 \(SIGSEGV\)\nlearning ocean/squared\nthis is the end"),

@@ -91,6 +91,12 @@ def continuous(vec: Any) -> None:
         vec.step(np.zeros(2, np.float32))
 
 
+def nan(vec: Any) -> None:
+    with pufferlib.make("Pendulum-v1", num_envs=2) as vec:
+        vec.reset()
+        vec.step(np.array([[np.nan], [0]], np.float32))
+
+
 class Unbounded(HashEnv):
     def __init__(self) -> None:
         super().__init__()
@@ -163,6 +169,11 @@ CASES = [
          "actions have shape (3,), expected (4,): 1 row(s) for each of 4 environments"),
     Case("vec.send(float actions) to a Discrete space", lambda vec: vec.send(zeros + 0.5), pufferlib.ActionError,
          "actions have dtype float64, expected int64; convert them"),
+    Case("vec.send(zeros - 1) to a Discrete space", lambda vec: vec.send(zeros - 1), pufferlib.ActionError,
+         "action -1 of row 0 (environment 0) is not in Discrete(1000); use 0 to 999"),
+    Case("vec.send(NaN) to a Box", nan, pufferlib.ActionError,
+         "action [nan] of row 0 (environment 0) is not in Box(-2.0, 2.0, (1,), float32): element 0 is nan; use finite "
+         "numbers"),
     Case("vec.send(actions of shape (n,)) to a Box of shape (1,)", continuous, pufferlib.ActionError,
          "actions have shape (2,), expected (2, 1)"),
     Case("vec.send(ragged lists)", lambda vec: vec.send([[0], [0, 1], 0, 0]), pufferlib.ActionError,

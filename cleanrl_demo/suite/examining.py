@@ -19,26 +19,23 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
-import pufferlib
 from cleanrl_demo import evaluation
-from cleanrl_demo.acting import Act, random_actor
+from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
-from pufferlib import registry
-from pufferlib.errors import ActionError, PlanError, PufferError
-from pufferlib.vectorization import arguments
+from pufferlib import action_values, registry, vectorization
+from pufferlib.errors import PlanError, PufferError
 from pufferlib.vectorization.launch import LifePipe, death_of, die_with_parent, end_group, start_method
 from pufferlib.vectorization.messages import signal_name
 from pufferlib.vectorization.signals import as_before, undisturbed
-from pufferlib.vectorization.tensors import as_numpy
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
@@ -50,8 +47,9 @@ NO_SCORE = "{env} reports no info['score'] at the end of an episode; see ocean/_
 NUM_LAST_LINES = 12  # of a failed learner's output
 NUM_LAST_BYTES = 64 * 1024  # that they are looked for in
 # Files whose frames lie between the process of an examination and a learner's code.
-IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, arguments, registry, importlib)}
+IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, action_values, registry, importlib)}
 IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
+IN_FRONT |= set(map(str, Path(vectorization.__file__).parent.glob("*.py")))
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 
@@ -130,7 +128,7 @@ def score(task: Task, play: Callable[[Any], Any], num_episodes: int = NUM_EPISOD
     torch.set_num_threads(1)  # by default as many as there are cores, which workers need too
     try:
         with task.make(seed=seed) as vec:
-            found = mean_score(evaluate(vec, _refereed(vec, play, task.env), num_episodes, seed))
+            found = mean_score(evaluate(vec, play, num_episodes, seed))
     finally:
         torch.set_num_threads(num_threads)
     if found is None:
@@ -144,45 +142,6 @@ def _require_scores(task: Task) -> None:
         (episode,) = evaluate(vec, random_actor(vec, seed=task.seed), 1, task.seed, max_steps=MAX_RANDOM_STEPS)
     if episode.score is None and not episode.cut:
         raise PlanError(NO_SCORE.format(env=task.env))
-
-
-def _refereed(vec: pufferlib.VecEnv, play: Act, env: str) -> Act:
-    """Return what plays the same, but raises ActionError for a choice that there is not, and for NaN.
-
-    Environments make of such what they like, and most make nothing. Numbers beyond their bounds are clipped, as ever.
-    """
-    space = vec.single_action_space
-    parts = space.spaces if isinstance(space, spaces.Tuple) else (space,)
-    ranges = [_range(part) for part in parts]
-
-    def act(batch: pufferlib.Batch) -> Any:
-        actions = play(batch)
-        played = arguments.checked_actions(as_numpy(actions), parts, len(batch.env_ids), vec.agents_per_env)
-        for array, (low, high) in zip(played, ranges, strict=True):
-            rows = array.reshape(len(batch.agent_ids), -1)
-            wrong = np.argwhere(~((low <= rows) & (rows <= high)))
-            if len(wrong):
-                row, column = wrong[0]
-                part = f"part {column} of the action" if rows.shape[1] > 1 else "the action"
-                raise ActionError(
-                    f"{env}: {part} of agent {batch.agent_ids[row]} (row {row} of the batch) is {rows[row, column]}, "
-                    f"and {low[column]:g} to {high[column]:g} are allowed"
-                )
-        return actions
-
-    return act
-
-
-def _range(space: spaces.Space[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the largest value of each number of an action, both (numbers,); of a Box any number."""
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        num = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
-        start = np.ravel(getattr(space, "start", 0))  # older MultiDiscretes have none
-        return start + np.zeros_like(num), start + num - 1
-    size = int(np.prod(space.shape or ()))
-    if isinstance(space, spaces.MultiBinary):
-        return np.zeros(size), np.ones(size)
-    return np.full(size, -np.inf), np.full(size, np.inf)
 
 
 # ------------------------------------------------------------------------------------------------ in other processes

@@ -44,8 +44,6 @@ cdef class Unpacker:
     cdef bint has_choices, has_reals
     cdef Py_ssize_t num_choices, num_reals
     cdef int64_t *start
-    cdef float *low
-    cdef float *high
     cdef object careful
     cdef list kept
 

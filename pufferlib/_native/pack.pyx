@@ -434,9 +434,9 @@ cdef void free_node(Node *node) noexcept:
 cdef enum:
     NUMBER  # a Discrete: the element at start, as a Python int
     CHOICES  # count elements of the discrete component from start, as an array of shape and dtype
-    FLOATS  # count elements of the box component likewise, clipped
-    DOUBLES  # and clipped to low and high as well, which float32 may not hold exactly
-    WHOLES  # and rounded
+    FLOATS  # count elements of the box component likewise
+    DOUBLES  # the same, but low and high, which float32 may hold only nearly, become themselves again
+    WHOLES  # the same, clipped and rounded
     MAPPING  # count, children, each with its key
     SEQUENCE  # count, children
     LONE  # a space that is one leaf, like its node: an array as it is
@@ -457,16 +457,15 @@ class _NotANumber(Exception):
 cdef class Unpacker:
     """Reads actions from rows. Made by ``ActionLayout``, from what ``unpacking_plan`` says of its tree.
 
-    start: int64, (choices,), what is added to the discrete component. low, high: float32, (reals,), what the box
-    component is clipped to. has_choices, has_reals: whether rows have these components; rows of a space that is one
-    leaf are its samples and have neither. careful(discrete, box): the Python twin; None stands for what rows have not.
+    start: int64, (choices,), what is added to the discrete component. num_reals: elements of the box component.
+    has_choices, has_reals: whether rows have these components; rows of a space that is one leaf are its samples and have
+    neither. careful(discrete, box): the Python twin; None stands for what rows have not.
     """
 
-    def __cinit__(self, plan, start, low, high, bint has_choices, bint has_reals, careful):
-        self.kept = [start, low, high]
+    def __cinit__(self, plan, start, Py_ssize_t num_reals, bint has_choices, bint has_reals, careful):
+        self.kept = [start]
         self.start = <int64_t *>puf_data(start)
-        self.low, self.high = <float *>puf_data(low), <float *>puf_data(high)
-        self.num_choices, self.num_reals = len(start), len(low)
+        self.num_choices, self.num_reals = len(start), num_reals
         self.has_choices, self.has_reals = has_choices, has_reals
         self.careful = careful
         build_part(&self.root, plan, self.kept)
@@ -549,7 +548,7 @@ cdef object read(Unpacker its, Part *part, const int64_t *discrete, const float 
     if part.kind == CHOICES:
         read_choices(part, discrete + part.start, its.start + part.start, puf_data(array))
     else:
-        read_reals(part, box + part.start, its.low + part.start, its.high + part.start, puf_data(array))
+        read_reals(part, box + part.start, puf_data(array))
     return array
 
 
@@ -559,22 +558,23 @@ cdef void read_choices(Part *part, const int64_t *values, const int64_t *start, 
         store(target + i * part.itemsize, part.itemsize, sum_of(values[i], start[i]))
 
 
-cdef int read_reals(Part *part, const float *values, const float *low, const float *high, char *target) except -1:
+cdef int read_reals(Part *part, const float *values, char *target) except -1:
     cdef Py_ssize_t i
     cdef float value
-    cdef double wide
+    if part.kind == FLOATS:
+        memcpy(target, values, part.count * sizeof(float))
+        return 0
     for i in range(part.count):
-        # What equals its bound becomes the bound, and NaN remains, as with NumPy's maximum and minimum.
-        value = low[i] if values[i] <= low[i] else values[i]
-        value = high[i] if value >= high[i] else value
-        if part.kind == FLOATS:
-            (<float *>target)[i] = value
-        elif part.kind == DOUBLES:
-            wide = part.low[i] if value <= part.low[i] else <double>value
-            (<double *>target)[i] = part.high[i] if wide >= part.high[i] else wide
+        value = values[i]
+        if part.kind == DOUBLES:
+            if value == <float>part.low[i]:
+                (<double *>target)[i] = part.low[i]
+            else:
+                (<double *>target)[i] = part.high[i] if value == <float>part.high[i] else <double>value
         elif isnan(value):
             raise _NotANumber
         else:
+            value = max(<float>part.low[i], min(value, <float>part.high[i]))
             store(target + i * part.itemsize, part.itemsize, <int64_t>rintf(value))
     return 0
 
@@ -613,7 +613,7 @@ cdef int build_part(Part *part, tuple plan, list kept) except -1:
         _, part.start, shape, dtype, low, high = plan
         part.shape, part.dtype, part.itemsize = keep(shape, kept), keep(dtype, kept), dtype.itemsize
         part.count = math.prod(shape)
-        if part.kind == DOUBLES:
+        if part.kind == DOUBLES or part.kind == WHOLES:
             part.low, part.high = doubles(low, kept), doubles(high, kept)
     return 0
 

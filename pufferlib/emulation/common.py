@@ -177,8 +177,9 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
     """Return read(row) giving the agent's raw action; row: an array, or a pair of them where row_space is a Tuple.
 
-    Of a larger row an agent reads its own elements; choices beyond its own become its last, reals are clipped.
-    Raises SpaceError if row_space has fewer choices or reals than the agent.
+    Of a larger row an agent reads its own elements; choices beyond its own become its last. Numbers of an integer Box
+    are rounded and clipped to it, those of a float Box may lie beyond its bounds. Raises SpaceError if row_space has
+    fewer choices or reals than the agent.
     """
     flat, unpack = layout.flat_space, layout.unpack
     if flat is row_space or flat == row_space:
@@ -198,9 +199,13 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
         chosen: Array = np.clip(np.ravel(values)[:choices] - row_start, 0, last) + shift
         return chosen
 
+    whole = low.dtype.kind != "f"
+
     def read_reals(values: Any) -> Array:
-        clipped: Array = np.clip(np.ravel(values)[:reals], low, high).astype(low.dtype)
-        return clipped
+        own_values: Array = np.ravel(values)[:reals]
+        if whole:
+            own_values = np.rint(np.clip(own_values, low, high))
+        return own_values.astype(low.dtype)
 
     def read(values: Any) -> Any:
         if isinstance(flat, spaces.Tuple):

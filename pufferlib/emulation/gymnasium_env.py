@@ -197,6 +197,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         raw_action = self.action_layout.unpack(action if self._pair else np.asarray(action))
+        self.action_layout.refuse(action)
         observation, reward, terminated, truncated, info = self._caller.step(raw_action)
         row, info = self.observation_layout.flatten(observation), self._info(observation, info)
         return row, reward, terminated, truncated, info

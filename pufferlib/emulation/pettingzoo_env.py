@@ -139,7 +139,9 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         if action is None:  # what AEC environments take from the dead
             return None
         layout = self._agents[agent].action_layout
-        return layout.unpack(action if len(layout.components) == 2 else np.asarray(action))
+        raw_action = layout.unpack(action if len(layout.components) == 2 else np.asarray(action))
+        layout.refuse(action, f" of agent {agent!r}")
+        return raw_action
 
     def _flat(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
         flat = {}
@@ -244,6 +246,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         env, before = self.env, self.agents
         for agent in before:
             self._actions[self._place(agent)] = self._action_layout.unpack(np.asarray(actions[agent]))
+            self._action_layout.refuse(actions[agent], f" of agent {agent!r}")
         zero_outcome(env)
         infos = env.step(self._actions)
         env.alive[env.terminations | env.truncations] = False

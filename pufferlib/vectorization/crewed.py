@@ -155,6 +155,7 @@ class CrewedVecEnv(VecEnv):
             crew,
             inbox,
             self._recording,
+            self._action_spaces,
             first_finished=self.first_finished,
             disabled=autoreset_mode == "disabled",
         )
@@ -264,7 +265,7 @@ class CrewedVecEnv(VecEnv):
             ids = last_ids
         else:
             ids = checked_ids(env_ids, self.num_envs)
-        components = checked_actions(actions, self._action_spaces, len(ids), self.agents_per_env)
+        components = checked_actions(actions, self._action_spaces, ids, self.agents_per_env)
         if any(flight.states[env_id] != WAITING for env_id in ids):
             self._refuse_send(ids, asked=env_ids is not None)
         if self.autoreset_mode == "disabled" and any(flight.overs[env_id] for env_id in ids):

@@ -228,6 +228,7 @@ def flight_over(
     crew: Crew,
     inbox: Inbox,
     recording: Recording,
+    action_spaces: Sequence[Any],
     *,
     first_finished: bool,
     disabled: bool,
@@ -240,13 +241,15 @@ def flight_over(
     if ring is None:
         flight = Flight(slab, batches, plan.batch_size, first_finished=first_finished)
         if plan.synchronous and len(slab.actions) == 1:
-            flight.lane = Lane(flight, crew, slab.actions[0], inbox.gather_infos, recording, disabled=disabled)
+            space = action_spaces[0]
+            flight.lane = Lane(flight, crew, slab.actions[0], space, inbox.gather_infos, recording, disabled=disabled)
     else:
         flight = Express(
             slab,
             batches,
             ring,
             crew.shares,
+            action_spaces,
             inbox.collect_infos,
             inbox.gather_infos,
             crew.dead,

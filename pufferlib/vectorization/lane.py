@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pufferlib.action_values import values_fit
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.crew import Crew
 from pufferlib.vectorization.flight import Flight, Gather
@@ -23,8 +24,8 @@ __all__ = ["Lane"]
 class Lane:
     """The short way of synchronous batches. midway: whether Ctrl-C would leave something half done.
 
-    actions: the slab's. disabled: whether autoreset_mode is, so that who is over may not act. owner: as in turns;
-    whoever else finds somebody there is sent the careful way, which refuses.
+    actions: the slab's. action_space: of one row. disabled: whether autoreset_mode is, so that who is over may not act.
+    owner: as in turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Lane:
         flight: Flight,
         crew: Crew,
         actions: Any,
+        action_space: Any,
         gather: Gather,
         recording: Recording,
         *,
@@ -39,6 +41,7 @@ class Lane:
     ) -> None:
         self._flight, self._crew, self._gather, self._recording = flight, crew, gather, recording
         self._actions, self._shape, self._dtype = actions, actions.shape, actions.dtype
+        self._action_space = action_space
         self._disabled = disabled
         self.midway = False
         self.owner = 0
@@ -64,6 +67,7 @@ class Lane:
             or type(actions) is not np.ndarray
             or actions.shape != self._shape
             or actions.dtype != self._dtype
+            or not values_fit(actions, self._action_space)
             or not flight.all_wait()
             or (self._disabled and any(flight.overs))
         ):

@@ -298,11 +298,12 @@ class Work:
         """Make the slab, and whatever else stands between send and recv, and take up calls."""
         crew, plan, face = self._crew, self._plan, self._face
         space = face.action_space
+        action_spaces = tuple(getattr(space, "spaces", (space,)))
         shape = SlabShape.of(
             plan,
             face.num_agents,
             face.observation_space,
-            tuple(getattr(space, "spaces", (space,))),
+            action_spaces,
             reward_dtype=format.reward_dtype,
             num_workers=len(crew.shares),
             telemetry=format.telemetry,
@@ -322,7 +323,16 @@ class Work:
         watch = Watch(self._slab.doing[:, 0], self._num_envs, limits, self._first_env)
         self._outbox = Outbox(crew, watch)
         self._flight = flight_over(
-            self._slab, ring, plan, batches, crew, self._outbox, self._recording, first_finished=True, disabled=False
+            self._slab,
+            ring,
+            plan,
+            batches,
+            crew,
+            self._outbox,
+            self._recording,
+            action_spaces,
+            first_finished=True,
+            disabled=False,
         )
         self._actions = [
             array.reshape(self._num_envs, face.num_agents, *array.shape[1:]) for array in self._slab.actions

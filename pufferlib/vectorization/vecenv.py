@@ -113,8 +113,10 @@ class VecEnv(ABC):
 
         actions: (rows, \\*single_action_space.shape), one row an agent, of the last batch, or of ``env_ids`` in that
             order; for a Tuple space, a tuple of such arrays. Copied. Actions of rows without a living agent, and of
-            rows that start an episode next (autoreset), are ignored.
-        Raises ActionError for a wrong shape or dtype, CallError for environments that do not wait; nothing is sent.
+            rows that start an episode next (autoreset), are ignored, but have to be in the space as well.
+        Raises ActionError for a wrong shape or dtype, a discrete value outside of the space, or a number that is not
+        finite; CallError for environments that do not wait. Nothing is sent then. Finite numbers beyond the bounds of a
+        float Box reach the environment as they are.
         """
 
     @abstractmethod
