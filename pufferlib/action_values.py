@@ -8,98 +8,93 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from pufferlib import _native
 from pufferlib.errors import ActionError
 
-__all__ = ["column_range", "discrete_range", "refuse_value", "refuse_values", "values_fit"]
+__all__ = ["ActionValues"]
 
 Array = np.ndarray[Any, Any]
 SHOWN = 8  # elements of an action that an error shows
 
 
-def discrete_range(space: Space[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a discrete space, each broadcastable to its shape; None for a Box."""
-    if isinstance(space, spaces.Discrete):
-        return int(space.start), int(space.start) + int(space.n) - 1
-    if isinstance(space, spaces.MultiDiscrete):
-        start = np.asarray(getattr(space, "start", 0))  # since gymnasium 1.0
-        return start, start + space.nvec.astype(np.int64) - 1
-    return (0, 1) if isinstance(space, spaces.MultiBinary) else None
+class ActionValues:
+    """The values that actions of one array may hold. space: a Discrete, MultiDiscrete, MultiBinary or Box.
 
-
-def column_range(space: Space[Any], dtype: np.dtype[Any]) -> tuple[Array, Array] | None:
-    """Return the same as two arrays of this dtype, 1-D: a value for each element of an action."""
-    bounds = discrete_range(space)
-    if bounds is None or space.shape is None:
-        return None
-    low, high = (np.array(np.broadcast_to(bound, space.shape), dtype).reshape(-1) for bound in bounds)
-    return low, high
-
-
-def values_fit(values: Array, space: Space[Any]) -> bool:
-    """Return whether ``refuse_values`` would pass values, (rows, …) of a space's shape."""
-    return _wrong(values, space) is None
-
-
-def refuse_values(
-    parts: Sequence[Array], action_spaces: Sequence[Space[Any]], env_ids: Sequence[int], agents_per_env: int
-) -> None:
-    """Raise ActionError for the first row that holds a value which no environment should be given.
-
-    Those are discrete values outside of their space, and numbers that are not finite, or are not once they have the
-    space's dtype. Finite values beyond the bounds of a Box pass.
-
-    parts: one array (num_envs, agents_per_env, \\*space.shape) for each space, of any numeric dtype.
+    A discrete value has to be in its space, a number finite, also once it has the space's dtype. Finite values beyond
+    the bounds of a Box are none of our business.
     """
-    for part, space in zip(parts, action_spaces, strict=True):
-        wrong = _wrong(part, space)
-        if wrong is None:
-            continue
-        env_index, agent = (int(index) for index in np.argwhere(wrong)[0][:2])
-        whose = f"environment {env_ids[env_index]}" + (f", agent {agent}" if agents_per_env > 1 else "")
-        _refuse(part[env_index, agent], space, f" of row {env_index * agents_per_env + agent} ({whose})")
 
+    check: Any  # the compiled twin of ``fit``, a ``_native.pack.ValueCheck``; None where there is none
 
-def refuse_value(part: Any, space: Space[Any], whose: str = "") -> None:
-    """Raise ActionError for one action that ``refuse_values`` would refuse. whose: " of agent 'a'", for the error."""
-    if isinstance(space, spaces.Discrete) and isinstance(part, (int, np.integer)):
-        if 0 <= int(part) - int(space.start) < int(space.n):  # in a tenth of the time
+    def __init__(self, space: Space[Any]) -> None:
+        self.space = space
+        self._shape = space.shape or ()
+        self._dtype = np.dtype(space.dtype)
+        self._low: Any = None  # the least value, or that of each element; None for a Box
+        self._high: Any = None
+        low: Array | None = None
+        high: Array | None = None
+        if isinstance(space, spaces.Discrete):
+            self._low, self._high = int(space.start), int(space.start) + int(space.n) - 1
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._low = np.asarray(getattr(space, "start", 0))  # since gymnasium 1.0
+            self._high = self._low + space.nvec.astype(np.int64) - 1
+        elif isinstance(space, spaces.MultiBinary):
+            self._low, self._high = 0, 1
+        if self._low is not None:
+            low, high = (np.full(self._shape, bound, self._dtype).reshape(-1) for bound in (self._low, self._high))
+        self.check = None
+        if _native.available:
+            try:
+                self.check = _native.pack.ValueCheck(self._dtype, self._shape, low, high)
+            except TypeError:  # a dtype that few use
+                pass
+
+    def fit(self, values: Array) -> bool:
+        """Return whether all values may be sent. values: any number of actions, (…, \\*space.shape)."""
+        return (self.check is not None and self.check.fit(values)) or self._wrong(values) is None
+
+    def refuse(self, values: Array, env_ids: Sequence[int]) -> None:
+        """Raise ActionError for the first row that may not be sent; values: (len(env_ids), agents, \\*space.shape)."""
+        if self.fit(values):
             return
-    if _wrong(np.asarray(part), space) is not None:
-        _refuse(part, space, whose)
+        wrong = self._wrong(values)
+        assert wrong is not None
+        env_index, agent = (int(index) for index in np.argwhere(wrong)[0][:2])
+        num_agents = values.shape[1]
+        whose = f"environment {env_ids[env_index]}" + (f", agent {agent}" if num_agents > 1 else "")
+        self.refuse_one(values[env_index, agent], f" of row {env_index * num_agents + agent} ({whose})")
 
+    def refuse_one(self, action: Any, whose: str = "") -> None:
+        """Raise ActionError for one action that may not be sent. whose: what the error says after the action."""
+        values = np.asarray(action)
+        if self.fit(values):
+            return
+        wrong = self._wrong(values)
+        assert wrong is not None
+        where = np.unravel_index(int(np.argmax(wrong)), values.shape)
+        element = f": element {', '.join(map(str, where))} is {values[where]}" if values.ndim else ""
+        shown = f" {values.tolist()}" if values.size <= SHOWN else ""
+        raise ActionError(f"action{shown}{whose} is not in {self.space}{element}; {self._way_out(where)}")
 
-def _wrong(values: Array, space: Space[Any]) -> Array | None:
-    """Return where values are wrong, as bools of their shape; None where none is."""
-    bounds = discrete_range(space)
-    if bounds is not None:
-        wrong = (values < bounds[0]) | (values > bounds[1])
-    elif np.issubdtype(space.dtype, np.floating):
-        with np.errstate(over="ignore"):
-            wrong = ~np.isfinite(values.astype(space.dtype, copy=False))
-    elif values.dtype == space.dtype:
-        return None
-    else:
-        holds = np.iinfo(space.dtype)
-        wrong = (values < holds.min) | (values > holds.max)
-    return wrong if wrong.any() else None
+    def _wrong(self, values: Array) -> Array | None:
+        """Return where values are wrong, as bools of their shape; None where none is."""
+        if self._low is not None:
+            wrong = (values < self._low) | (values > self._high)
+        elif self._dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                wrong = ~np.isfinite(values.astype(self._dtype, copy=False))
+        elif values.dtype == self._dtype:
+            return None
+        else:
+            holds = np.iinfo(self._dtype)
+            wrong = (values < holds.min) | (values > holds.max)
+        return wrong if wrong.any() else None
 
-
-def _refuse(action: Any, space: Space[Any], whose: str) -> None:
-    """Raise ActionError for an action."""
-    values = np.asarray(action)
-    wrong = _wrong(values, space)
-    assert wrong is not None
-    where = np.unravel_index(int(np.argmax(wrong)), values.shape)
-    element = f": element {', '.join(map(str, where))} is {values[where]}" if values.ndim else ""
-    shown = f" {values.tolist()}" if values.size <= SHOWN else ""
-    raise ActionError(f"action{shown}{whose} is not in {space}{element}; {_way_out(space, where)}")
-
-
-def _way_out(space: Space[Any], where: tuple[Any, ...]) -> str:
-    bounds = discrete_range(space)
-    if bounds is not None:
-        low, high = (int(np.broadcast_to(bound, space.shape or ())[where]) for bound in bounds)
-        return f"use {low} to {high}"
-    if np.issubdtype(space.dtype, np.integer):
-        return f"use values that {space.dtype} holds"
-    return "use finite numbers: a NaN or an infinity often comes from the learner's network or its loss"
+    def _way_out(self, where: tuple[Any, ...]) -> str:
+        if self._low is not None:
+            low, high = (int(np.broadcast_to(bound, self._shape)[where]) for bound in (self._low, self._high))
+            return f"use {low} to {high}"
+        if self._dtype.kind == "f":
+            return "use finite numbers: a NaN or an infinity often comes from the learner's network or its loss"
+        return f"use values that {self._dtype} holds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from pufferlib import _native
-from pufferlib.action_values import refuse_value
+from pufferlib.action_values import ActionValues
 from pufferlib.errors import SpaceError
 from pufferlib.leaves import (
     Array,
@@ -403,14 +404,18 @@ class ActionLayout(_Base):
 
     decode = unpack
 
+    @functools.cached_property
+    def _values(self) -> list[ActionValues]:
+        return [ActionValues(space) for space in self.components]
+
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.
 
         row: one that ``unpack`` takes. whose: what the error says after the action, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
-        for part, space in zip(parts, self.components, strict=True):
-            refuse_value(part, space, whose)
+        for part, values in zip(parts, self._values, strict=True):
+            values.refuse_one(part, whose)
 
     def flatten(self, sample: Any) -> Any:
         """Return the flat row (an array, or a pair of them) of a sample: what ``unpack`` undoes. Raises SpaceError."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mock_envs import TagEnv
 
 import pufferlib
-from pufferlib.action_values import discrete_range, values_fit
+from pufferlib.action_values import ActionValues
 
 BACKENDS = ("serial", "multiprocessing", "pool")
 PLANE = Box(-1, 1, (2,), np.float32)
@@ -150,7 +150,9 @@ def test_the_short_way_and_the_careful_one_refuse_the_same(space: Any, data: st.
     drawn = [data.draw(value) for _ in range(int(np.prod(shape)))]
     actions = np.array(drawn, space.dtype).reshape(shape)
     fits = all(np.isfinite(actions).ravel()) if isinstance(space, Box) else all(row in space for row in actions)
-    assert values_fit(actions, space) == fits
+    values = ActionValues(space)
+    assert values.fit(actions) == (values._wrong(actions) is None) == fits
+    assert values.fit(actions[::-1]) == fits, "which the compiled check leaves to the other"
     with pufferlib.make(lambda: Played(space), num_envs=3) as vec:
         vec.reset()
         if fits:
@@ -177,8 +179,3 @@ def test_wrapped_environments_refuse_them_too() -> None:
     agents.step(actions)
     with pytest.raises(pufferlib.ActionError, match=rf"of agent {agents.agents[0]!r} is not in"):
         agents.step({**actions, agents.agents[0]: 10**6})
-
-
-def test_ranges_are_those_of_the_spaces() -> None:
-    assert discrete_range(Discrete(4, start=-1)) == (-1, 2)
-    assert discrete_range(PLANE) is None

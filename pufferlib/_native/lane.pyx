@@ -7,24 +7,18 @@ from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.pack cimport ValueCheck
 from pufferlib._native.ring cimport *
-
-import math
 
 import numpy
 
 __all__ = ["Lane"]
-
-cdef extern from "values.h" nogil:
-    enum puf_values: PUF_ANY_VALUE
-    bint puf_values_fit(puf_values, const void *, size_t, size_t, const void *, const void *)
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
     unsigned long PyThread_get_thread_ident()
 
 cdef object NDARRAY = numpy.ndarray
-cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]  # as puf_values has them, from 1
 
 cdef enum:
     SYNCHRONOUS, ORDERED, FIRST_FINISHED
@@ -42,8 +36,8 @@ cdef class Lane:
     ``send`` and ``recv`` do the plain case and say so; otherwise they have changed nothing, and VecEnv goes the careful
     way, over the other methods. states, overs: those of vectorization.flight.Flight, shared with this. mode: SYNCHRONOUS,
     ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
-    play is None where workers are processes. action_range: the least and the greatest value of each
-    column of a row's actions, (columns,) in their dtype, None for a Box. collect: called before rows with infos land; returns False if these cannot
+    play is None where workers are processes. values: a pack.ValueCheck of the actions, None where they are several arrays
+    or it knows them not. collect: called before rows with infos land; returns False if these cannot
     be read. gather: called with env ids for their infos, in turn.
     owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
@@ -74,11 +68,8 @@ cdef class Lane:
     cdef object like_dtype  # another object that is equal to it, as spaces have that were unpickled
     cdef char *actions
     cdef size_t action_nbytes  # of one environment
-    cdef puf_values checked  # what of the values of actions is looked at
-    cdef size_t num_rows, num_columns  # of a batch of actions
-    cdef object low, high  # the least and the greatest value of each column, in the actions' dtype; None for a Box
-    cdef const void *least
-    cdef const void *most
+    cdef ValueCheck values
+    cdef size_t num_rows  # of a batch of actions
     cdef int ndim
     cdef Py_ssize_t[MOST_DIMENSIONS] shape
     cdef bint disabled  # autoreset_mode is: who is over may not act
@@ -89,7 +80,7 @@ cdef class Lane:
     cdef double[::1] parent_times
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
-                 action_range, collect, gather, play, step, int spin, bint disabled, parent_times):
+                 ValueCheck values, collect, gather, play, step, int spin, bint disabled, parent_times):
         cdef int axis
         self.ring, self.mode, self.spin, self.disabled = ring, mode, spin, disabled
         self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
@@ -111,7 +102,8 @@ cdef class Lane:
         self.episodes = <double *>puf_data(slab.episodes)
         array = slab.actions[0]
         self.action_dtype = None
-        if len(slab.actions) == 1 and array.ndim <= MOST_DIMENSIONS and self.knows(action_range, array):
+        if values is not None and array.ndim <= MOST_DIMENSIONS:
+            self.values = values
             self.action_dtype = array.dtype
             self.actions, self.ndim = puf_data(array), array.ndim
             self.action_nbytes = array.nbytes // self.num_envs
@@ -119,21 +111,6 @@ cdef class Lane:
                 self.shape[axis] = array.shape[axis]
             self.shape[0] = self.shape[0] // self.num_envs * ring.c.block_size
             self.num_rows = self.shape[0]
-
-    cdef bint knows(self, action_range, array) except -1:
-        """Take up which values the slab's actions may have; return whether they can be checked here."""
-        cdef str code = f"{array.dtype.kind}{array.dtype.itemsize}"
-        self.num_columns = math.prod(array.shape[1:])
-        self.checked = PUF_ANY_VALUE
-        if action_range is None and array.dtype.kind != "f":
-            return True  # a Box of integers holds any of its dtype
-        if code not in CHECKED:
-            return False
-        self.checked = <puf_values><int>(1 + CHECKED.index(code))
-        if action_range is not None:
-            self.low, self.high = action_range
-            self.least, self.most = puf_data(self.low), puf_data(self.high)
-        return True
 
     @property
     def last_ids(self):
@@ -226,9 +203,7 @@ cdef class Lane:
         for axis in range(self.ndim):
             if puf_dim(actions, axis) != self.shape[axis]:
                 return False
-        return puf_values_fit(
-            self.checked, puf_data(actions), self.num_rows, self.num_columns, self.least, self.most
-        )
+        return self.values.fit_at(puf_data(actions), self.num_rows)
 
     def recv(self, double timeout_s):
         """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""

@@ -26,6 +26,20 @@ cdef struct Part:
     double *low
     double *high
 
+cdef extern from "values.h" nogil:
+    enum puf_values: PUF_ANY_VALUE
+    bint puf_values_fit(puf_values, const void *, size_t, size_t, const void *, const void *)
+
+cdef class ValueCheck:
+    cdef puf_values kind
+    cdef size_t num_columns
+    cdef object dtype, low, high
+    cdef const void *least
+    cdef const void *most
+
+    # Return whether all values of so many actions may be sent. They lie one after another, in the space's dtype.
+    cdef bint fit_at(self, const void *values, size_t num_rows) noexcept
+
 cdef class Packer:
     cdef Node root, row
     cdef Node *padding

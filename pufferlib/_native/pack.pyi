@@ -26,3 +26,13 @@ class Unpacker:
         careful: Any,
     ) -> None: ...
     def unpack(self, row: Any) -> Any: ...
+
+class ValueCheck:
+    def __init__(
+        self,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        low: np.ndarray[Any, Any] | None,
+        high: np.ndarray[Any, Any] | None,
+    ) -> None: ...
+    def fit(self, values: Any) -> bool: ...

@@ -636,3 +636,41 @@ cdef void free_part(Part *part) noexcept:
         for i in range(part.count):
             free_part(&part.children[i])
         PyMem_Free(part.children)
+
+
+# -------------------------------------------------------------------------------------------- values of actions
+
+cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]  # as puf_values has them, from 1
+
+
+cdef class ValueCheck:
+    """Says whether actions hold values that may be sent. Made by ``ActionValues``, which has the rules.
+
+    dtype, shape: of one action. low, high: the least and the greatest value of each element, 1-D, in that dtype; None
+    for a Box. Raises TypeError for a dtype that it does not know.
+    """
+
+    def __init__(self, dtype, tuple shape, low, high):
+        code = f"{dtype.kind}{dtype.itemsize}"
+        self.dtype, self.num_columns, self.low, self.high = dtype, math.prod(shape), low, high
+        if low is None and dtype.kind != "f":
+            self.kind = PUF_ANY_VALUE
+        elif code in CHECKED and dtype.isnative:
+            self.kind = <puf_values><int>(1 + CHECKED.index(code))
+        else:
+            raise TypeError(dtype)
+        if low is not None:
+            self.least, self.most = puf_data(low), puf_data(high)
+
+    cdef bint fit_at(self, const void *values, size_t num_rows) noexcept:
+        return puf_values_fit(self.kind, values, num_rows, self.num_columns, self.least, self.most)
+
+    def fit(self, values):
+        """Return whether values are a plain array of whole actions, in the space's dtype, that may be sent."""
+        cdef size_t size
+        if not puf_is_array(values, NDARRAY) or not puf_is_plain(values) or not self.num_columns:
+            return False
+        if puf_descr(values) != <PyObject *>self.dtype and <object>puf_descr(values) != self.dtype:
+            return False
+        size = values.size
+        return bool(self.fit_at(puf_data(values), size // self.num_columns))

@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from pufferlib.action_values import refuse_values
+from pufferlib.action_values import ActionValues
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, checked_count
@@ -94,13 +93,13 @@ def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
 
 
 def checked_actions(
-    actions: Any, spaces: Sequence[gymnasium.Space[Any]], env_ids: Sequence[int], agents_per_env: int
+    actions: Any, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
 ) -> list[Array]:
-    """Return one array (environments, agents_per_env, …) for each space. Raises ActionError.
+    """Return one array (environments, agents_per_env, …) for each of ``values``. Raises ActionError.
 
-    What is wrong may be the shape, the dtype or a value; env_ids: whose actions they are, in this order.
+    What is wrong may be the shape, the dtype or a value. env_ids: whose actions they are, in this order.
     """
-    num_envs = len(env_ids)
+    num_envs, spaces = len(env_ids), [each.space for each in values]
     if isinstance(actions, Mapping) or (
         isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
     ):
@@ -128,7 +127,8 @@ def checked_actions(
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
             raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
-    refuse_values(checked, spaces, env_ids, agents_per_env)
+    for array, each in zip(checked, values, strict=True):
+        each.refuse(array, env_ids)
     return checked
 
 

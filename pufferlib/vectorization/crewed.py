@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import gymnasium
 import numpy as np
 
+from pufferlib.action_values import ActionValues
 from pufferlib.errors import CallError, ClosedError, RecvTimeout
 from pufferlib.vectorization.arguments import (
     checked_actions,
@@ -115,12 +116,13 @@ class CrewedVecEnv(VecEnv):
         )
         face = crew.start()
         space = face.action_space
-        self._action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+        action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+        self._action_values = [ActionValues(space) for space in action_spaces]
         shape = SlabShape.of(
             plan,
             face.num_agents,
             face.observation_space,
-            self._action_spaces,
+            action_spaces,
             reward_dtype=reward_dtype,
             num_workers=len(crew.shares),
             telemetry=telemetry,
@@ -155,7 +157,7 @@ class CrewedVecEnv(VecEnv):
             crew,
             inbox,
             self._recording,
-            self._action_spaces,
+            self._action_values,
             first_finished=self.first_finished,
             disabled=autoreset_mode == "disabled",
         )
@@ -265,7 +267,7 @@ class CrewedVecEnv(VecEnv):
             ids = last_ids
         else:
             ids = checked_ids(env_ids, self.num_envs)
-        components = checked_actions(actions, self._action_spaces, ids, self.agents_per_env)
+        components = checked_actions(actions, self._action_values, ids, self.agents_per_env)
         if any(flight.states[env_id] != WAITING for env_id in ids):
             self._refuse_send(ids, asked=env_ids is not None)
         if self.autoreset_mode == "disabled" and any(flight.overs[env_id] for env_id in ids):

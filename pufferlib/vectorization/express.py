@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pufferlib import _native
-from pufferlib.action_values import column_range
+from pufferlib.action_values import ActionValues
 from pufferlib.vectorization.batch import Batch, Batches
 from pufferlib.vectorization.flight import FAILED, FLYING, READY, Gather, States, repeat_rows, write_crash
 from pufferlib.vectorization.slab import Slab
@@ -33,7 +33,7 @@ class Express(States):
         batches: Batches,
         ring: Any,
         shares: Sequence[range],
-        action_spaces: Sequence[Any],
+        action_values: Sequence[ActionValues],
         collect: Callable[[], bool],
         gather: Gather,
         dead: set[int],
@@ -69,7 +69,7 @@ class Express(States):
             slab,
             batches.lent,
             Batch,
-            column_range(action_spaces[0], slab.actions[0].dtype) if len(action_spaces) == 1 else None,
+            action_values[0].check if len(action_values) == 1 else None,
             collect,
             gather,
             play,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pufferlib.action_values import ActionValues
 from pufferlib.errors import ClosedError, PufferError, WorkerError
 from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.control import Control
@@ -228,7 +229,7 @@ def flight_over(
     crew: Crew,
     inbox: Inbox,
     recording: Recording,
-    action_spaces: Sequence[Any],
+    action_values: Sequence[ActionValues],
     *,
     first_finished: bool,
     disabled: bool,
@@ -241,15 +242,15 @@ def flight_over(
     if ring is None:
         flight = Flight(slab, batches, plan.batch_size, first_finished=first_finished)
         if plan.synchronous and len(slab.actions) == 1:
-            space = action_spaces[0]
-            flight.lane = Lane(flight, crew, slab.actions[0], space, inbox.gather_infos, recording, disabled=disabled)
+            (actions,), (values,) = slab.actions, action_values
+            flight.lane = Lane(flight, crew, actions, values, inbox.gather_infos, recording, disabled=disabled)
     else:
         flight = Express(
             slab,
             batches,
             ring,
             crew.shares,
-            action_spaces,
+            action_values,
             inbox.collect_infos,
             inbox.gather_infos,
             crew.dead,

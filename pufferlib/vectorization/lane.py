@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.action_values import values_fit
+from pufferlib.action_values import ActionValues
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.crew import Crew
 from pufferlib.vectorization.flight import Flight, Gather
@@ -24,7 +24,8 @@ __all__ = ["Lane"]
 class Lane:
     """The short way of synchronous batches. midway: whether Ctrl-C would leave something half done.
 
-    actions: the slab's. action_space: of one row. disabled: whether autoreset_mode is, so that who is over may not act.
+    actions: the slab's. values: which they may hold. disabled: whether autoreset_mode is "disabled", so that a finished
+    episode takes no action.
     owner: as in turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
 
@@ -33,7 +34,7 @@ class Lane:
         flight: Flight,
         crew: Crew,
         actions: Any,
-        action_space: Any,
+        values: ActionValues,
         gather: Gather,
         recording: Recording,
         *,
@@ -41,7 +42,7 @@ class Lane:
     ) -> None:
         self._flight, self._crew, self._gather, self._recording = flight, crew, gather, recording
         self._actions, self._shape, self._dtype = actions, actions.shape, actions.dtype
-        self._action_space = action_space
+        self._values = values
         self._disabled = disabled
         self.midway = False
         self.owner = 0
@@ -67,7 +68,7 @@ class Lane:
             or type(actions) is not np.ndarray
             or actions.shape != self._shape
             or actions.dtype != self._dtype
-            or not values_fit(actions, self._action_space)
+            or not self._values.fit(actions)
             or not flight.all_wait()
             or (self._disabled and any(flight.overs))
         ):

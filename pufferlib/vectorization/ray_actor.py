@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib import leaves
+from pufferlib.action_values import ActionValues
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.crew import CLOSE_S, SLICE_S, Crew
@@ -330,7 +331,7 @@ class Work:
             crew,
             self._outbox,
             self._recording,
-            action_spaces,
+            [ActionValues(space) for space in action_spaces],
             first_finished=True,
             disabled=False,
         )
