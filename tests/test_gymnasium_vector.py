@@ -375,3 +375,25 @@ def test_vector_entry_points_name_the_face() -> None:
                 assert isinstance(envs, SyncVectorEnv) and envs.num_envs == 2
     finally:
         del gymnasium.registry["Face-v0"], gymnasium.registry["FaceByName-v0"]
+
+
+def test_actions_that_no_row_holds_reach_a_space_that_lacks_zero() -> None:
+    """They travel beside the rows, which have to be in the space all the same."""
+    vec = SyncVectorEnv([Started, Started])
+    vec.reset()
+    assert vec.step(np.array([5, 6], object))[1].tolist() == [5.0, 6.0]
+    vec.close()
+
+
+class Started(gymnasium.Env[Any, Any]):
+    """Pays the number of the action."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), float(action), False, False, {}

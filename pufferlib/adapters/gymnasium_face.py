@@ -108,7 +108,8 @@ class Face(_VectorEnv):
         self._observation_rows = ObservationRows(observation_spaces[0])
         self._action_rows = ActionRows(self.single_action_space)
         row = vec.single_action_space
-        self._no_actions = np.zeros((self.num_envs, *(row.shape or ())), row.dtype)
+        start = getattr(row, "start", 0)  # of the row space, as any row that is sent has to be in it
+        self._no_actions = np.full((self.num_envs, *(row.shape or ())), start, row.dtype)
         self._objects: list[tuple[Any, ...]] = [()] * self.num_envs  # the parts of observations that rows do not hold
         self._was_reset = False
         self._answer: Callable[[float | None], list[Any]] | None = None  # of the call that is pending
