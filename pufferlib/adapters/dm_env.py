@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import ends_of, make_for, needs, require_rows
+from pufferlib.adapters.seam import ends_of, make_for, needs, recv_arrays, require_rows, reset_arrays
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.vectorization import VecEnv
 
@@ -49,7 +49,7 @@ class Face(dm_env.Environment):
 
     def reset(self) -> Any:
         """Start an episode and return its first TimeStep."""
-        rows, _ = self.vec.reset()
+        rows, _ = reset_arrays(self.vec)
         self._fresh = False
         return dm_env.restart(self._observation(rows))
 
@@ -58,7 +58,7 @@ class Face(dm_env.Environment):
         if self._fresh:
             return self.reset()
         self.vec.send(np.asarray(action)[None])
-        batch = self.vec.recv()
+        batch = recv_arrays(self.vec)
         observation, reward = self._observation(batch.observations), float(batch.rewards[0])
         (terminated,), (truncated,) = ends_of(batch)
         if terminated:

@@ -16,11 +16,13 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face, WaitTimeout
+from pufferlib.adapters.gymnasium_rows import LIBRARY, RowsFace
+from pufferlib.adapters.seam import make_for
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization import Multiprocessing, Serial
 
-__all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make_vec"]
+__all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make", "make_vec"]
 
 
 class SyncVectorEnv(Face):
@@ -84,6 +86,18 @@ class AsyncVectorEnv(Face):
         num_workers = len(env_fns) if max_concurrency is None else min(int(max_concurrency), len(env_fns))
         make = functools.partial(Multiprocessing, num_workers=num_workers, context=context)
         super().__init__(make, env_fns, copy, observation_mode, autoreset_mode, None)
+
+
+def make(env: Any, **kwargs: Any) -> RowsFace:
+    """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, of any backend. Takes and raises what ``make`` does.
+
+    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+        that live equally long; SpaceError for others.
+    autoreset_mode: Gymnasium's, or its name in ``make``; by default that of the installed Gymnasium.
+    """
+    mode = kwargs.get("autoreset_mode", DEFAULT_MODE)
+    mode = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+    return RowsFace(make_for(LIBRARY, mode, env, {**kwargs, "autoreset_mode": mode}))
 
 
 def make_vec(

@@ -13,11 +13,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
-
-from pufferlib.adapters.seam import LeafRows, ends_of, make_for, needs, require_rows, require_synchronous
+from pufferlib.adapters.gymnasium_rows import RowsFace
+from pufferlib.adapters.seam import LeafRows, make_for, needs, require_rows
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.registry import creator
@@ -33,67 +30,25 @@ LIBRARY, MODE = "RLlib", "next_step"
 _NUMBERS = itertools.count()
 
 
-class Face(VectorEnv):
+class Face(RowsFace):
     """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
 
-    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
-    named by its path, such as "a/b/0". Rewards are float32. Infos are Gymnasium's, a dict of arrays, with "episode" at
-    an episode's end. An episode that a crash has ended is terminated: nothing is bootstrapped.
+    Observations, rewards and infos are those of a RowsFace; infos have "episode" at an episode's end. ``reset`` spreads
+    a seed over the environments as pufferlib does. RLlib makes all environments anew where ``step`` raises WorkerError;
+    ``on_error="restart"`` saves the others.
 
     Raises PlanError or SpaceError where vec is of another kind.
     """
 
-    closed = True  # until it is made: what is deleted is closed
+    library = LIBRARY
+    untold = ("env_id", "agent_id")
 
     def __init__(self, vec: VecEnv) -> None:
         require_rows(LIBRARY, MODE, vec)
-        require_synchronous(LIBRARY, vec)
-        self.vec = vec
-        self.num_envs = vec.num_envs
-        self._leaf_rows = LeafRows(vec.observation_layout)
-        self.single_observation_space = self._leaf_rows.space
-        self.single_action_space = vec.single_action_space
-        self.observation_space = batch_space(self.single_observation_space, vec.num_envs)
-        self.action_space = batch_space(vec.single_action_space, vec.num_envs)
-        self.metadata = {**vec.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.render_mode = vec.render_mode
-        self.closed = False
+        super().__init__(vec)
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Return (observations, infos) of new episodes. seed: of all, spread as pufferlib spreads it."""
-        observations, infos = self.vec.reset(seed, options)
-        return self._observations(observations), self._infos(infos)
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Return (observations, rewards, terminations, truncations, infos). actions: an array, or a list of one each.
-
-        Raises WorkerError, after which RLlib makes all environments anew; ``on_error="restart"`` saves the others.
-        """
-        self.vec.send(np.asarray(actions, self.single_action_space.dtype))
-        batch = self.vec.recv()
-        return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
-
-    def render(self) -> tuple[Any, ...]:
-        """Return what ``render()`` of each environment returns."""
-        return tuple(self.vec.call("render"))
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return, for each environment, the result of its method ``name``."""
-        return tuple(self.vec.call(name, *args, **kwargs))
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """Close all environments."""
-        self.vec.close()
-
-    def _observations(self, rows: Any) -> Any:
-        return self._leaf_rows.of(rows.copy())
-
-    def _infos(self, told: list[dict[str, Any]]) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        for info in told:
-            given = {key: part for key, part in info.items() if key not in ("env_id", "agent_id")}
-            infos = self._add_info(infos, given, info["env_id"])
-        return infos
+    def _seeds(self, seed: Any) -> Any:
+        return seed
 
 
 class Agents(MultiAgentEnv):

@@ -22,8 +22,10 @@ from pufferlib.adapters.seam import (
     make_for,
     needs,
     raise_cause,
+    recv_arrays,
     require_rows,
     require_synchronous,
+    reset_arrays,
 )
 from pufferlib.errors import WorkerError
 from pufferlib.registry import creator
@@ -66,7 +68,7 @@ class Face(Base):
         """Start new episodes and return their observations; seeds and options are those set since the last reset."""
         seeds = None if self._seeds[0] is None else self._seeds
         options = [each or None for each in self._options] if any(self._options) else None
-        observations, infos = self.vec.reset(seeds, options)
+        observations, infos = reset_arrays(self.vec, seeds, options)
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for info in infos:
             self.reset_infos[info["env_id"]] = _without(info, OURS)
@@ -80,7 +82,7 @@ class Face(Base):
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Return (observations, rewards, dones, infos) of the step. Raises WorkerError."""
-        batch = self.vec.recv()
+        batch = recv_arrays(self.vec)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         for told in batch.infos:
             env_id = told["env_id"]

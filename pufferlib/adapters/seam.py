@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium import spaces
 
+from pufferlib.adapters.agent_rows import AgentRows
 from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
@@ -24,12 +25,16 @@ __all__ = [
     "make_for",
     "needs",
     "raise_cause",
+    "recv_arrays",
     "require_rows",
     "require_synchronous",
+    "reset_arrays",
+    "space_of",
 ]
 
 Array = np.ndarray[Any, Any]
 
+TAKE_ROWS = ("Gymnasium", "Stable-Baselines3", "TorchRL", "skrl")  # libraries whose ``make`` takes agents="rows"
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -47,13 +52,20 @@ def needs(library: str, extra: str) -> Iterator[None]:
 def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEnv:
     """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library counts on.
 
+    kwargs: for ``make``, and ``agents``: "rows" makes each agent an environment of its own (see AgentRows).
     Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
     """
-    given = kwargs.pop("autoreset_mode", mode)
+    given, agents = kwargs.pop("autoreset_mode", mode), kwargs.pop("agents", None)
     if given != mode:
         raise PlanError(f"autoreset_mode={given!r}, but {library} counts on {mode!r}; leave it out")
+    if agents is not None and library not in TAKE_ROWS:
+        raise PlanError(f"agents={agents!r}, but the adapter for {library} cannot make agents rows; leave it out")
+    if agents not in (None, "rows"):
+        raise PlanError(f'agents={agents!r} is not "rows"; use that, or leave it out for environments of one agent')
     vec = make(env, autoreset_mode=mode, **kwargs)
     try:
+        if agents is not None:
+            vec = AgentRows(vec)
         require_rows(library, mode, vec)
     except PufferError:
         vec.close()
@@ -64,9 +76,10 @@ def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEn
 def require_rows(library: str, mode: str, vec: VecEnv) -> None:
     """Raise unless a VecEnv has one agent an environment, actions of one array, and this autoreset mode."""
     if vec.agents_per_env != 1:
-        raise SpaceError(
-            f"{vec.agents_per_env} agents an environment, but {library} knows one; pass an environment of one agent"
-        )
+        way = "pass an environment of one agent"
+        if library in TAKE_ROWS:
+            way += ', or agents="rows" to make, for agents with equal spaces that live equally long'
+        raise SpaceError(f"{vec.agents_per_env} agents an environment, but {library} knows one; {way}")
     if isinstance(vec.single_action_space, spaces.Tuple):
         raise SpaceError(
             f"actions {vec.single_action_space} are discrete and continuous, for which {library} has no distribution; "
@@ -86,6 +99,24 @@ def require_synchronous(library: str, vec: VecEnv) -> None:
             f"batches of {vec.agents_per_batch}, but {library} steps all {vec.num_envs} environments at once; "
             "leave batch_size out"
         )
+
+
+def reset_arrays(
+    vec: VecEnv, seed: Any = None, options: Any = None, env_ids: Any = None
+) -> tuple[Array, list[dict[str, Any]]]:
+    """Return ``vec.reset(…)`` with a NumPy array of observations, also where batches are tensors."""
+    _, infos = vec.reset(seed, options, env_ids)
+    batch = vec.host_batch
+    assert batch is not None
+    return batch.observations, infos
+
+
+def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
+    """Return ``vec.recv(timeout)`` as NumPy arrays, also where batches are tensors. Valid as long as the batch is."""
+    vec.recv(timeout)
+    batch = vec.host_batch
+    assert batch is not None
+    return batch
 
 
 def raise_cause(error: WorkerError) -> NoReturn:
@@ -139,7 +170,7 @@ class LeafRows:
             self._keys: dict[str, tuple[Any, ...]] = {}  # which, one after the other, lead to a leaf
             parts: dict[str, spaces.Space[Any]] = {}
             for name, leaf in zip(names, layout.leaves, strict=True):
-                parts[name] = part = _space_of(layout.space, leaf)
+                parts[name] = part = space_of(layout.space, leaf)
                 self._keys[name] = leaf.path
                 if isinstance(part, spaces.Box) and part.shape == ():
                     parts[name] = spaces.Box(part.low[None], part.high[None], (1,), leaf.dtype.type)
@@ -154,7 +185,8 @@ class LeafRows:
         return {name: functools.reduce(operator.getitem, keys, nested) for name, keys in self._keys.items()}
 
 
-def _space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
+def space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
+    """Return the space of a leaf: its part of a layout's space, or a Box of the leaf's dtype where that has no shape."""
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

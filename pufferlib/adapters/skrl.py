@@ -13,7 +13,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.adapters.seam import ends_of, make_for, needs, require_rows, require_synchronous
+from pufferlib.adapters.seam import (
+    ends_of,
+    make_for,
+    needs,
+    recv_arrays,
+    require_rows,
+    require_synchronous,
+    reset_arrays,
+)
 from pufferlib.vectorization import VecEnv
 
 with needs("skrl", "skrl"):
@@ -74,7 +82,7 @@ class Face(Wrapper):
     def reset(self) -> tuple[Any, dict[str, Any]]:
         """Return (observations, infos)."""
         if self._observations is None:
-            self._observations = self._tensors(self.vec.reset(self._seed)[0])
+            self._observations = self._tensors(reset_arrays(self.vec, self._seed)[0])
             self._seed = None
         return self._observations, {}
 
@@ -83,7 +91,7 @@ class Face(Wrapper):
         space = self.action_space
         sent = untensorize_space(space, unflatten_tensorized_space(space, actions), squeeze_batch_dimension=False)
         self.vec.send(sent.reshape(self.vec.num_envs, *(space.shape or ())))
-        batch = self.vec.recv()
+        batch = recv_arrays(self.vec)
         terminations, truncations = ends_of(batch)
         self._observations = self._tensors(batch.observations)
         ended = [info["episode"] for info in batch.infos if "episode" in info]

@@ -18,7 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.adapters.seam import actions_for, ends_of, ids_of, make_for, needs, raise_cause, require_rows
+from pufferlib.adapters.seam import (
+    actions_for,
+    ends_of,
+    ids_of,
+    make_for,
+    needs,
+    raise_cause,
+    recv_arrays,
+    require_rows,
+)
 from pufferlib.errors import CallError, ClosedError, PlanError, RecvTimeout, WorkerError
 from pufferlib.vectorization import VecEnv
 
@@ -213,7 +222,7 @@ class Face(BaseVectorEnv):
 
     def _receive(self, timeout: float | None) -> int:
         """Take the row of whoever has finished, and return its number."""
-        batch = self.vec.recv(timeout)
+        batch = recv_arrays(self.vec, timeout)
         env_id = int(batch.env_ids[0])
         self._rows[env_id] = batch.observations[0]
         self._rewards[env_id] = batch.rewards[0]

@@ -13,8 +13,18 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.adapters.seam import actions_for, ends_of, make_for, needs, require_rows, require_synchronous
-from pufferlib.errors import SpaceError
+from pufferlib.adapters.seam import (
+    actions_for,
+    ends_of,
+    make_for,
+    needs,
+    recv_arrays,
+    require_rows,
+    require_synchronous,
+    reset_arrays,
+    space_of,
+)
+from pufferlib.errors import CallError, SpaceError
 from pufferlib.vectorization import VecEnv
 
 with needs("torchrl", "torchrl"):
@@ -32,11 +42,13 @@ THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys
 class Face(EnvBase):
     """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent an environment, ``autoreset_mode="disabled"``.
 
-    ``batch_size`` is (num_envs,). Keys: "observation" (of a Dict or Tuple space each leaf's path), "action" (choices as
-    numbers, in one dimension; one-hot with ``one_hot``), "reward" (num_envs, 1) float32, "terminated", "truncated",
-    "done". All stay valid, and are on the CPU, or where ``to`` has moved the environment. TorchRL resets who is done,
-    by "_reset". ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a
-    crash has ended is "terminated": nothing is bootstrapped.
+    ``batch_size`` is (num_envs,), and () for one environment, as of TorchRL's GymEnv. Keys: "observation" (of a Dict or
+    Tuple space each leaf's path), "action" (choices as numbers, in one dimension; one-hot with ``one_hot``), "reward"
+    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All stay valid, and are on the CPU, or where ``to`` has
+    moved the environment. TorchRL resets ended episodes by "_reset"; a step starts those that it left as they were
+    again, and plays its action in the new episode. With "_step", environments whose episodes are over may be left out.
+    ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a crash has
+    ended is "terminated": nothing is bootstrapped.
 
     Raises PlanError or SpaceError where vec is of another kind, or a Dict has a key that TorchRL has a meaning for.
     """
@@ -44,10 +56,12 @@ class Face(EnvBase):
     def __init__(self, vec: VecEnv, one_hot: bool = False) -> None:
         require_rows(LIBRARY, MODE, vec)
         require_synchronous(LIBRARY, vec)
-        super().__init__(device="cpu", batch_size=[vec.num_envs])
+        shape = () if vec.num_envs == 1 else (vec.num_envs,)
+        super().__init__(device="cpu", batch_size=shape)
         self.vec = vec
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
+        self._overs = np.zeros(vec.num_envs, np.bool_)  # whose episodes are over
         first = getattr(vec.single_action_space, "start", 0)  # of choices, which TorchRL counts from 0
         self._first = np.asarray(first) if np.any(first) else None
         self._choices = _choices(vec.single_action_space) if one_hot else []
@@ -57,18 +71,14 @@ class Face(EnvBase):
                 f"observations have the key {min(taken)!r}, which is TorchRL's own in TensorDicts; "
                 "wrap the environment so that it has another name"
             )
-        shape = (vec.num_envs,)
         self.observation_spec = Composite(
             {
-                path: _observation_spec(vec.single_observation_space if layout.is_leaf else None, leaf).expand(
-                    *shape, *leaf.shape
-                )
+                path: _expanded(_observation_spec(space_of(layout.space, leaf), leaf), shape)
                 for path, leaf in zip(self._paths, layout.leaves, strict=True)
             },
             shape=shape,
         )
-        action_spec = _action_spec(vec.single_action_space, one_hot)
-        self.action_spec = action_spec.expand(*shape, *action_spec.shape)
+        self.action_spec = _expanded(_action_spec(vec.single_action_space, one_hot), shape)
         self.reward_spec = Unbounded((*shape, 1))
         flag = Categorical(2, dtype=torch.bool, shape=(*shape, 1))
         self.done_spec = Composite({key: flag.clone() for key in ("done", "terminated", "truncated")}, shape=shape)
@@ -76,11 +86,12 @@ class Face(EnvBase):
     def _reset(self, tensordict: Any = None, **_: Any) -> Any:
         asked = None if tensordict is None else tensordict.get("_reset", None)
         ids = None if asked is None or asked.all() else torch.nonzero(asked.reshape(-1)).reshape(-1).tolist()
-        batch = self.vec.batch
+        batch = self.vec.host_batch
         if ids == [] and batch is not None:
             rows = batch.observations
         else:
-            rows = self.vec.reset(self._seed if ids is None else None, env_ids=ids)[0]
+            rows = reset_arrays(self.vec, self._seed if ids is None else None, env_ids=ids)[0]
+            self._overs[... if ids is None else ids] = False
         if ids is None:
             self._seed = None
         return TensorDict(self._observations(rows), batch_size=self.batch_size, device=self.device)
@@ -90,14 +101,34 @@ class Face(EnvBase):
         if self._choices:
             actions = torch.stack([part.argmax(-1) for part in actions.long().split(self._choices, -1)], -1)
         actions = actions_for(space, actions.reshape(self.vec.num_envs, *(space.shape or ())).numpy())
-        self.vec.send(actions if self._first is None else actions + self._first)
-        batch = self.vec.recv()
+        actions = actions if self._first is None else actions + self._first
+        steps = tensordict.get("_step", None)
+        left_out = None if steps is None or steps.all() else ~steps.reshape(-1).cpu().numpy()
+        if left_out is None:
+            if self._overs.any():  # a rollout of TorchRL's ended with these episodes, and has reset none
+                self.vec.reset(env_ids=np.flatnonzero(self._overs).tolist())
+            self.vec.send(actions)
+        else:
+            self._send_some(actions, left_out)
+        batch = recv_arrays(self.vec)
         terminations, truncations = ends_of(batch)
-        flags = {"terminated": terminations, "truncated": truncations, "done": terminations | truncations}
-        told = {key: torch.from_numpy(flag).unsqueeze(-1) for key, flag in flags.items()}
-        told["reward"] = torch.from_numpy(batch.rewards.copy()).unsqueeze(-1)
+        self._overs = terminations | truncations
+        flags = {"terminated": terminations, "truncated": truncations, "done": self._overs.copy()}
+        told = {key: self._batched(torch.from_numpy(flag)).unsqueeze(-1) for key, flag in flags.items()}
+        told["reward"] = self._batched(torch.from_numpy(batch.rewards.copy())).unsqueeze(-1)
         told |= self._observations(batch.observations)
-        return TensorDict(told, batch_size=self.batch_size, device=self.device)
+        found = TensorDict(told, batch_size=self.batch_size, device=self.device)
+        if left_out is not None:  # those are as they were
+            found = torch.where(steps, found, tensordict.select(*found.keys(True, True), strict=False))
+        return found
+
+    def _send_some(self, actions: Any, left_out: Any) -> None:
+        """Send actions to those that are not left out, and start new episodes of the others, whose rows are not shown."""
+        if (self._overs < left_out).any():
+            raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")
+        self.vec.async_reset(env_ids=np.flatnonzero(left_out).tolist())
+        ids = np.flatnonzero(~left_out)
+        self.vec.send(actions[ids], ids.tolist())
 
     def _set_seed(self, seed: int | None) -> None:
         self._seed = seed
@@ -108,17 +139,21 @@ class Face(EnvBase):
         self.is_closed = True
 
     def _observations(self, rows: Any) -> dict[Any, Any]:
-        rows = rows.copy()  # TorchRL keeps what it is given
+        tensor = torch.from_numpy(rows.copy())  # TorchRL keeps what it is given
         if self._layout.is_leaf:
-            return {"observation": torch.from_numpy(rows)}
-        nested = self._layout.unflatten(torch.from_numpy(rows))
+            return {"observation": self._batched(tensor)}
+        nested = self._layout.unflatten(tensor)
         found: dict[Any, Any] = {}
         for path, leaf in zip(self._paths, self._layout.leaves, strict=True):
             part = nested
             for key in leaf.path:
                 part = part[key]
-            found[path] = part
+            found[path] = self._batched(part)
         return found
+
+    def _batched(self, tensor: Any) -> Any:
+        """Return a tensor of rows as ``batch_size`` has them: of one environment its row."""
+        return tensor if self.batch_size else tensor[0]
 
 
 def make(env: Any, one_hot: bool = False, **kwargs: Any) -> Face:
@@ -130,10 +165,16 @@ def _dtype(dtype: Any) -> Any:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
+def _expanded(spec: Any, shape: tuple[int, ...]) -> Any:
+    """Return the spec of all environments of the spec of one."""
+    return spec.expand(*shape, *spec.shape) if shape else spec
+
+
 def _observation_spec(space: Any, leaf: Any) -> Any:
-    if isinstance(space, spaces.Discrete) and space.start == 0:
-        return Categorical(int(space.n), dtype=_dtype(leaf.dtype))
-    return Unbounded(leaf.shape, dtype=_dtype(leaf.dtype))
+    if np.any(getattr(space, "start", 0)):  # TorchRL counts choices from 0
+        number = getattr(space, "n", None) or space.nvec
+        return _box_spec(space.start, space.start + number - 1, leaf.shape, leaf.dtype)
+    return _action_spec(space, False)
 
 
 def _action_spec(space: Any, one_hot: bool) -> Any:
@@ -143,9 +184,16 @@ def _action_spec(space: Any, one_hot: bool) -> Any:
         return MultiOneHot(_choices(space)) if one_hot else MultiCategorical(_choices(space), dtype=_dtype(space.dtype))
     if isinstance(space, spaces.MultiBinary):
         return Binary(shape=space.shape, dtype=_dtype(space.dtype))
-    if not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
-        return Unbounded(space.shape, dtype=_dtype(space.dtype))  # whose samples are finite
-    return Bounded(torch.from_numpy(space.low), torch.from_numpy(space.high), space.shape, dtype=_dtype(space.dtype))
+    return _box_spec(space.low, space.high, space.shape, space.dtype)
+
+
+def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
+    """Return a spec with these bounds, or without where they say no more than the dtype does, as of TorchRL's GymEnv."""
+    low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
+    info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    if np.all(low <= info.min) and np.all(high >= info.max):
+        return Unbounded(shape, dtype=_dtype(dtype))  # whose samples are finite
+    return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=_dtype(dtype))
 
 
 def _choices(space: Any) -> list[int]:

@@ -1,0 +1,198 @@
+"""AgentRows: a VecEnv of several agents as one in which each agent is an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import CallError, SpaceError
+from pufferlib.vectorization import Batch, VecEnv
+
+__all__ = ["AgentRows"]
+
+Array = np.ndarray[Any, Any]
+
+OF_THE_ENV = ("env_id", "env", "episode", "final_info")  # keys of an environment's infos that no agent's info gets
+INSTEAD = "use pufferlib.make, whose masks tell which rows are real"
+
+
+class AgentRows(VecEnv):
+    """A VecEnv whose rows are environments: ``num_envs`` is that of ``vec`` times its agents, in the order of its rows.
+
+    It is for agents with equal spaces that live equally long. Environment i of it is agent i % n of environment i // n
+    of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays, whose ``env_ids`` are the ``agent_ids`` of
+    ``vec``. Infos are one dict a row: the agent's own, and what the environment told of no agent, but for the
+    environment's episode. Sequences of seeds, options and values to set have one entry a row, of which each environment
+    takes that of its first agent; ``call`` asks each environment once and returns its result once a row. Copies of an
+    environment that is vectorized already are rows as well, which may end at any time.
+
+    Raises SpaceError where agents differ in their spaces or take turns; ``recv`` raises it where an agent's episode
+    ends before another's, or where an agent is absent.
+    """
+
+    def __init__(self, vec: VecEnv) -> None:
+        self.vec = vec
+        self.backend = vec.backend  # type: ignore[misc]  # a class variable elsewhere
+        self._num_agents = num = vec.agents_per_env
+        self._require_equal_spaces()
+        self.num_envs = vec.num_envs * num
+        self.agents_per_env, self.agents_per_batch = 1, vec.agents_per_batch
+        self.multi_agent, self.copies_per_env, self.agent_names = False, 1, ()
+        self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space
+        self.observation_space, self.action_space = vec.observation_space, vec.action_space
+        self.observation_layout, self.action_layout = vec.observation_layout, vec.action_layout
+        self.observation_layouts, self.action_layouts = vec.observation_layouts[:1], vec.action_layouts[:1]
+        self.autoreset_mode, self.metadata = vec.autoreset_mode, vec.metadata
+        self.render_mode, self.spec = vec.render_mode, vec.spec
+        self._batch: Batch | None = None
+
+    def _name(self, place: int) -> str:
+        return repr(self.vec.agent_names[place]) if self.vec.agent_names else f"on place {place}"
+
+    def _require_equal_spaces(self) -> None:
+        for what, layouts in (("observes", self.vec.observation_layouts), ("takes", self.vec.action_layouts)):
+            for place, layout in enumerate(layouts):
+                if layout.space != layouts[0].space:
+                    raise SpaceError(
+                        f"agent {self._name(place)} {what} {layout.space}, and agent {self._name(0)} "
+                        f'{layouts[0].space}, but agents="rows" is for agents with equal spaces; pad them with '
+                        "SuperSuit's pad_observations_v0 and pad_action_space_v0, or use pufferlib.make, which pads"
+                    )
+
+    # ----------------------------------------------------------------------------------------- asynchronous use
+
+    def async_reset(
+        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+    ) -> None:
+        if seed is not None and np.ndim(seed):
+            seed = list(seed)[:: self._num_agents]  # type: ignore[arg-type]  # one a row
+        if options is not None and not isinstance(options, Mapping):
+            options = list(options)[:: self._num_agents]
+        self.vec.async_reset(seed, options, self._whole(env_ids))
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        self.vec.send(actions, self._whole(env_ids))
+
+    def recv(self, timeout: float | None = None) -> Batch:
+        self.vec.recv(timeout)
+        batch = self.vec.host_batch
+        assert batch is not None
+        if self.vec.copies_per_env == 1:
+            self._require_equal_lives(batch)
+        self._batch = batch = batch._replace(env_ids=batch.agent_ids, infos=self._infos(batch.infos))
+        return batch
+
+    def _require_equal_lives(self, batch: Batch) -> None:
+        shape = (-1, self._num_agents)
+        ends, masks = (batch.terminations | batch.truncations).reshape(shape), batch.masks.reshape(shape)
+        for uneven, what, others in (
+            (masks != masks.max(1, keepdims=True, initial=False), "is absent", "acts"),
+            (ends & ~ends.all(1, keepdims=True), "has ended its episode", "goes on"),
+        ):
+            if uneven.any():
+                index, place = np.argwhere(uneven)[0].tolist()
+                other = int(np.flatnonzero(~uneven[index])[0])
+                raise SpaceError(
+                    f"agent {self._name(place)} of environment {batch.env_ids[index]} {what} while agent "
+                    f'{self._name(other)} {others}, but agents="rows" is for agents that live equally long; wrap the '
+                    f"environment in SuperSuit's black_death_v3, or {INSTEAD}"
+                )
+
+    def _infos(self, told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the infos of a batch as one dict a row, each with the row's number as ``env_id``."""
+        rows: dict[int, dict[str, Any]] = {}
+        shared: list[dict[str, Any]] = []
+        for info in told:
+            if info.get("active_agent") is not None and "agent_id" in info:
+                raise SpaceError(
+                    f"agents take turns (it is that of {info['active_agent']!r}), but agents=\"rows\" is for agents that "
+                    "all act in each step; use pufferlib.make, whose infos name the agent whose turn it is"
+                )
+            if "agent_id" in info:
+                own = {key: part for key, part in info.items() if key != "agent_id"}
+                rows.setdefault(info["agent_id"], {}).update(own, env_id=info["agent_id"])
+            else:
+                shared.append(info)
+        for info in shared:
+            first = info["env_id"] * self._num_agents
+            for row in range(first, first + self._num_agents):
+                _share(info, rows.setdefault(row, {"env_id": row}))
+        return [rows[row] for row in sorted(rows) if len(rows[row]) > 1]
+
+    def _whole(self, rows: Sequence[int] | None) -> list[int] | None:
+        """Return the environments whose rows these are. Raises CallError unless they are all of theirs, in order."""
+        if rows is None:
+            return None
+        num, ids = self._num_agents, [int(row) for row in rows]
+        env_ids = [row // num for row in ids[::num]]
+        if ids != [env_id * num + place for env_id in env_ids for place in range(num)]:
+            raise CallError(
+                f"rows {ids[:8]} are not all those of their environments, whose {num} agents act and start together; "
+                "name all rows of an environment, in order"
+            )
+        return env_ids
+
+    # -------------------------------------------------------------------------------------------------- control
+
+    @property
+    def batch(self) -> Batch | None:
+        return self._batch
+
+    @property
+    def host_batch(self) -> Batch | None:
+        return self._batch
+
+    @property
+    def restarts(self) -> list[int]:
+        return [count for count in self.vec.restarts for _ in range(self._num_agents)]
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        envs, per_row = self._envs_of(env_ids)
+        results = dict(zip(envs, self.vec.call(name, *args, env_ids=envs, **kwargs), strict=True))
+        return [results[env_id] for env_id in per_row]
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+        envs, per_row = self._envs_of(env_ids)
+        values = dict(zip(envs, self.vec.get_attr(name, env_ids=envs), strict=True))
+        return [values[env_id] for env_id in per_row]
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        envs, per_row = self._envs_of(env_ids)
+        if isinstance(values, (list, tuple)):
+            if len(values) != len(per_row):
+                raise CallError(f"{len(values)} values for {len(per_row)} rows; give one each, or one for all")
+            values = [values[per_row.index(env_id)] for env_id in envs]
+        self.vec.set_attr(name, values, env_ids=envs)
+
+    def _envs_of(self, rows: Sequence[int] | None) -> tuple[list[int], list[int]]:
+        """Return the environments that rows belong to: each once, and one a row. Raises CallError."""
+        ids = list(range(self.num_envs)) if rows is None else [int(row) for row in rows]
+        if wrong := [row for row in ids if not 0 <= row < self.num_envs]:
+            raise CallError(f"rows {wrong[:8]} do not exist; there are 0 to {self.num_envs - 1}")
+        per_row = [row // self._num_agents for row in ids]
+        return list(dict.fromkeys(per_row)), per_row
+
+    def stats(self, *, reset: bool = False) -> Any:
+        return self.vec.stats(reset=reset)
+
+    def close(self) -> None:
+        self.vec.close()
+
+    @property
+    def closed(self) -> bool:
+        return self.vec.closed
+
+    def __repr__(self) -> str:
+        return f"AgentRows({self.vec!r})"
+
+
+def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
+    """Add what an environment told of no agent to an agent's info, whose own entries stay."""
+    for key, part in info.items():
+        if key not in OF_THE_ENV:
+            row.setdefault(key, part)
+    if "final_info" in info and "final_info" in row:
+        row["final_info"] = dict(row["final_info"])
+        _share(info["final_info"], row["final_info"])

@@ -1,0 +1,135 @@
+"""A VecEnv of any backend behind the interface of Gymnasium's vector environments: rows of arrays, and no objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from pufferlib.adapters.gymnasium_face import Face, AutoresetMode
+from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
+from pufferlib.errors import PlanError
+from pufferlib.vectorization import VecEnv
+
+__all__ = ["RowsFace"]
+
+Array = np.ndarray[Any, Any]
+Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
+
+LIBRARY = "Gymnasium"
+
+
+class RowsFace(VectorEnv):
+    """A VecEnv as Gymnasium's VectorEnv. vec: synchronous, one agent an environment.
+
+    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
+    named by its path, such as "a/b/0". Rewards are float32. Infos are Gymnasium's, a dict of arrays. An episode that a
+    crash has ended is terminated: nothing is bootstrapped.
+
+    Raises PlanError or SpaceError where vec is of another kind.
+    """
+
+    library = LIBRARY
+    untold: tuple[str, ...] = ("env_id", "agent_id", "env", "episode")  # keys of infos that Gymnasium's do not have
+    closed = True  # until it is made: what is deleted is closed
+
+    def __init__(self, vec: VecEnv) -> None:
+        require_rows(self.library, vec.autoreset_mode, vec)
+        require_synchronous(self.library, vec)
+        self.vec = vec
+        self.num_envs = vec.num_envs
+        self._leaf_rows = LeafRows(vec.observation_layout)
+        self.single_observation_space = self._leaf_rows.space
+        self.single_action_space = vec.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, vec.num_envs)
+        self.action_space = batch_space(vec.single_action_space, vec.num_envs)
+        self.autoreset_mode = AutoresetMode[vec.autoreset_mode.upper()]
+        self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode, self.spec = vec.render_mode, vec.spec
+        self.is_vector_env, self.viewer = True, None  # which Gymnasium 0.29 asks for
+        self.closed = False
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Return (observations, infos) of new episodes. Arguments: those of ``reset_async``."""
+        self.reset_async(seed, options)
+        return self.reset_wait()
+
+    def reset_async(self, seed: Any = None, options: Any = None) -> None:
+        """Start new episodes.
+
+        seed: row i gets seed + i; a list: one each; None: all go on with their generators. options: for all; with
+            "reset_mask", a bool array (num_envs,), only those rows are reset.
+        """
+        seeds, env_ids = self._seeds(seed), None
+        if options is not None and "reset_mask" in options:
+            mask = np.asarray(options["reset_mask"])
+            if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+                raise PlanError(f"reset_mask={mask} is no bool array ({self.num_envs},) with a True in it")
+            options = {key: value for key, value in options.items() if key != "reset_mask"} or None
+            env_ids = np.flatnonzero(mask).tolist()
+            if isinstance(seeds, list):
+                seeds = [seeds[row] for row in env_ids]
+        self.vec.async_reset(seeds, options, env_ids)
+
+    def reset_wait(self, timeout: float | None = None, **_: Any) -> tuple[Any, dict[str, Any]]:
+        """Return (observations, infos) of the reset that was started. timeout: seconds, then RecvTimeout."""
+        batch = recv_arrays(self.vec, timeout)
+        return self._observations(batch.observations), self._infos(batch.infos)
+
+    def step(self, actions: Any) -> Step:
+        """Return (observations, rewards, terminations, truncations, infos). actions: an array, or a list of one each.
+
+        Raises WorkerError; the next reset goes on.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Start one step. actions: those of ``step``."""
+        self.vec.send(actions_for(self.single_action_space, np.asarray(actions)))
+
+    def step_wait(self, timeout: float | None = None) -> Step:
+        """Return what ``step`` returns of the step that was started. timeout: seconds, then RecvTimeout."""
+        batch = recv_arrays(self.vec, timeout)
+        return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
+
+    def render(self) -> tuple[Any, ...]:  # type: ignore[override]  # Gymnasium 0.29's is that of one environment
+        """Return what ``render()`` of each environment returns."""
+        return tuple(self.vec.call("render"))
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return, for each row, the result of its environment's method ``name``, or the attribute."""
+        return tuple(self.vec.call(name, *args, **kwargs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return, for each row, its environment's attribute ``name``."""
+        return tuple(self.vec.get_attr(name))
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set attribute ``name`` of the environments. values: a list or tuple of one a row, or one value for all."""
+        self.vec.set_attr(name, values)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close all environments."""
+        self.vec.close()
+
+    def _seeds(self, seed: Any) -> Any:
+        return [seed + row for row in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else seed
+
+    def _observations(self, rows: Any) -> Any:
+        return self._leaf_rows.of(rows.copy())
+
+    def _infos(self, told: Any) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        for info in told:
+            row, given = info["env_id"], {key: part for key, part in info.items() if key not in self.untold}
+            if "final_info" in given:
+                final = {key: part for key, part in given.pop("final_info").items() if key not in self.untold}
+                ends: dict[str, Any] = {"final_info": final}
+                if "final_obs" in given:
+                    ends[Face.final_obs_key] = self._leaf_rows.of(given.pop("final_obs").copy())
+                infos = self._add_info(infos, ends, row)
+            infos = self._add_info(infos, given, row)
+        return infos
