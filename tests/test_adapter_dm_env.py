@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from mock_envs import FaultyEnv, HashEnv
+from tensor_batches import over_tensors
 
 import pufferlib
 
@@ -73,6 +74,24 @@ def test_ends_have_the_discount_of_their_kind() -> None:
         assert crashed.last() and crashed.discount == 0 and env.step(0).first()
     with pufferlib.make(HashEnv, num_envs=2) as two, pytest.raises(pufferlib.PlanError, match="num_envs=1"):
         Face(two)
+
+
+@over_tensors
+def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
+    with make("classic/cartpole", seed=1, **kwargs) as env, make("classic/cartpole", seed=1) as expected:
+        steps, num_ends = [(env.reset(), expected.reset())], 0
+        for tick in range(120):
+            steps.append((env.step(tick % 2), expected.step(tick % 2)))
+            num_ends += steps[-1][0].last()
+        for step, other in steps:  # all of which may be kept
+            assert step[:3] == other[:3] and type(step.observation) is np.ndarray
+            np.testing.assert_array_equal(step.observation, other.observation)
+        assert num_ends > 1
+
+
+def test_agents_cannot_be_rows() -> None:
+    with pytest.raises(pufferlib.PlanError, match="dm_env cannot make agents rows"):
+        make("ocean/multiagent", agents="rows")
 
 
 def test_a_learner_of_time_steps_learns_bandit() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers.vector import DictInfoToList
 from mock_envs import FaultyEnv, HashEnv, HashPopulation
+from tensor_batches import over_tensors
 
 import pufferlib
 
@@ -52,6 +53,36 @@ def test_plays_as_gymnasium_has_it(backend: str) -> None:
         assert infos == their_infos
     assert num_ends > 20
     ours.close()
+
+
+@over_tensors
+def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
+    envs, expected = (make("classic/cartpole", num_envs=3, seed=1, **more) for more in (kwargs, {}))
+    np.testing.assert_array_equal(envs.reset()[0], expected.reset()[0])
+    rng, num_ends = np.random.default_rng(1), 0
+    for _ in range(120):
+        actions = rng.integers(2, size=3)
+        (*parts, infos), (*others, told) = envs.step(actions), expected.step(actions)
+        for part, other in zip(parts, others, strict=True):
+            assert type(part) is np.ndarray
+            np.testing.assert_array_equal(part, other)
+        assert infos.keys() == told.keys()
+        num_ends += "episode" in infos
+    assert num_ends > 5
+    envs.close()
+    expected.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kwargs", [{"backend": "cuda", "device": "host"}, {"as_torch": True}], ids=str)
+def test_their_env_runner_plays_over_tensors(kwargs: dict[str, Any]) -> None:
+    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+
+    config = environment(PPOConfig(), "classic/cartpole", num_envs=4, **kwargs)
+    runner = SingleAgentEnvRunner(config=config.env_runners(rollout_fragment_length=50))
+    episodes = runner.sample(num_timesteps=400, random_actions=True)
+    assert sum(map(len, episodes)) >= 400 and any(episode.is_done for episode in episodes)
+    runner.stop()
 
 
 def test_a_crash_is_not_bootstrapped_from() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text, Tuple
 from mock_envs import FaultyEnv, HashEnv, HashPopulation
+from tensor_batches import TENSORS, over_tensors
 
 import pufferlib
 
@@ -181,6 +182,39 @@ def test_a_crash_ends_an_episode_without_an_observation_to_bootstrap_from() -> N
         and not infos[0]["TimeLimit.truncated"]
     )
     envs.close()
+
+
+@over_tensors
+@pytest.mark.parametrize("name", ["classic/cartpole", "tag/grid"])
+def test_plays_over_tensors_as_over_arrays(name: str, kwargs: dict[str, Any]) -> None:
+    agents: Any = "rows" if name == "tag/grid" else None  # an episode of tag ends for all of its agents
+    envs, expected = (make(name, num_envs=3, seed=1, agents=agents, **more) for more in (kwargs, {}))
+    rng, num_dones = np.random.default_rng(1), 0
+    assert_same(envs.reset(), expected.reset())
+    for _ in range(120):
+        actions = rng.integers(envs.action_space.n, size=envs.num_envs)
+        (observations, rewards, dones, infos), theirs = envs.step(actions), expected.step(actions)
+        assert type(observations) is type(rewards) is np.ndarray
+        for info in (*infos, *theirs[3]):
+            info.get("episode", {}).pop("t", None)  # which is measured
+        assert_same((observations, rewards, dones), theirs[:3])
+        for info, other in zip(infos, theirs[3], strict=True):
+            assert_same(info, other)
+        num_dones += dones.sum()
+    assert num_dones > 5
+    envs.close()
+    expected.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kwargs", [TENSORS["kernels"], TENSORS["tensors"]], ids=["kernels", "tensors"])
+def test_their_ppo_learns_over_tensors(kwargs: dict[str, Any]) -> None:
+    envs = make("classic/cartpole", num_envs=8, seed=1, **kwargs)
+    agent = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, n_epochs=8, learning_rate=2e-3, seed=1, device="cpu")
+    agent.learn(64 * 8 * 6)
+    lengths = [info["l"] for info in agent.ep_info_buffer]
+    envs.close()
+    assert np.mean(lengths[-20:]) > 60  # of random play: 22
 
 
 def test_refuses_what_they_cannot_step() -> None:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from mock_envs import FaultyEnv, HashEnv
+from tensor_batches import over_tensors
 
 import pufferlib
 
@@ -46,6 +47,40 @@ def test_plays_as_their_wrapper(backend: str) -> None:
     assert ours.reset()[0] is parts[0]
     ours.close()
     theirs.close()
+
+
+@over_tensors
+def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
+    env, expected = (make("classic/cartpole", num_envs=3, seed=1, **more) for more in (kwargs, {}))
+    torch.testing.assert_close(env.reset()[0], expected.reset()[0], rtol=0, atol=0)
+    generator, num_ended, kept = torch.Generator().manual_seed(1), 0, []
+    for _ in range(120):
+        actions = torch.randint(2, (3, 1), generator=generator)
+        (*parts, infos), (*others, told) = env.step(actions), expected.step(actions)
+        for part, other in zip(parts, others, strict=True):
+            torch.testing.assert_close(part, other, rtol=0, atol=0)
+        assert infos == told
+        num_ended += "episode" in infos
+        kept.append((parts[0], others[0]))
+    assert num_ended > 5
+    for observations, others in kept:  # theirs to keep
+        torch.testing.assert_close(observations, others, rtol=0, atol=0)
+    env.close()
+    expected.close()
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"backend": "multiprocessing"}, {"as_torch": True}], ids=str)
+def test_agents_are_rows(kwargs: dict[str, Any]) -> None:
+    env = make("ocean/multiagent", num_envs=3, agents="rows", **kwargs)
+    assert env.num_envs == 6 and env.num_agents == 1
+    observations, _ = env.reset()
+    assert observations.shape[0] == 6
+    right = observations @ torch.tensor([[1.0], [-1.0]]) > 0  # the first agent is asked for its b, the second for -b
+    actions = torch.where(torch.arange(6)[:, None] < 3, right, ~right).long()  # half of them
+    _, rewards, terminated, truncated, infos = env.step(actions)
+    assert rewards.squeeze(1).tolist() == [1, 1, 1, 0, 0, 0] and terminated.all() and not truncated.any()
+    assert infos["episode"]["return"] == 0.5 and infos["episode"]["length"] == 1  # means over rows
+    env.close()
 
 
 def test_a_crash_is_not_bootstrapped_from() -> None:

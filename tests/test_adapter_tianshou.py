@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mock_envs import FaultyEnv, HashEnv, NestedHashEnv
+from tensor_batches import over_tensors
 
 import pufferlib
 
@@ -54,6 +55,31 @@ def test_plays_as_their_own(kind: Callable[..., Any]) -> None:
         assert num_dones > 10
     finally:
         ours.close()
+
+
+@over_tensors
+def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
+    if kwargs.get("backend") == "multiprocessing":
+        kwargs = {**kwargs, "backend": "pool"}
+    envs, expected = (make("classic/cartpole", num_envs=3, **{"backend": "serial", **more}) for more in (kwargs, {}))
+    for each in (envs, expected):
+        each.seed(1)
+    np.testing.assert_array_equal(envs.reset()[0], expected.reset()[0])
+    rng, num_dones = np.random.default_rng(1), 0
+    for _ in range(80):
+        ids = np.sort(rng.permutation(3)[: rng.integers(1, 4)])
+        actions = rng.integers(2, size=len(ids))
+        (*parts, _), (*others, _) = envs.step(actions, ids), expected.step(actions, ids)
+        for part, other in zip(parts, others, strict=True):
+            assert type(part) is np.ndarray
+            np.testing.assert_array_equal(part, other)
+        over = ids[parts[2] | parts[3]]
+        num_dones += len(over)
+        if len(over):
+            np.testing.assert_array_equal(envs.reset(over)[0], expected.reset(over)[0])
+    assert num_dones > 3
+    envs.close()
+    expected.close()
 
 
 def test_waits_for_the_first_to_finish_and_keeps_the_others() -> None:

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from mock_envs import FaultyEnv, HashEnv
+from tensor_batches import over_tensors
 
 import pufferlib
 
 pytest.importorskip("torchrl")
 import torch
 from tensordict.nn import TensorDictModule
-from torchrl.envs import check_env_specs
+from torchrl.data import Bounded, Unbounded
+from torchrl.envs import GymEnv, GymWrapper, SerialEnv, check_env_specs
 
 from pufferlib.adapters.torchrl import Face, make
 
@@ -137,6 +139,140 @@ def test_rows_are_those_of_the_vec_env(backend: str) -> None:
             if len(over):
                 observations, _ = vec.reset(env_ids=over)
     assert rollout["next", "truncated"].any() and rollout["next", "terminated"].any()
+
+
+@over_tensors
+def test_plays_over_tensors_as_over_arrays(kwargs: dict[str, Any]) -> None:
+    rollouts = []
+    for more in (kwargs, {}):
+        actions = torch.Generator().manual_seed(1)
+        policy = TensorDictModule(
+            lambda seen, actions=actions: torch.randint(2, seen.shape[:-1], generator=actions),
+            in_keys=["observation"],
+            out_keys=["action"],
+        )
+        env = make("classic/cartpole", num_envs=3, seed=1, **more)
+        rollouts.append(env.rollout(120, policy, break_when_any_done=False))
+        env.close()
+    for part, expected in zip(*(rollout.values(True, True) for rollout in rollouts), strict=True):
+        assert torch.equal(part, expected)
+    assert rollouts[0]["next", "done"].sum() > 5
+
+
+class Lasting(gymnasium.Env[Any, Any]):
+    """Counts its steps; the episode of environment i lasts 2 + 2 i of them."""
+
+    observation_space = Box(0, 100, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, env_index: int = 0) -> None:
+        self.length = 2 + 2 * env_index
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.tick < self.length, "played on after its end"
+        self.tick += 1
+        return np.full(1, self.tick, np.float32), 1.0, self.tick == self.length, False, {}
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_rollout_in_the_middle_of_collecting_leaves_the_collector_going(num_envs: int, backend: str) -> None:
+    from torchrl.collectors import Collector
+
+    env = make(Lasting, num_envs=num_envs, backend=backend)
+    collector = Collector(env, frames_per_batch=5 * num_envs, total_frames=-1)
+    seen = []
+    for data, _ in zip(collector, range(4), strict=False):
+        seen.append(data["next", "observation"][..., 0])
+        evaluated = env.rollout(1000)  # to the first end, as the tutorial coding_ppo does
+        assert evaluated.shape == (*env.batch_size, 2) and evaluated["next", "done"][..., -1, 0].any()
+        assert torch.equal(evaluated["next", "observation"][..., 0], torch.tensor([1.0, 2]).expand(*env.batch_size, 2))
+    first = seen[1][..., 0] if num_envs > 1 else seen[1][0]
+    assert first.reshape(-1)[0] == 1  # environment 0, whose episode was over, has started again
+    if num_envs > 1:
+        assert first.tolist() == [1, 3, 3]  # the others go on
+    collector.shutdown()
+
+
+def test_a_rollout_of_kernels_leaves_the_collector_going() -> None:
+    from torchrl.collectors import Collector
+
+    env = make("classic/cartpole", num_envs=4, seed=1, backend="cuda", device="host")
+    collector = Collector(env, frames_per_batch=80, total_frames=-1)
+    for data, _ in zip(collector, range(5), strict=False):
+        assert env.rollout(1000)["next", "done"].any()
+        poles = data["next", "observation"][..., 2].abs()
+        assert (poles[~data["next", "done"][..., 0]] < 0.21).all()  # none that has fallen is played
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"backend": "multiprocessing", "num_workers": 2}], ids=str)
+def test_a_rollout_to_the_end_of_all_is_that_of_their_serial_env(kwargs: dict[str, Any]) -> None:
+    theirs = SerialEnv(3, [lambda index=index: GymWrapper(Lasting(index), categorical_action_encoding=True)
+                           for index in range(3)])  # fmt: skip
+    ours = make(Lasting, num_envs=3, **kwargs)
+    for _ in range(2):
+        one, other = (env.rollout(10, break_when_any_done=False, break_when_all_done=True) for env in (ours, theirs))
+        assert one.shape == (3, 6)
+        for key in ("observation", "reward", "done", "terminated", "truncated"):
+            assert torch.equal(one["next", key], other["next", key])
+    with pytest.raises(pufferlib.CallError, match="leave out only those that are done"):
+        ours.step(ours.rand_action(ours.reset()).set("_step", torch.tensor([True, False, True])))
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_one_environment_has_the_specs_of_their_gym_env(name: str) -> None:
+    theirs, ours = GymEnv(name, categorical_action_encoding=True), make(name, seed=1)
+    assert ours.batch_size == theirs.batch_size == ()
+    assert ours.observation_spec["observation"] == theirs.observation_spec["observation"]
+    assert isinstance(ours.observation_spec["observation"], Bounded)
+    assert ours.action_spec == theirs.action_spec and ours.reward_spec.shape == theirs.reward_spec.shape
+    assert ours.done_spec.shape == theirs.done_spec.shape
+    check_env_specs(ours)
+    one, other = (env.rollout(20, break_when_any_done=False) for env in (ours, theirs))
+    assert {key: part.shape for key, part in one.items(True, True)} == {
+        key: part.shape for key, part in other.items(True, True)
+    }
+    ours.close()
+    theirs.close()
+
+
+def test_boxes_have_their_bounds_and_others_none() -> None:
+    class Boxes(Nested):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = Dict(
+                bounded=Box(np.array([-1, -2], np.float32), np.array([1, np.inf], np.float32)),
+                free=Box(-np.inf, np.inf, (3,), np.float32),
+                kinds=MultiDiscrete([2, 3]),
+                late=Discrete(3, start=5),
+                whole=Box(-4, 4, (2,), np.int64),
+            )
+
+    env = make(Boxes, num_envs=2)
+    check_env_specs(env)
+    spec = env.observation_spec
+    assert isinstance(spec["bounded"], Bounded) and isinstance(spec["free"], Unbounded)
+    assert torch.equal(spec["bounded"].space.low, torch.tensor([[-1.0, -2]]).expand(2, 2))
+    assert torch.equal(spec["bounded"].space.high, torch.tensor([[1, torch.inf]]).expand(2, 2))
+    assert spec["whole"].space.high.tolist() == [[4, 4]] * 2 and spec["late"].space.low.tolist() == [5, 5]
+    assert not spec["kinds"].is_in(torch.tensor([[1, 3], [0, 0]])) and spec["kinds"].is_in(torch.zeros(2, 2).long())
+    env.close()
+
+
+def test_agents_are_rows() -> None:
+    env = make("ocean/multiagent", num_envs=2, agents="rows")
+    assert env.batch_size == (4,)
+    check_env_specs(env)
+    rollout = env.rollout(6, break_when_any_done=False)
+    assert rollout["next", "done"].any() and rollout["next", "reward"].shape == (4, 6, 1)
+    env.close()
 
 
 def test_a_crash_is_not_bootstrapped_from() -> None:

@@ -171,7 +171,11 @@ class SubprocVecEnv(Face):
 
 
 def make(env: Any, **kwargs: Any) -> Face:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+
+    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+        that live equally long; SpaceError for others.
+    """
     if kwargs.get("backend") != "cuda":
         env = [_noting(creator(each)) for each in env] if isinstance(env, (list, tuple)) else _noting(creator(env))
     return Face(make_for(LIBRARY, MODE, env, kwargs))

@@ -125,7 +125,11 @@ class Face(Wrapper):
 
 
 def make(env: Any, **kwargs: Any) -> Face:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+
+    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+        that live equally long; SpaceError for others.
+    """
     return Face(make_for(LIBRARY, MODE, env, kwargs))
 
 

@@ -72,7 +72,7 @@ class SplitEnv:
             if not isinstance(wrapped, gymnasium.Env):
                 raise SpaceError(
                     f"{type(env).__name__} has several agents, for which Gymnasium's vector environments have no rows; "
-                    "use pufferlib.make"
+                    'use pufferlib.adapters.gymnasium_vector.make(…, agents="rows"), or pufferlib.make'
                 )
             env = wrapped if isinstance(env, PufferEnv) else wrapped.env  # type: ignore[attr-defined]  # not flattened
         if made is not None:

@@ -62,6 +62,7 @@ class Face(EnvBase):
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
         self._overs = np.zeros(vec.num_envs, np.bool_)  # whose episodes are over
+        self._ended: Any = None  # the result of the last step, where some are
         first = getattr(vec.single_action_space, "start", 0)  # of choices, which TorchRL counts from 0
         self._first = np.asarray(first) if np.any(first) else None
         self._choices = _choices(vec.single_action_space) if one_hot else []
@@ -113,13 +114,17 @@ class Face(EnvBase):
         batch = recv_arrays(self.vec)
         terminations, truncations = ends_of(batch)
         self._overs = terminations | truncations
-        flags = {"terminated": terminations, "truncated": truncations, "done": self._overs.copy()}
+        if left_out is not None:
+            self._overs |= left_out
+        flags = {"terminated": terminations, "truncated": truncations, "done": terminations | truncations}
         told = {key: self._batched(torch.from_numpy(flag)).unsqueeze(-1) for key, flag in flags.items()}
         told["reward"] = self._batched(torch.from_numpy(batch.rewards.copy())).unsqueeze(-1)
         told |= self._observations(batch.observations)
         found = TensorDict(told, batch_size=self.batch_size, device=self.device)
-        if left_out is not None:  # those are as they were
-            found = torch.where(steps, found, tensordict.select(*found.keys(True, True), strict=False))
+        if left_out is not None:
+            found = torch.where(steps.reshape(self.batch_size), found, self._ended)
+        if self._overs.any():
+            self._ended = found.clone()
         return found
 
     def _send_some(self, actions: Any, left_out: Any) -> None:
@@ -157,7 +162,11 @@ class Face(EnvBase):
 
 
 def make(env: Any, one_hot: bool = False, **kwargs: Any) -> Face:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does."""
+    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+
+    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+        that live equally long; SpaceError for others.
+    """
     return Face(make_for(LIBRARY, MODE, env, kwargs), one_hot)
 
 
