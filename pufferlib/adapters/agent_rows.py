@@ -107,7 +107,7 @@ class AgentRows(VecEnv):
         for info in told:
             if info.get("active_agent") is not None and "agent_id" in info:
                 raise SpaceError(
-                    f"agents take turns (it is that of {info['active_agent']!r}), but agents=\"rows\" is for agents that "
+                    f'agents take turns (it is that of {info["active_agent"]!r}), but agents="rows" is for agents that '
                     "all act in each step; use pufferlib.make, whose infos name the agent whose turn it is"
                 )
             if "agent_id" in info:

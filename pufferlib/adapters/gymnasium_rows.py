@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pufferlib.adapters.gymnasium_face import Face, AutoresetMode
+from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
 from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.errors import PlanError
 from pufferlib.vectorization import VecEnv
@@ -95,7 +95,7 @@ class RowsFace(VectorEnv):
         batch = recv_arrays(self.vec, timeout)
         return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
 
-    def render(self) -> tuple[Any, ...]:  # type: ignore[override]  # Gymnasium 0.29's is that of one environment
+    def render(self) -> tuple[Any, ...]:
         """Return what ``render()`` of each environment returns."""
         return tuple(self.vec.call("render"))
 

@@ -107,6 +107,7 @@ def make_vec(
     vectorizer: Callable[..., VectorEnv] | str = "async",
     vectorizer_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
+    agents: str | None = None,
     **env_kwargs: Any,
 ) -> Any:
     """Return a SyncVectorEnv or AsyncVectorEnv of one environment: what ``vector_entry_point`` is to name.
@@ -119,13 +120,38 @@ def make_vec(
     env: a callable that makes one environment, a Gymnasium id, or a name of pufferlib's registry.
     vectorizer: "async", "sync", or a class to call; vectorizer_kwargs: its further arguments.
     max_episode_steps: ends episodes by truncation. env_kwargs: for the environment.
+    agents: "rows" returns what ``make(…, agents="rows")`` does, on backend "multiprocessing" for "async" and "serial"
+        for "sync"; vectorizer_kwargs are then further arguments of ``make``.
     """
+    if agents is not None:
+        return _make_agents(env, num_envs, vectorizer, vectorizer_kwargs, max_episode_steps, agents, env_kwargs)
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
     if isinstance(vectorizer, str) and vectorizer not in kinds:
         raise PlanError(f"vectorizer={vectorizer!r} is not one of {', '.join(map(repr, kinds))}, or a class")
     make = functools.partial(_make_env, creator(env), max_episode_steps, env_kwargs)
     kind = kinds[vectorizer] if isinstance(vectorizer, str) else vectorizer
     return kind([make] * num_envs, **(vectorizer_kwargs or {}))
+
+
+def _make_agents(
+    env: Any,
+    num_envs: int,
+    vectorizer: Any,
+    vectorizer_kwargs: Mapping[str, Any] | None,
+    max_episode_steps: int | None,
+    agents: str,
+    env_kwargs: dict[str, Any],
+) -> RowsFace:
+    backends = {"async": "multiprocessing", "sync": "serial"}
+    if not isinstance(vectorizer, str) or vectorizer not in backends:
+        raise PlanError(f"vectorizer={vectorizer!r} with agents={agents!r}; use {' or '.join(map(repr, backends))}")
+    if max_episode_steps is not None:
+        raise PlanError(
+            f"max_episode_steps={max_episode_steps} is for environments of one agent; with agents={agents!r} limit "
+            "episodes by an argument of the environment, such as PettingZoo's max_cycles"
+        )
+    kwargs = {"backend": backends[vectorizer], "num_envs": num_envs, "env_kwargs": env_kwargs or None}
+    return make(env, agents=agents, **{**kwargs, **(vectorizer_kwargs or {})})
 
 
 def _make_env(env_creator: Callable[..., Any], max_episode_steps: int | None, kwargs: dict[str, Any]) -> Any:

@@ -186,7 +186,7 @@ class LeafRows:
 
 
 def space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
-    """Return the space of a leaf: its part of a layout's space, or a Box of the leaf's dtype where that has no shape."""
+    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape where that part has others."""
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

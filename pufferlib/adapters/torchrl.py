@@ -44,9 +44,9 @@ class Face(EnvBase):
 
     ``batch_size`` is (num_envs,), and () for one environment, as of TorchRL's GymEnv. Keys: "observation" (of a Dict or
     Tuple space each leaf's path), "action" (choices as numbers, in one dimension; one-hot with ``one_hot``), "reward"
-    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All stay valid, and are on the CPU, or where ``to`` has
-    moved the environment. TorchRL resets ended episodes by "_reset"; a step starts those that it left as they were
-    again, and plays its action in the new episode. With "_step", environments whose episodes are over may be left out.
+    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All stay valid, and are on the CPU, or where ``to``
+    has moved the environment. TorchRL resets ended episodes by "_reset". Where it has not, as after a rollout that ended
+    with them, the next step starts new episodes and plays its actions in those; "_step" may leave them out.
     ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a crash has
     ended is "terminated": nothing is bootstrapped.
 
@@ -128,7 +128,7 @@ class Face(EnvBase):
         return found
 
     def _send_some(self, actions: Any, left_out: Any) -> None:
-        """Send actions to those that are not left out, and start new episodes of the others, whose rows are not shown."""
+        """Send actions to those that are not left out. The others start new episodes, whose rows nobody sees."""
         if (self._overs < left_out).any():
             raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")
         self.vec.async_reset(env_ids=np.flatnonzero(left_out).tolist())
@@ -197,7 +197,7 @@ def _action_spec(space: Any, one_hot: bool) -> Any:
 
 
 def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
-    """Return a spec with these bounds, or without where they say no more than the dtype does, as of TorchRL's GymEnv."""
+    """Return a spec with these bounds; as GymEnv does, one without where they say no more than the dtype."""
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     if np.all(low <= info.min) and np.all(high >= info.max):
