@@ -87,6 +87,8 @@ class Face(BaseVectorEnv):
         """
         ids = self._ids(env_id)
         seeds: Any = self._given_seeds(ids, kwargs.pop("seed", None))
+        if seeds.count(None) == len(seeds):  # kernels take none of a single environment
+            seeds = None
         options = kwargs.pop("options", None)
         if kwargs:
             raise PlanError(f"reset takes seed and options, not {', '.join(kwargs)}")

@@ -45,8 +45,8 @@ class Face(EnvBase):
     ``batch_size`` is (num_envs,), and () for one environment, as of TorchRL's GymEnv. Keys: "observation" (of a Dict or
     Tuple space each leaf's path), "action" (choices as numbers, in one dimension; one-hot with ``one_hot``), "reward"
     (\\*batch_size, 1) float32, "terminated", "truncated", "done". All stay valid, and are on the CPU, or where ``to``
-    has moved the environment. TorchRL resets ended episodes by "_reset". Where it has not, as after a rollout that ended
-    with them, the next step starts new episodes and plays its actions in those; "_step" may leave them out.
+    has moved the environment. TorchRL resets ended episodes by "_reset". Where it has not, as after a rollout that
+    ended with them, the next step starts new episodes and plays its actions in those; "_step" may leave them out.
     ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a crash has
     ended is "terminated": nothing is bootstrapped.
 
