@@ -291,3 +291,33 @@ def test_make_vec_makes_agents_rows(vectorizer: str) -> None:
         make_vec(Trio, agents="rows", max_episode_steps=3)
     with pytest.raises(pufferlib.PlanError, match="vectorizer"):
         make_vec(Trio, agents="rows", vectorizer=SyncVectorEnv)
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", ["mpe2.simple_spread_v3", pytest.param("pettingzoo.butterfly.pistonball_v6",
+                                                                         marks=pytest.mark.slow)])  # fmt: skip
+def test_agents_of_families_play_as_in_pettingzoo(name: str) -> None:
+    family = pytest.importorskip(name)
+    own: dict[str, Any] = {"N": 3} if "spread" in name else {"n_pistons": 4, "random_drop": False}
+    envs = make(family.parallel_env, env_kwargs={**own, "max_cycles": 6}, num_envs=2, agents="rows",
+                autoreset_mode="next_step")  # fmt: skip
+    theirs = [family.parallel_env(**own, max_cycles=6) for _ in range(2)]
+    num = envs.num_envs // 2
+    observations, _ = envs.reset(seed=3)
+    expected = [env.reset(seed=3 + num * index)[0] for index, env in enumerate(theirs)]
+    np.testing.assert_array_equal(observations, np.concatenate([list(seen.values()) for seen in expected]))
+    envs.action_space.seed(1)
+    ended = 0
+    while not ended:
+        actions = envs.action_space.sample()
+        observations, rewards, terminations, truncations, _ = envs.step(actions)
+        played = [
+            env.step(dict(zip(env.agents, actions[num * index :], strict=False))) for index, env in enumerate(theirs)
+        ]
+        for part, which in ((observations, 0), (rewards, 1), (terminations, 2), (truncations, 3)):
+            one = np.concatenate([list(outcome[which].values()) for outcome in played])
+            np.testing.assert_array_equal(part, one.astype(part.dtype))
+        ended = int((terminations | truncations).sum())
+    assert ended in (num, 2 * num)  # all agents of an environment
+    for env in (envs, *theirs):
+        env.close()

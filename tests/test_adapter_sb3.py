@@ -243,3 +243,18 @@ def test_their_ppo_learns_bandit(backend: str) -> None:
         scores += [info["score"] for info in infos]
     envs.close()
     assert np.mean(scores) >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_their_ppo_learns_as_two_agents(backend: str) -> None:
+    envs = make("ocean/multiagent", num_envs=8, backend=backend, num_workers=2, agents="rows")
+    agent = PPO("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=4, learning_rate=1e-2, seed=1, device="cpu")
+    agent.learn(16 * 16 * 10)
+    observations, scores = envs.reset(), []
+    for _ in range(10):
+        observations, rewards, dones, infos = envs.step(agent.predict(observations, deterministic=True)[0])
+        assert dones.all() and [info["episode"]["r"] for info in infos] == rewards.tolist()
+        scores += rewards.tolist()
+    envs.close()
+    assert np.mean(scores) >= 0.95
