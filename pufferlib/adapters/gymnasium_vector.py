@@ -18,6 +18,7 @@ from gymnasium.vector import VectorEnv
 from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face, WaitTimeout
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
+from pufferlib.suggestions import not_one_of
 from pufferlib.vectorization import Multiprocessing, Serial
 
 __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make_vec"]
@@ -108,7 +109,7 @@ def make_vec(
     """
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
     if isinstance(vectorizer, str) and vectorizer not in kinds:
-        raise PlanError(f"vectorizer={vectorizer!r} is not one of {', '.join(map(repr, kinds))}, or a class")
+        raise PlanError(not_one_of("vectorizer", vectorizer, kinds, ", or a class"))
     make = functools.partial(_make_env, creator(env), max_episode_steps, env_kwargs)
     kind = kinds[vectorizer] if isinstance(vectorizer, str) else vectorizer
     return kind([make] * num_envs, **(vectorizer_kwargs or {}))

@@ -15,6 +15,7 @@ from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
 from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization.plan import checked_mode
 
 __all__ = [
     "LeafRows",
@@ -49,7 +50,7 @@ def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEn
 
     Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
     """
-    given = kwargs.pop("autoreset_mode", mode)
+    given = checked_mode(kwargs.pop("autoreset_mode", mode))
     if given != mode:
         raise PlanError(f"autoreset_mode={given!r}, but {library} counts on {mode!r}; leave it out")
     vec = make(env, autoreset_mode=mode, **kwargs)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import json
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,6 +28,7 @@ from pufferlib.cli.screen import cleared, counting, file_name, new_console, pass
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
+from pufferlib.suggestions import near
 from pufferlib.version import __version__
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def _run(words: list[str]) -> int:
         return 0
     command, rest = words[0], words[1:]
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        meant = f"did you mean `puffer {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+        found = near(command, COMMANDS)
+        meant = f"did you mean `puffer {found[0]}`?" if found else f"there are {', '.join(COMMANDS)}."
         print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
         return 2
     if not rest and command == "replay":
@@ -473,4 +474,6 @@ def _entries(wanted: str) -> list[registry.Entry]:
 def _flags(text: str) -> list[str]:
     """Return the flags for the sizes that a sentence asks for."""
     sizes = (each.name for each in dataclasses.fields(Wrap) if each.name.startswith("max_"))
-    return [f"--wrap.{name.replace('_', '-')}" for name in sizes if f"{name}=" in text]
+    return [
+        f"--wrap.{name.replace('_', '-')}" for name in sizes if re.search(rf"\b{name}(=|'?:| in wrap_kwargs)", text)
+    ]

@@ -18,7 +18,7 @@ from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
 from pufferlib.suggestions import says_what_was_meant
 
-__all__ = ["RowEnv", "Rows", "emulate", "wrap"]
+__all__ = ["RowEnv", "Rows", "emulate", "is_wrapped", "wrap"]
 
 _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
 _DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # the same as not given
@@ -135,6 +135,13 @@ def _wrapped(env: Any, given: dict[str, Any]) -> bool:
     if given:
         raise PlanError(f"this environment is wrapped already, so {_names(given)} cannot be set; pass env.raw instead")
     return True
+
+
+def is_wrapped(env: Any) -> bool:
+    """Return whether an environment was wrapped by the user, itself or below wrappers of others."""
+    while env is not None and not hasattr(type(env), "wrap_kwargs"):
+        env = vars(env).get("env") if hasattr(env, "__dict__") else None
+    return env is not None
 
 
 def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
