@@ -52,6 +52,10 @@ class Entry:
 
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
+_FOR_CUDA = (
+    'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda) and, without a GPU, device="host" '
+    "(--device host)"
+)
 _VERSION = re.compile(r"[-_]v(\d+)$")
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
 _FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, which people type for module:function
@@ -151,6 +155,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
                     f"{given!r} is one environment, and each copy is made where it runs; pass what makes it, such as "
                     f"{kind}, or lambda: {kind}(…)"
                 )
+            if _is_kernel(given):
+                raise RegistryError(f'the kernel "{given.name}" {_FOR_CUDA}')
             raise RegistryError(f"{given!r} is no environment; pass a callable that makes one, or a name")
         return env
     entry = find(env)
@@ -294,9 +300,15 @@ def _in_words(error: Exception, file: str) -> str:
 def load(target: str) -> Callable[..., Any]:
     """Return the callable that "module:attribute" names. Raises RegistryError."""
     found = named(target)
+    if _is_kernel(found):
+        raise RegistryError(f'"{target}" {_FOR_CUDA}')
     if not callable(found):
         raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
     return found  # type: ignore[no-any-return]
+
+
+def _is_kernel(found: Any) -> bool:
+    return type(found).__name__ == "KernelEnv"  # cuda_ext's, which is imported for kernels alone
 
 
 def named(target: str) -> Any:

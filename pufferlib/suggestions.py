@@ -43,7 +43,9 @@ def not_one_of(argument: str, value: object, known: Iterable[str], otherwise: st
     """Return the sentence about a value that is none of those that an argument takes. otherwise: what it takes, too."""
     known = list(known)
     found = near(value, known) if isinstance(value, str) else []
-    text = f"{argument}={value!r} is not one of {', '.join(map(repr, known))}{otherwise}"
+    words = [repr(each) for each in known]
+    listed = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words)}"
+    text = f"{argument}={value!r} is not {listed}{otherwise}"
     return f"{text}; did you mean {found[0]!r}?" if found else text
 
 

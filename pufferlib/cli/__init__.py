@@ -14,6 +14,7 @@ import math
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -24,7 +25,7 @@ from pufferlib.cli.league import league
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords, typed
 from pufferlib.cli.parsing import parse, require
-from pufferlib.cli.screen import cleared, counting, file_name, new_console, passing
+from pufferlib.cli.screen import SHOWN_S, cleared, counting, file_name, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
@@ -246,7 +247,16 @@ def _check_kernel(options: Check, console: Any) -> int:
             "--backend and --device are for kernels, which --backend cuda holds against their references; leave them "
             "out to check an environment, which is played on all other backends"
         )
-    passing(console, "comparing …")
+    next_s = 0.0
+
+    def after(mode: str, step: int, of: int) -> None:
+        nonlocal next_s
+        if step == 0:
+            passing(console, f"{mode}: making environments, compiling the kernel …")
+        elif time.monotonic() >= next_s:
+            passing(console, f"{mode}: {step:,} of {of:,} steps compared …")
+            next_s = time.monotonic() + SHOWN_S
+
     with cleared(console):
         report = check_kernel(
             options.env,
@@ -254,8 +264,11 @@ def _check_kernel(options: Check, console: Any) -> int:
             env_kwargs=keywords(options.env_kwargs),
             num_steps=options.num_steps,
             seed=options.seed,
+            budget=options.budget,
+            after=after,
         )
-    console.print(str(report), markup=False, soft_wrap=True)
+    more = "" if report.budget is None else "; --budget gives it longer"
+    console.print(f"{report}{more}", markup=False, soft_wrap=True)
     return 0 if report.passed else 1
 
 

@@ -33,7 +33,7 @@ from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.inbox import Inbox, flight_over
-from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, told_once
+from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, summary_of, told_once
 from pufferlib.vectorization.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
@@ -454,8 +454,10 @@ class CrewedVecEnv(VecEnv):
                 return
         flight.drop()
         inbox.forget_infos()
-        while self._errors:
-            warnings.warn(f"dropped by reset: {self._errors.popleft()}", RuntimeWarning, stacklevel=4)
+        if self._errors:
+            dropped = [*self._errors]
+            self._errors.clear()
+            warnings.warn(f"dropped by reset: {summary_of(dropped)}", RuntimeWarning, stacklevel=4)
 
     def _mend(self) -> None:
         """Begin anew where Ctrl-C left things half done."""
