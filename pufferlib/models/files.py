@@ -232,8 +232,8 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
         kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # damaged files make torch raise whatever comes
         reason = str(error).partition("\n")[0]
-        if "mmap" in reason:  # torch's word where a file is none of its own
-            raise CheckpointError(f"{path} is no {kind}; those are called {name}") from error
+        if "mmap" in reason:  # which is torch's word for files that are none of its own, or end in the middle
+            reason = f"torch did not write it, or not to its end; those are called {name}"
         if "weights only" in reason.lower():  # torch goes on to tell how to run such code all the same
             reason = "there is code in it, which is not run"
         raise CheckpointError(f"{path} holds no {kind}, or not all of one ({reason}); train it again") from error
