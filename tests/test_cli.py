@@ -609,8 +609,8 @@ def test_whole_numbers_may_be_written_as_people_do() -> None:
             ("rate", float, 0.0),
             ("at", tuple[int, ...], ()),
             ("to", str, ""),
-        ]
-        + [("wrap", options.Wrap, options.Wrap())],
+            ("wrap", options.Wrap, options.Wrap()),
+        ],
     )
 
     def written(*words: str) -> list[str]:
@@ -632,7 +632,7 @@ def test_steps_of_a_training_may_be_written_as_people_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = ["--backend", "serial", "--num-envs", "4", "--eval-episodes", "0", "--runs", "runs"]
+    settings = ["--backend", "serial", "--num-envs", "4", "--eval-episodes", "1", "--runs", "runs"]
     assert main(["train", "ocean/bandit", "--total-steps", "2.56e2", *settings]) == 0
     (run,) = (tmp_path / "runs").iterdir()
     assert json.loads((run / "config.json").read_text())["total_steps"] == 256
