@@ -40,7 +40,6 @@ __all__ = [
     "RegistryError",
     "SpaceError",
     "WorkerError",
-    "naming_arguments",
 ]
 
 
@@ -113,7 +112,7 @@ Kind = TypeVar("Kind", bound=PufferError)
 def naming_arguments(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
     """Return an error whose message names arguments of ``wrap``, as users of ``wrap`` or of ``make`` write them.
 
-    text(written, within): returns the message; written(max_length="…") is how an argument is written, and within
+    kind: of error. text(written, within): returns the message; written(max_length="…") writes an argument, and within
     follows the bare name of one.
     """
 
