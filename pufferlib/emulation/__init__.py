@@ -19,7 +19,7 @@ from pufferlib.errors import MissingExtra, PlanError, SpaceError
 from pufferlib.registry import creator
 from pufferlib.suggestions import says_what_was_meant
 
-__all__ = ["RowEnv", "Rows", "emulate", "is_wrapped", "wrap"]
+__all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 
 _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
 _DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # the same as not given
