@@ -21,6 +21,7 @@ from cleanrl_demo.runs import saying_where
 from pufferlib import registry
 from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.models import Actor, BatchPlayer, read_policy
+from pufferlib.models.files import POLICY_FILE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 SEED = 987_654_321  # far from those that people train with
 MAX_STEPS = 30_000  # of an episode; ALE's own limit is 108,000 frames, which are 27,000 steps
 NUM_RESAMPLES = 2_000
-POLICY_FILE = "policy.pt"  # in the folder of a run
 
 
 # ------------------------------------------------------------------------------------------------------ who, and where
@@ -65,6 +65,11 @@ class Subject:
         if path.is_dir() and not (path / POLICY_FILE).exists() and ":" not in path.name:
             raise CheckpointError(f"the folder {path} has no {POLICY_FILE}: it is no run's, or that has learnt nothing")
         path = path / POLICY_FILE if path.is_dir() else path
+        if path.suffix == ".py" and path.is_file():
+            raise PlanError(
+                f"{path} is a program, and no policy; name the folder of a run or its {POLICY_FILE}, or an environment "
+                f"that the program makes, {path.stem}:function, and a policy to play it"
+            )
         if not path.is_file() and path.suffix != ".pt":
             return cls._by_name(env or target, policy, policy_kwargs or {}, kwargs, wrapping)
         if policy is not None or policy_kwargs:

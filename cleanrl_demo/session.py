@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.evaluation import POLICY_FILE, evaluate
+from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.peers import gathered, is_first, mine, several
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
@@ -31,7 +31,7 @@ from cleanrl_demo.tracking import Tracker
 from cleanrl_demo.video import Videos, with_pictures
 from pufferlib.errors import CheckpointError, PlanError, PufferError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
-from pufferlib.models.files import is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
+from pufferlib.models.files import POLICY_FILE, is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
 
 KIND = "pufferlib checkpoint"
 FILE = "checkpoint.pt"

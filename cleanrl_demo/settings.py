@@ -49,11 +49,13 @@ def from_command_line(config_type: type[Config], words: Sequence[str] | None = N
     """
     import tyro
 
+    from pufferlib.cli.parsing import whole_numbers
+
     kind = make_dataclass(config_type.__name__, [], bases=(FromFile, config_type), frozen=True)
     kind.__doc__ = config_type.__doc__
 
     def parse(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(vars(tyro.cli(kind, args=words, default=kind(**defaults))))
+        return dict(vars(tyro.cli(kind, args=whole_numbers(kind, words), default=kind(**defaults))))
 
     config, note = settle(config_type, parse, words)
     if note:

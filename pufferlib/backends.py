@@ -8,8 +8,9 @@ from typing import Any
 
 from pufferlib import _native, vectorization
 from pufferlib.errors import PlanError
-from pufferlib.suggestions import says_what_was_meant
+from pufferlib.suggestions import not_one_of, says_what_was_meant
 from pufferlib.vectorization import Multiprocessing, Pool, Serial, VecEnv
+from pufferlib.vectorization.arguments import misplaced
 
 __all__ = ["BACKENDS", "known_backends", "make"]
 
@@ -22,7 +23,7 @@ def known_backends() -> tuple[str, ...]:
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
-@says_what_was_meant("an argument of the environment's own goes in env_kwargs={{{name!r}: {value!r}}}")
+@says_what_was_meant(misplaced, "env_kwargs")
 def make(
     env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     *,
@@ -34,7 +35,7 @@ def make(
     env_args: Sequence[Any] = (),
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
-    autoreset_mode: str = "next_step",
+    autoreset_mode: Any = "next_step",
     context: str | None = None,
     copy: bool = False,
     as_torch: bool = False,
@@ -62,7 +63,7 @@ def make(
     wrap_kwargs: what ``pufferlib.wrap`` is called with: bounds of variable-length spaces, ``max_agents``.
     autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's
         first observation; "same_step": the ending step returns it, and infos hold ``final_obs`` and ``final_info``;
-        "disabled": the user resets.
+        "disabled": the user resets. A ``gymnasium.vector.AutoresetMode``, as ``vec.metadata`` has it, will do as well.
     context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
     copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
     as_torch: have ``recv`` return torch tensors over the same memory. device: have it return tensors on this device
@@ -88,7 +89,7 @@ def make(
     try:
         name = KINDS[backend]
     except (KeyError, TypeError):
-        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, KINDS))}") from None
+        raise PlanError(not_one_of("backend", backend, KINDS)) from None
     _native.warn_of_portable_path()
     kind: Callable[..., VecEnv] = getattr(vectorization, name)
     return kind(

@@ -21,6 +21,9 @@ Each says what happened, with which values, and the way out, and is also the bui
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 __all__ = [
     "ActionError",
     "CallError",
@@ -42,6 +45,13 @@ __all__ = [
 
 class PufferError(Exception):
     """The root of all errors raised by pufferlib."""
+
+    _for_make = ""
+
+    def speak_of_make(self) -> None:
+        """Name arguments of ``wrap`` as ``make`` takes them, where the message names any."""
+        if self._for_make:
+            self.args = (self._for_make,)
 
 
 class SpaceError(PufferError, TypeError):
@@ -94,6 +104,27 @@ class MissingExtra(PufferError, ImportError):
 
 class PlatformError(PufferError, OSError):
     """The operating system refuses something that is needed; the message names the way out."""
+
+
+Kind = TypeVar("Kind", bound=PufferError)
+
+
+def naming_arguments(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
+    """Return an error whose message names arguments of ``wrap``, as users of ``wrap`` or of ``make`` write them.
+
+    kind: of error. text(written, within): returns the message; written(max_length="…") writes an argument, and within
+    follows the bare name of one.
+    """
+
+    def to_wrap(**values: str) -> str:
+        return " and ".join(f"{name}={value}" for name, value in values.items())
+
+    def to_make(**values: str) -> str:
+        return f"wrap_kwargs={{{', '.join(f'{name!r}: {value or chr(0x2026)}' for name, value in values.items())}}}"
+
+    error = kind(text(to_wrap, ""))
+    error._for_make = text(to_make, " in wrap_kwargs")
+    return error
 
 
 class WorkerError(PufferError, RuntimeError):

@@ -14,6 +14,7 @@ from pufferlib import _native
 from pufferlib.action_values import ActionValues
 from pufferlib.errors import SpaceError
 from pufferlib.leaves import (
+    WHOLE_ACTION,
     Array,
     Bounds,
     Codec,
@@ -110,7 +111,8 @@ class _Base:
     def __init__(self, space: Space[Any], actions: bool, bounds: dict[str, Any]) -> None:
         self.space = space
         self._bounds = {key: value for key, value in bounds.items() if value is not None}
-        self._tree = tree_of(space, Bounds(**self._bounds), actions=actions)
+        path = WHOLE_ACTION if actions else ()
+        self._tree = tree_of(space, Bounds(**self._bounds), actions=actions, path=path)
         self._stored = list(walk(self._tree))
         self.is_leaf = isinstance(self._tree, Fixed)
         self._warned: set[str] = set()

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from pufferlib.errors import SpaceError
+from pufferlib.errors import SpaceError, naming_arguments
 
 __all__ = [
+    "WHOLE_ACTION",
     "Bounds",
     "Choice",
     "Codec",
@@ -36,6 +37,15 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
+
+
+class _WholeAction(tuple[Any, ...]):
+    """The path of an action as a whole: (), as that of an observation is, but messages name it."""
+
+    __slots__ = ()
+
+
+WHOLE_ACTION: Path = _WholeAction()
 Shape = tuple[int, ...]
 
 OneOf: Any = getattr(spaces, "OneOf", ())  # Gymnasium 0.29 has none; isinstance(x, ()) is False
@@ -213,9 +223,13 @@ class Bounds:
         value = self.everywhere[name] if own is None else own
         if value is None:
             given_for = f" (which has {list(self.by_path)} only)" if self.by_path else ""
-            raise SpaceError(
-                f"{where(path)}: nothing bounds this {kind}; pass {name}=…, "
-                f"or for it alone bounds={{{name_of(path)!r}: {{{name!r}: …}}}}{given_for}"
+            alone = f"{{{name_of(path)!r}: {{{name!r}: …}}}}"
+            raise naming_arguments(
+                SpaceError,
+                lambda written, within: (
+                    f"{where(path)}: nothing bounds this {kind}; pass {written(**{name: '…'})}, "
+                    f"or for it alone {written(bounds=alone)}{given_for}"
+                ),
             )
         return int(value)
 
@@ -227,7 +241,7 @@ def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()
     """
 
     def below(child: Any, *keys: Any) -> Node:
-        return tree_of(child, bounds, actions=actions, path=(*path, *keys))
+        return tree_of(child, bounds, actions=actions, path=(*path, *keys) if keys else path)
 
     for kind in type(space).__mro__:
         for known in (kind, f"{kind.__module__}.{kind.__qualname__}"):
@@ -377,5 +391,5 @@ def name_of(path: Path) -> str:
 
 
 def where(path: Path) -> str:
-    """Return how messages call the part of a sample at a path."""
-    return name_of(path) or "the sample"
+    """Return how messages call the part of an observation or action at a path."""
+    return name_of(path) or ("the action" if isinstance(path, _WholeAction) else "the observation")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.errors import SpaceError
+from pufferlib.errors import SpaceError, naming_arguments
 from pufferlib.leaves import (
     Array,
     Choice,
@@ -261,9 +261,13 @@ def _honest(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
 
 def _require_room(path: Path, what: str, size: int, units: str, most: int, bound: str, owner: Path) -> None:
     if size > most:
-        raise SpaceError(
-            f"{where(path)}: {what} of {size} {units} is longer than {bound}={most}; "
-            f"pass a larger {bound}, or for it alone bounds={{{name_of(owner)!r}: {{{bound!r}: {size}}}}}"
+        alone = f"{{{name_of(owner)!r}: {{{bound!r}: {size}}}}}"
+        raise naming_arguments(
+            SpaceError,
+            lambda written, within: (
+                f"{where(path)}: {what} of {size} {units} is longer than {bound}={most}; "
+                f"pass a larger {bound}{within}, or for it alone {written(bounds=alone)}"
+            ),
         )
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import functools
 import importlib
 import os
@@ -34,6 +33,7 @@ import gymnasium
 from pufferlib import environments
 from pufferlib.environments import Family
 from pufferlib.errors import MissingExtra, RegistryError
+from pufferlib.suggestions import near
 
 __all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", "names"]
 
@@ -52,6 +52,11 @@ class Entry:
 
 _MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
+_FOR_CUDA = (
+    'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda) and, without a GPU, device="host" '
+    "(--device host)"
+)
+_VERSION = re.compile(r"[-_]v(\d+)$")
 _MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
 _FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, which people type for module:function
 # What pip calls the packages of our extras, and what those need in turn, by the modules that are imported.
@@ -150,6 +155,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
                     f"{given!r} is one environment, and each copy is made where it runs; pass what makes it, such as "
                     f"{kind}, or lambda: {kind}(…)"
                 )
+            if _is_kernel(given):
+                raise RegistryError(f'the kernel "{given.name}" {_FOR_CUDA}')
             raise RegistryError(f"{given!r} is no environment; pass a callable that makes one, or a name")
         return env
     entry = find(env)
@@ -293,9 +300,15 @@ def _in_words(error: Exception, file: str) -> str:
 def load(target: str) -> Callable[..., Any]:
     """Return the callable that "module:attribute" names. Raises RegistryError."""
     found = named(target)
+    if _is_kernel(found):
+        raise RegistryError(f'"{target}" {_FOR_CUDA}')
     if not callable(found):
         raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
     return found  # type: ignore[no-any-return]
+
+
+def _is_kernel(found: Any) -> bool:
+    return type(found).__name__ == "KernelEnv"  # cuda_ext's, which is imported for kernels alone
 
 
 def named(target: str) -> Any:
@@ -305,8 +318,8 @@ def named(target: str) -> Any:
     found = _import(module_name, target)
     for part in path.split("."):
         if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            found_near = near(part, dir(found))
+            meant = f"; did you mean {found_near[0]}?" if found_near else ""
             raise RegistryError(f'"{target}": {module_name} has no {path}{meant}')
         found = getattr(found, part)
     return found
@@ -422,9 +435,14 @@ def _unknown(name: str) -> RegistryError:
 
 def _alternatives(name: str) -> str:
     known = sorted({entry.name for entry in names()} | {*_listed()} | set(gymnasium.registry))
-    by_lower = {full.lower().rpartition("/")[2]: full for full in known} | {full.lower(): full for full in known}
-    near = [by_lower[key] for key in difflib.get_close_matches(name.lower(), by_lower, 3, 0.6)] or _patterns(name)
-    meant = "; did you mean " + " or ".join(dict.fromkeys(near)) + "?" if near else ";"
+    by_key: dict[str, list[str]] = {}  # without versions, in full and without what stands before a slash
+    for full in sorted(known, key=_version, reverse=True):
+        for key in dict.fromkeys((_unversioned(full), _unversioned(full).rpartition("/")[2])):
+            same = by_key.setdefault(key, [])
+            same += [full] * (_unversioned(full) not in map(_unversioned, same))  # of several versions the newest
+    own = _patterns(name, by_stem=True)  # a family's name, which its members' begin with, too
+    found = own or [full for key in near(_unversioned(name), by_key, 3) for full in by_key[key]] or _patterns(name)
+    meant = "; did you mean " + " or ".join([*dict.fromkeys(found)][:3]) + "?" if found else ";"
     return f"{meant} `puffer envs` lists all, and module:callable names one of your own"
 
 
@@ -435,10 +453,24 @@ def _listed() -> Iterator[str]:
                 yield from family.listed(folder)
 
 
-def _patterns(name: str) -> list[str]:
-    """Return how the names of a family begin that a name may be meant for: it has other letters, or the extra first."""
+def _unversioned(name: str) -> str:
+    return _VERSION.sub("", name.lower())
+
+
+def _version(name: str) -> int:
+    found = _VERSION.search(name)
+    return int(found[1]) if found else -1
+
+
+def _patterns(name: str, by_stem: bool = False) -> list[str]:
+    """Return how the names of a family begin that a name may be meant for: it has other letters, or the extra first.
+
+    by_stem: only where the name is that of a family alone.
+    """
     lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
     for stem, family in environments.families().items():
+        if by_stem and lower not in (stem, family.extra):
+            continue
         if first in (stem, family.extra) or any(fnmatchcase(lower, pattern.lower()) for pattern in family.names):
             return [pattern.replace("*", "…") for pattern in family.names[:3]]
     return []

@@ -78,6 +78,7 @@ def _as(hint: Any, value: Any) -> Any:
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         value = float(value) if fits else value
     elif hint is int:
+        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
         fits = isinstance(value, int) and not isinstance(value, bool)
     elif hint in (str, bool, types.NoneType):
         fits = isinstance(value, hint)

@@ -19,9 +19,11 @@ from pufferlib.memory import memory_at_hand, memory_text, nbytes_of
 from pufferlib.plans import Row, TunedPlan, load_plan
 from pufferlib.playing import CLEARLY
 from pufferlib.registry import creator
+from pufferlib.suggestions import not_one_of, says_what_was_meant
 from pufferlib.trial import Laboratory, Outcome, Trial
+from pufferlib.vectorization.arguments import misplaced
 from pufferlib.vectorization.durations import seconds_text, times_text
-from pufferlib.vectorization.plan import Plan, available_cpus
+from pufferlib.vectorization.plan import Plan, available_cpus, checked_mode
 from pufferlib.vectorization.processes import SPIN, default_spin
 from pufferlib.vectorization.stats import Stats
 
@@ -37,6 +39,7 @@ COARSE = 32 << 20  # bytes that are not worth choosing a slower plan for
 MARGIN = 1.1  # for what an estimate of memory may miss
 
 
+@says_what_was_meant(misplaced, "env_kwargs")
 def autotune(
     env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     *,
@@ -51,7 +54,7 @@ def autotune(
     env_args: Sequence[Any] = (),
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
-    autoreset_mode: str = "next_step",
+    autoreset_mode: Any = "next_step",
     context: str | None = None,
     after: Callable[[Sequence[Row]], None] | None = None,
 ) -> TunedPlan:
@@ -74,7 +77,7 @@ def autotune(
     if not budget_s > 0:
         raise PlanError(f"budget_s={budget_s!r} leaves no time to measure; use 10 or more")
     if backend is not None and backend not in known_backends():
-        raise PlanError(f"backend={backend!r} is not one of {', '.join(map(repr, known_backends()))}")
+        raise PlanError(not_one_of("backend", backend, known_backends()))
     for name, many in (("env", env), ("env_kwargs", env_kwargs)):
         if isinstance(many, (list, tuple)):
             if num_envs not in (None, len(many)):
@@ -92,7 +95,7 @@ def autotune(
         "env_args": env_args,
         "env_kwargs": env_kwargs,
         "wrap_kwargs": wrap_kwargs,
-        "autoreset_mode": autoreset_mode,
+        "autoreset_mode": checked_mode(autoreset_mode),
         "context": context,
     }
     limit = memory_at_hand() * 0.8 if max_memory is None else nbytes_of(max_memory)

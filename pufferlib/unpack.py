@@ -288,7 +288,7 @@ def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
     """Return a flat action as an array. Raises SpaceError unless of this shape, and of integers where dtype is one."""
     array = np.asarray(component)
     if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):
-        raise SpaceError(f"expected {dtype} of shape {shape}, got {describe(component)}")
+        raise SpaceError(f"the action: expected {dtype} of shape {shape}, got {describe(component)}")
     return array
 
 
@@ -297,4 +297,4 @@ def whole_number(value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise SpaceError(f"expected an integer, got {describe(value)}") from error
+        raise SpaceError(f"the action: expected an integer, got {describe(value)}") from error

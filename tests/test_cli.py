@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -22,8 +23,9 @@ from programs import running
 import pufferlib
 from pufferlib import environments
 from pufferlib.bench import Speed, compare_backends, verdict
-from pufferlib.cli import main
+from pufferlib.cli import main, options, parsing
 from pufferlib.cli.options import Autotune, Wrap, typed
+from pufferlib.errors import PlanError
 from pufferlib.testing import CHECKS
 
 ROOT = Path(__file__).parent.parent
@@ -598,10 +600,57 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.stdout.startswith("name") and done.stderr == ""
 
 
+def test_whole_numbers_may_be_written_as_people_do() -> None:
+    kind = dataclasses.make_dataclass(
+        "Kind",
+        [
+            ("steps", int, 0),
+            ("most", int | None, None),
+            ("rate", float, 0.0),
+            ("at", tuple[int, ...], ()),
+            ("to", str, ""),
+            ("wrap", options.Wrap, options.Wrap()),
+        ],
+    )
+
+    def written(*words: str) -> list[str]:
+        return parsing.whole_numbers(kind, words)
+
+    assert written("--steps", "1e5", "--rate", "1e3", "ENV") == ["--steps", "100000", "--rate", "1e3", "ENV"]
+    assert written("--steps=2.5e3", "--most", "1E+2", "--to", "1e5") == ["--steps=2500", "--most", "100", "--to", "1e5"]
+    assert written("--at", "1e1", "20", "3e0", "ENV") == ["--at", "10", "20", "3", "ENV"]
+    assert written("--wrap.max-length", "1e2", "1e3") == ["--wrap.max-length", "100", "1e3"]
+    assert written("--steps", "1_000", "--most", "None", "--steps") == ["--steps", "1_000", "--most", "None", "--steps"]
+    assert written("--steps", "-3", "--unknown", "1e5") == ["--steps", "-3", "--unknown", "1e5"]
+    for word in ("1.5", "1e-3", "100k", "1e", "1.23e1", "many", ""):
+        for words in (("--steps", word), (f"--steps={word}",), ("--wrap.max-length", word)):
+            with pytest.raises(PlanError, match=rf"{words[0].partition('=')[0]} {re.escape(word)} is no whole number"):
+                written(*words)
+
+
+def test_steps_of_a_training_may_be_written_as_people_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["--backend", "serial", "--num-envs", "4", "--eval-episodes", "1", "--runs", "runs"]
+    assert main(["train", "ocean/bandit", "--total-steps", "2.56e2", *settings]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "config.json").read_text())["total_steps"] == 256
+    (tmp_path / "my.toml").write_text("total_steps = 1.28e2")
+    capsys.readouterr()
+    assert main(["train", "ocean/bandit", "--config", "my.toml", *settings]) == 0
+    assert main(["train", "ocean/bandit", "--total-steps", "100k", *settings]) == 2
+    shown = capsys.readouterr().err
+    assert shown == "puffer train: --total-steps 100k is no whole number; write one as 100000, 100_000 or 1e5\n"
+
+
 def test_check_holds_a_kernel_against_its_reference(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tag/grid", "--backend", "cuda", "--device", "host", "--num-steps", "50"]) == 0
     assert "equals its reference, bit for bit, over 800 steps" in capsys.readouterr().out
     assert main(["check", "tag/grid", "--device", "host"]) == 1
     assert "--backend cuda holds against their references" in capsys.readouterr().err
+    for words in (["check"], ["bench", "--backends", "serial"], ["record"]):
+        assert main([words[0], "cuda_ext.tag_grid:KERNEL", *words[1:]]) == 1
+        assert 'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda)' in capsys.readouterr().err
     assert main(["check", "ocean/bandit", "--backend", "cuda", "--device", "host"]) == 1
     assert "has no kernel" in capsys.readouterr().err

@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 import pufferlib
+from cuda_ext.tag_grid import KERNEL
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
+from pufferlib.testing import check_kernel
 
 pytestmark = pytest.mark.beside
 
@@ -21,6 +24,46 @@ SMALL = {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length":
 def make(**kwargs: Any) -> Any:
     given = {"env_kwargs": SMALL, "num_envs": 4, "seed": 1, "device": "host", **kwargs}
     return pufferlib.make(given.pop("env", "tag/grid"), backend="cuda", **given)
+
+
+@pytest.mark.parametrize("word", ["next_step", "same_step", "disabled"])
+def test_modes_are_gymnasiums_too_and_counts_can_be_read(word: str) -> None:
+    mode = getattr(gymnasium.vector, "AutoresetMode", {}) and gymnasium.vector.AutoresetMode[word.upper()]
+    with make(autoreset_mode=mode or word, num_envs=4, batch_size=2) as vec:
+        assert vec.autoreset_mode == word and vec.metadata["autoreset_mode"] == (mode or word)
+        assert (vec.num_workers, vec.batch_size) == (1, 2) and "num_envs=4, batch_size=2, " in repr(vec)
+
+
+def test_what_make_does_not_take_is_sent_to_what_does() -> None:
+    with pytest.raises(TypeError, match=r"make\(\) has no argument threads; pass backend_kwargs=\{'threads': 2\}\."):
+        make(threads=2)
+    with pytest.raises(PlanError, match="backend_kwargs has thread, but backend 'cuda' knows .*; did you mean threads"):
+        make(backend_kwargs={"thread": 2})
+    for kernel in (KERNEL, "cuda_ext.tag_grid:KERNEL"):
+        with pytest.raises(RegistryError, match='is a kernel, which backend "cuda" plays: add backend="cuda"'):
+            pufferlib.make(kernel, backend="serial")
+
+
+def test_a_comparison_ends_with_its_budget_and_tells_how_far_it_is() -> None:
+    told: list[tuple[str, int, int]] = []
+
+    def compared(**kwargs: Any) -> Any:
+        told.clear()
+        return check_kernel("tag/grid", device="host", env_kwargs=SMALL, num_envs=2, after=log, **kwargs)
+
+    def log(*progress: Any) -> None:
+        told.append(progress)
+
+    report = compared(num_steps=3)
+    steps = range(4)
+    assert told == [(mode, step, 3) for mode in ("next_step", "same_step") for step in steps]
+    assert report.passed and report.budget is None and report.num_env_steps == 12 and "allow" not in str(report)
+    report = compared(num_steps=10**6, budget=1e-9)  # a step in each mode
+    assert told == [(mode, step, 10**6) for mode in ("next_step", "same_step") for step in (0, 1)]
+    assert report.passed and report.num_env_steps == 4
+    assert str(report).endswith("over 4 steps and 0 episodes, as many as 1e-09 s allow")
+    with pytest.raises(PlanError, match="budget=0 is impossible; use seconds"):
+        compared(budget=0)
 
 
 @pytest.fixture

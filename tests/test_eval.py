@@ -368,6 +368,8 @@ def test_the_command_takes_snapshots(tmp_path, monkeypatch, capsys):
         (["a.pt"], 1, "there is no file a.pt; a trainer's run folder has policy.pt"),
         (["."], 1, "the folder . has no policy.pt"),
         (["CartPole-v1", "--policy", "randm"], 1, "policy='randm' is not one of"),
+        (["CartPole-v1", "--policy", "mpl"], 1, "did you mean 'mlp'?"),
+        (["CartPole-v1", "--policy", "random", "--episodes", "1.5"], 2, "--episodes 1.5 is no whole number; write one"),
         (["CartPole-v1", "--policy", "random", "--episodes", "0"], 1, "0 episodes of at most 30000 steps"),
         (["CartPole-v1", "--policy", "random", "--watch"], 1, "there is no terminal to watch in; --video FILE.gif"),
         (["CartPole-v1", "--policy", "random", "--video", "a.avi"], 1, "a.avi: films are written as .gif or .mp4"),
@@ -384,6 +386,19 @@ def test_what_cannot_be_evaluated_is_said_at_once(words, status, says, tmp_path,
     shown = capsys.readouterr()
     assert says in shown.err and "Traceback" not in shown.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["my.py"], ["my.py", "--policy", "random"], ["./my.py", "--env", "CartPole-v1"]])
+def test_a_program_is_no_policy(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my.py").write_text("raise SystemExit('nobody runs it')")
+    assert main(["eval", *words]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "puffer: my.py is a program, and no policy; name the folder of a run or its policy.pt, or an "
+    )
+    assert "my:function" in told and told.count("\n") == 1
 
 
 def test_a_checkpoint_keeps_to_what_it_was_made_for(run_folder):

@@ -49,7 +49,7 @@ def cast_of(layout: Any, x: Any) -> tuple[Any, list[str]]:
     ],
 )
 def test_the_same_kind_is_cast_with_one_warning(space: Any, x: Any, expected: Any) -> None:
-    for wrapped, path in ((space, "the sample"), (Dict({"k": space, "l": space}), "k")):
+    for wrapped, path in ((space, "the observation"), (Dict({"k": space, "l": space}), "k")):
         layout = observation_layout(wrapped)
         value, messages = cast_of(layout, x if wrapped is space else {"k": x, "l": x})
         assert same(value if wrapped is space else value["k"], expected)
@@ -180,7 +180,9 @@ def test_what_does_not_fit_is_named(space: Any, x: Any, message: str) -> None:
             assert message in str(caught.value)
     with pytest.raises(SpaceError) as caught:
         observation_layout(space, **BOUNDS).flatten(x)
-    assert str(caught.value).startswith(("the sample: ", "data", "a: ", "b: ", "nodes: ", "edge_links: ", "'a.b': "))
+    assert str(caught.value).startswith(
+        ("the observation: ", "data", "a: ", "b: ", "nodes: ", "edge_links: ", "'a.b': ")
+    )
 
 
 if ONE_OF is not None:

@@ -33,7 +33,7 @@ GRAPH = Graph(FLOATS, Discrete(3))
 @pytest.mark.parametrize(
     ("space", "given_bounds", "message"),
     [
-        (Sequence(FLOATS), {}, "the sample: nothing bounds this Sequence; pass max_length=…"),
+        (Sequence(FLOATS), {}, "the observation: nothing bounds this Sequence; pass max_length=…"),
         (Dict({"k": Sequence(FLOATS)}), {}, "or for it alone bounds={'k': {'max_length': …}}"),
         (Dict({"k": Sequence(FLOATS)}), {"bounds": {"j": {"max_length": 3}}}, "(which has ['j'] only)"),
         (Sequence(Sequence(FLOATS)), {"bounds": {"": {"max_length": 3}}}, "data: nothing bounds this Sequence"),
@@ -43,7 +43,7 @@ GRAPH = Graph(FLOATS, Discrete(3))
         (FLOATS, {"max_nodes": 2.5}, "max_nodes=2.5; expected a whole number, 0 or more"),
         (FLOATS, {"bounds": {"k": {"max_len": 3}}}, "bounds['k']: 'max_len' is no bound; the bounds are max_length"),
         (FLOATS, {"bounds": {"k": 3}}, "bounds['k']: expected a dict such as {'max_length': 5}, got 3"),
-        (Box(-1, 1, (3,), np.longdouble), {}, "the sample: longdouble differs from machine to machine"),
+        (Box(-1, 1, (3,), np.longdouble), {}, "the observation: longdouble differs from machine to machine"),
         (Dict({"k": Box(-1, 1, (3,), np.longdouble)}), {}, "k: longdouble differs from machine to machine"),
     ],
 )
@@ -51,7 +51,8 @@ def test_spaces_that_cannot_be_stored_are_named(space: Any, given_bounds: Any, m
     for make in (observation_layout, action_layout):
         with pytest.raises(SpaceError) as caught:
             make(space, **given_bounds)
-        assert message in str(caught.value)
+        expected = message if make is observation_layout else message.replace("the observation", "the action")
+        assert expected in str(caught.value)
 
 
 def test_bounds_by_path_override_the_others() -> None:
@@ -173,3 +174,24 @@ def test_an_unknown_space_of_arrays_is_a_leaf() -> None:
     assert same(layout.decode(layout.flatten(x)), x) and layout.dtype == np.float32
     with pytest.raises(SpaceError, match=r"0: a Simplex has no layout"):
         action_layout(Tuple((space, FLOATS)))
+
+
+def test_a_lone_observation_and_a_lone_action_are_called_so():
+    for space in (Box(0, 1, (2,)), Tuple([Box(0, 1, (2,))]), Text(4), Sequence(Discrete(3))):
+        for layout, name in ((observation_layout, "observation"), (action_layout, "action")):
+            with pytest.raises(SpaceError, match=f"^the {name}: expected "):
+                layout(space, max_length=4).check(3)
+    with pytest.raises(SpaceError, match="^the action: nothing bounds this Sequence"):
+        action_layout(Sequence(Discrete(3)))
+    with pytest.raises(SpaceError, match="^the action: expected an integer"):
+        action_layout(Discrete(3)).unpack("a")
+
+
+def test_a_kind_of_ones_own_is_called_so_too():
+    class Own(Space):
+        """A space that is stored as another."""
+
+    Layout.register(Own, lambda space: Discrete(3), lambda space, sample: sample, lambda space, stored: stored)
+    for layout, name in ((observation_layout, "observation"), (action_layout, "action")):
+        with pytest.raises(SpaceError, match=f"^the {name}: "):
+            layout(Own()).check("a")

@@ -544,7 +544,7 @@ def test_a_users_policy_is_trained_saved_and_played(tmp_path: Any, monkeypatch: 
     assert result.mean_return > 12  # of 32; 5.3 by chance
     assert result.run_folder is not None
     env, total = registry.creator("own_policy:Market")(), 0.0
-    with load_policy(result.run_folder / "policy.pt", greedy=True) as player:
+    with load_policy(result.run_folder, greedy=True) as player:
         for seed in range(20):
             observations, infos = env.reset(seed=seed)
             while env.agents:
@@ -557,9 +557,12 @@ def test_what_is_no_policys_file_is_refused(tmp_path: Any) -> None:
     path = tmp_path / "policy.pt"
     with pytest.raises(CheckpointError, match="there is no file"):
         load_policy(path)
+    with pytest.raises(CheckpointError, match=r"the folder .* has no policy.pt: it is no run's, or that has learnt no"):
+        load_policy(tmp_path)
     save_policy(path, MLP(FLAT, spaces.Discrete(2)), Origin("mlp", {}, "CartPole-v1"))
-    with pytest.raises(CheckpointError, match="(?s)for other observations or actions.*size mismatch"):
-        load_policy(path)
+    for given in (path, tmp_path):
+        with pytest.raises(CheckpointError, match="(?s)for other observations or actions.*size mismatch"):
+            load_policy(given)
     whole = path.read_bytes()
     for damaged in (b"", b"text", whole[:100], whole[: len(whole) // 2], whole[:-30]):
         path.write_bytes(damaged)

@@ -332,7 +332,7 @@ def test_a_warning_of_an_observation_names_its_agent() -> None:
 
     for face in (wrap, emulate):
         env = face(Outside(**{name: (Box(-1, 1, (2,), np.float32), D2) for name in "ab"}), action_mask=False)
-        with pytest.warns(UserWarning, match=r"^agent 'b': the sample: the value 3.0 is not in Box") as caught:
+        with pytest.warns(UserWarning, match=r"^agent 'b': the observation: the value 3.0 is not in Box") as caught:
             env.reset(seed=None, options=None)
         assert len(caught) == 1
 

@@ -24,6 +24,7 @@ import test_misuse
 import test_payoffs
 import test_restarts
 import test_vectorization
+import test_ways_out
 from gymnasium.spaces import Box
 from mock_envs import HashEnv
 from pages import play, programs
@@ -120,6 +121,9 @@ IN_PLACE: list[tuple[Callable[..., None], Any]] = [
     (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
     (test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step")),
     (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
+    (test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",)),
+    (test_ways_out.test_errors_about_sizes_say_where_make_takes_them, ()),
+    (test_ways_out.test_what_the_repr_shows_can_be_read, ()),
 ]
 IN_PROCESSES: list[tuple[Callable[..., None], Any]] = [
     (test_contract.test_recv_times_out_and_can_be_repeated, ()),

@@ -159,6 +159,8 @@ def test_values_become_what_the_fields_are():
     found = Kinds(**checked(values, Kinds, "here"))
     assert found == Kinds(2, 1.0, "b", True, 3, (1, 2), "down", {"x": [1]})
     assert type(found.share) is float
+    found = Kinds(**checked({"count": 1e5, "several": [1.0, 2]}, Kinds, "here"))
+    assert (found.count, found.several) == (100_000, (1, 2)) and type(found.count) is int
     assert checked({"maybe": None}, Kinds, "here") == {"maybe": None}
 
 
@@ -166,6 +168,7 @@ def test_values_become_what_the_fields_are():
     ("name", "value", "takes"),
     [
         ("count", 1.5, "a whole number"),
+        ("count", float("inf"), "a whole number"),
         ("count", True, "a whole number"),
         ("share", "1", "a number"),
         ("share", False, "a number"),

@@ -27,6 +27,7 @@ from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, RegistryError, SpaceError
 from pufferlib.registry import creator
+from pufferlib.suggestions import not_one_of
 
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
 
@@ -76,7 +77,7 @@ def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
     either vector environment; 0: as the script has it, this one for SyncVectorEnv. Raises PlanError.
     """
     if infos not in FORMS:
-        raise PlanError(f"infos={infos!r} is not one of {', '.join(map(repr, FORMS))}")
+        raise PlanError(not_one_of("infos", infos, FORMS))
     if num_workers < 0:
         raise PlanError(f"num_workers={num_workers} is impossible; use 0 (as the script has it) or more")
     sync, processes = FORMS[infos]

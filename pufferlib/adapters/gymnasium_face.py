@@ -24,7 +24,7 @@ from pufferlib.adapters.split_env import BESIDE, NOTHING_BESIDE, ActionRows, Obs
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
 from pufferlib.vectorization import Batch
 from pufferlib.vectorization.crewed import CrewedVecEnv
-from pufferlib.vectorization.plan import checked_seed
+from pufferlib.vectorization.plan import checked_mode, checked_seed
 
 __all__ = ["DEFAULT_MODE", "AutoresetMode", "Face", "WaitTimeout"]
 
@@ -55,6 +55,12 @@ else:
 DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
+def _mode(mode: Any) -> AutoresetMode:
+    """Return Gymnasium's mode: one of its own, its value ("NextStep"), or pufferlib's word. Raises PlanError."""
+    values = {each.value: each for each in AutoresetMode}
+    return values[mode] if isinstance(mode, str) and mode in values else AutoresetMode[checked_mode(mode).upper()]
+
+
 class WaitTimeout(RecvTimeout, multiprocessing.TimeoutError):
     """What a wait with a timeout raises. Nothing is lost: the same wait may be tried again."""
 
@@ -82,7 +88,7 @@ class Face(_VectorEnv):
         self.env_fns = list(env_fns)
         self.copy = copy
         self.observation_mode = observation_mode
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = _mode(autoreset_mode)
         self.closed = False
         if _BEFORE_1:
             self.is_vector_env, self.viewer = True, None

@@ -20,6 +20,7 @@ from pufferlib.adapters.gymnasium_rows import LIBRARY, RowsFace
 from pufferlib.adapters.seam import make_for
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
+from pufferlib.suggestions import not_one_of
 from pufferlib.vectorization import Multiprocessing, Serial
 
 __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make", "make_vec"]
@@ -127,7 +128,7 @@ def make_vec(
         return _make_agents(env, num_envs, vectorizer, vectorizer_kwargs, max_episode_steps, agents, env_kwargs)
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
     if isinstance(vectorizer, str) and vectorizer not in kinds:
-        raise PlanError(f"vectorizer={vectorizer!r} is not one of {', '.join(map(repr, kinds))}, or a class")
+        raise PlanError(not_one_of("vectorizer", vectorizer, kinds, ", or a class"))
     make = functools.partial(_make_env, creator(env), max_episode_steps, env_kwargs)
     kind = kinds[vectorizer] if isinstance(vectorizer, str) else vectorizer
     return kind([make] * num_envs, **(vectorizer_kwargs or {}))

@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.adapters.seam import needs
 from pufferlib.environments._functional import ends, space_of
-from pufferlib.errors import PlanError
+from pufferlib.vectorization.plan import checked_mode
 
 with needs("JAX", "gymnax"):
     import jax
@@ -41,10 +41,9 @@ class Copies:
     spec: Any = None
 
     def __init__(
-        self, name: Any, num_envs: int, params: Any = None, autoreset_mode: str = "next_step", **env_kwargs: Any
+        self, name: Any, num_envs: int, params: Any = None, autoreset_mode: Any = "next_step", **env_kwargs: Any
     ) -> None:
-        if autoreset_mode not in MODES:
-            raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, MODES))}")
+        autoreset_mode = checked_mode(autoreset_mode, MODES)
         if isinstance(name, str):
             with needs("gymnax", "gymnax"):
                 import gymnax

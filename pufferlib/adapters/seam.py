@@ -16,6 +16,7 @@ from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
 from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization.plan import checked_mode
 
 __all__ = [
     "LeafRows",
@@ -55,7 +56,7 @@ def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEn
     kwargs: for ``make``, and ``agents``: "rows" makes each agent an environment of its own (see AgentRows).
     Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
     """
-    given, agents = kwargs.pop("autoreset_mode", mode), kwargs.pop("agents", None)
+    given, agents = checked_mode(kwargs.pop("autoreset_mode", mode)), kwargs.pop("agents", None)
     if given != mode:
         raise PlanError(f"autoreset_mode={given!r}, but {library} counts on {mode!r}; leave it out")
     if agents is not None and library not in TAKE_ROWS:

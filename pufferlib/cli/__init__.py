@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import json
 import math
 import os
+import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -24,10 +25,11 @@ from pufferlib.cli.league import league
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords, typed
 from pufferlib.cli.parsing import parse, require
-from pufferlib.cli.screen import cleared, counting, file_name, new_console, passing
+from pufferlib.cli.screen import SHOWN_S, cleared, counting, file_name, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
 from pufferlib.plans import HEADER, Row, rate_text, untried_text
+from pufferlib.suggestions import near
 from pufferlib.version import __version__
 
 if TYPE_CHECKING:
@@ -98,8 +100,8 @@ def _run(words: list[str]) -> int:
         return 0
     command, rest = words[0], words[1:]
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        meant = f"did you mean `puffer {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+        found = near(command, COMMANDS)
+        meant = f"did you mean `puffer {found[0]}`?" if found else f"there are {', '.join(COMMANDS)}."
         print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
         return 2
     if not rest and command == "replay":
@@ -245,7 +247,16 @@ def _check_kernel(options: Check, console: Any) -> int:
             "--backend and --device are for kernels, which --backend cuda holds against their references; leave them "
             "out to check an environment, which is played on all other backends"
         )
-    passing(console, "comparing …")
+    next_s = 0.0
+
+    def after(mode: str, step: int, of: int) -> None:
+        nonlocal next_s
+        if step == 0:
+            passing(console, f"{mode}: making environments, compiling the kernel …")
+        elif time.monotonic() >= next_s:
+            passing(console, f"{mode}: {step:,} of {of:,} steps compared …")
+            next_s = time.monotonic() + SHOWN_S
+
     with cleared(console):
         report = check_kernel(
             options.env,
@@ -253,8 +264,11 @@ def _check_kernel(options: Check, console: Any) -> int:
             env_kwargs=keywords(options.env_kwargs),
             num_steps=options.num_steps,
             seed=options.seed,
+            budget=options.budget,
+            after=after,
         )
-    console.print(str(report), markup=False, soft_wrap=True)
+    more = "" if report.budget is None else "; --budget gives it longer"
+    console.print(f"{report}{more}", markup=False, soft_wrap=True)
     return 0 if report.passed else 1
 
 
@@ -473,4 +487,6 @@ def _entries(wanted: str) -> list[registry.Entry]:
 def _flags(text: str) -> list[str]:
     """Return the flags for the sizes that a sentence asks for."""
     sizes = (each.name for each in dataclasses.fields(Wrap) if each.name.startswith("max_"))
-    return [f"--wrap.{name.replace('_', '-')}" for name in sizes if f"{name}=" in text]
+    return [
+        f"--wrap.{name.replace('_', '-')}" for name in sizes if re.search(rf"\b{name}(=|'?:| in wrap_kwargs)", text)
+    ]

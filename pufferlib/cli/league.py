@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pufferlib.cli.options import LeaguePlay, LeagueRun, LeagueShow
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PlanError
+from pufferlib.suggestions import near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -47,8 +47,8 @@ def league(words: list[str]) -> int:
         print(HELP, end="")
         return 0 if words else 2
     if words[0] not in COMMANDS:
-        near = difflib.get_close_matches(words[0], COMMANDS, 1)
-        meant = f"did you mean `puffer league {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+        found = near(words[0], COMMANDS)
+        meant = f"did you mean `puffer league {found[0]}`?" if found else f"there are {', '.join(COMMANDS)}."
         print(f'puffer league knows no command "{words[0]}"; {meant} `puffer league` alone shows help', file=sys.stderr)
         return 2
     require("torch", "tyro", "rich")

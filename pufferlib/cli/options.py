@@ -88,6 +88,8 @@ class Check:
     """let through what the environment prints, which is otherwise counted"""
     backend: str | None = None
     """cuda: whether the environment's kernel equals its reference, and nothing else"""
+    budget: float = 20.0
+    """with backend cuda: seconds after which fewer steps than --num-steps are enough"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
 

@@ -16,6 +16,7 @@ from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
+from pufferlib.registry import creator
 from pufferlib.suggestions import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
@@ -43,7 +44,8 @@ def wrap(
     """Return env with flat spaces: a Gymnasium environment as one, a PettingZoo environment as a parallel one.
 
     env: a Gymnasium environment (one of old gym, or one that merely looks like it, too), a PettingZoo parallel or AEC
-    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned as it is.
+    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned as it is. A name is
+    one that ``pufferlib.make`` takes: its environment is made, without arguments, a Gymnasium id by ``gymnasium.make``.
     Rewards that are a list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
     max_length, max_nodes, max_edges: sizes of what the spaces leave open (Text, Sequence, Graph); bounds: the same for
     single leaves, {"path.to.leaf": {"max_length": 5}}.
@@ -62,9 +64,16 @@ def wrap(
     check: "first" checks fully what the first reset and the first step return, then shapes and dtypes; "always" all.
 
     Raises SpaceError for what is no environment or has spaces that cannot be flattened; PlanError for arguments that
-    do not concern env; MissingExtra if PettingZoo is needed and not installed.
+    do not concern env; RegistryError for unknown names; MissingExtra if a package is needed and not installed.
     """
     given = _given(locals())
+    if isinstance(env, str):
+        env = creator(env)()
+        try:
+            return wrap(env, **given)
+        except BaseException:
+            env.close()  # which nobody else holds
+            raise
     if _wrapped(env, given):
         return env
     kind = _kind(env)
@@ -137,6 +146,13 @@ def _wrapped(env: Any, given: dict[str, Any]) -> bool:
     return True
 
 
+def is_wrapped(env: Any) -> bool:
+    """Return whether an environment was wrapped by the user, itself or below wrappers of others."""
+    while env is not None and not hasattr(type(env), "wrap_kwargs"):
+        env = vars(env).get("env") if hasattr(env, "__dict__") else None
+    return env is not None
+
+
 def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
@@ -150,7 +166,7 @@ def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"
         return "pettingzoo" if callable(space) else "gymnasium"
     raise SpaceError(
         f"expected a Gymnasium or PettingZoo environment or a PufferEnv, got {env!r}"
-        + ("; pass the environment, not what makes it" if callable(env) else "")
+        + ("; pass the environment, or its name, not what makes it" if callable(env) else "")
     )
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.errors import SpaceError
+from pufferlib.errors import SpaceError, naming_arguments
 from pufferlib.layout import ActionLayout, Layout
 
 __all__ = ["action_reader", "common_action_space", "common_observation_space", "observation_writer"]
@@ -77,9 +77,16 @@ def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: in
             return _kept(
                 lambda row: (layout.views(row[:nbytes].view(dtype).reshape(shape)), row[nbytes:]), pack_into, num_agents
             )
-    raise SpaceError(
-        f"an agent's flat observation space {flat} does not fit rows of {row_space}; pass observation_space= and "
-        "action_space=, each as large as any agent's"
+    raise _too_small("observation", flat, row_space)
+
+
+def _too_small(what: str, flat: Any, row_space: Any) -> SpaceError:
+    return naming_arguments(
+        SpaceError,
+        lambda written, within: (
+            f"an agent's flat {what} space {flat} does not fit rows of {row_space}; pass "
+            f"{written(observation_space='', action_space='')}, each as large as any agent's"
+        ),
     )
 
 
@@ -187,10 +194,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     own, row = _parts(flat), _parts(row_space)
     choices, reals = own.nvec.size, own.low.size
     if choices > row.nvec.size or reals > row.low.size or (own.nvec > row.nvec[:choices]).any():
-        raise SpaceError(
-            f"an agent's flat action space {flat} does not fit rows of {row_space}; pass observation_space= and "
-            "action_space=, each as large as any agent's"
-        )
+        raise _too_small("action", flat, row_space)
     paired = isinstance(row_space, spaces.Tuple)
     last, shift, row_start = own.nvec - 1, own.start, row.start[:choices]
     low, high = own.low, own.high

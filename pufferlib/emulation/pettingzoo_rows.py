@@ -22,7 +22,7 @@ from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.places import Places
 from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, scalar_reward
-from pufferlib.errors import PlanError, SpaceError
+from pufferlib.errors import PlanError, SpaceError, naming_arguments
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
@@ -177,9 +177,12 @@ class PettingZooRows(HeldRows):
             self.observation_space = common_observation_space(observed)
             self.action_space = common_action_space(acted)
         else:
-            raise SpaceError(
-                f"{self.name} has no agents after reset, so that the space of its rows is unknown; pass "
-                "observation_space= and action_space=, each as large as any agent's"
+            raise naming_arguments(
+                SpaceError,
+                lambda written, within: (
+                    f"{self.name} has no agents after reset, so that the space of its rows is unknown; pass "
+                    f"{written(observation_space='', action_space='')}, each as large as any agent's"
+                ),
             )
         # One layout for all rows is right only if all agents have one space; else rows are arrays of the common space.
         same = bool(observed) and all(_equal(each.space, observed[0].space) for each in observed)

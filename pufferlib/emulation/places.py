@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from pufferlib.errors import PlanError, PopulationError
+from pufferlib.errors import PlanError, PopulationError, naming_arguments
 
 __all__ = ["Places"]
 
@@ -22,9 +22,12 @@ class Places:
         if max_agents is not None and max_agents < 1:
             raise PlanError(f"max_agents must be at least 1, got {max_agents}")
         if possible_agents is None and max_agents is None:
-            raise PlanError(
-                f"{name} has no possible_agents, so that the number of its rows is unknown; pass max_agents=, the most "
-                "agents that are ever alive at once"
+            raise naming_arguments(
+                PlanError,
+                lambda written, within: (
+                    f"{name} has no possible_agents, so that the number of its rows is unknown; pass "
+                    f"{written(max_agents='')}, the most agents that are ever alive at once"
+                ),
             )
         self._name = name
         self._fixed: dict[Any, int] | None = None
@@ -89,9 +92,13 @@ class Places:
     def _seat(self, agent: Any) -> None:
         if self._fixed is not None:
             if agent not in self._fixed:
-                raise PopulationError(
-                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._fixed)}; an environment "
-                    "that makes up agents as it goes has no possible_agents and is given max_agents="
+                raise naming_arguments(
+                    PopulationError,
+                    lambda written, within: (
+                        f"{self._name}: agent {agent!r} is not in possible_agents, {[*(self._fixed or ())]}; an "
+                        "environment that makes up agents as it goes has no possible_agents and is given "
+                        f"{written(max_agents='')}"
+                    ),
                 )
             place = self._fixed[agent]
         elif self._free:
@@ -101,8 +108,11 @@ class Places:
                 del self.last[holder[0]]
             self._holder[place] = (agent,)
         else:
-            raise PopulationError(
-                f"{self._name}: no place for agent {agent!r}, as max_agents={self.count} are taken (a place freed in "
-                "one step is free from the next on); pass a larger max_agents="
+            raise naming_arguments(
+                PopulationError,
+                lambda written, within: (
+                    f"{self._name}: no place for agent {agent!r}, as max_agents={self.count} are taken (a place freed "
+                    f"in one step is free from the next on); pass a larger max_agents{within or '='}"
+                ),
             )
         self.living[agent] = self.last[agent] = place

@@ -36,6 +36,7 @@ __all__ = [
 
 VERSION = 1
 POLICY = "pufferlib policy"
+POLICY_FILE = "policy.pt"  # of a trainer, in its run's folder
 OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # modules that a file may name wherever they lie
 
 
@@ -122,13 +123,19 @@ def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], or
 
 
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
-    """Return what a policy's file holds. Raises CheckpointError for what is no such file.
+    """Return what a policy's file holds, or the one of a run's folder. Raises CheckpointError for what is no such file.
 
     A file has no code, but names some: the environment and the policy may be module:name of one's own. Where these do
     not lie in the current folder, as one's own do, it takes ``trust``, for they are going to be imported and called.
     env: of the caller's, in place of the file's.
     """
-    kept = read_checkpoint(path, POLICY, "policy.pt")
+    if Path(path).is_dir():
+        path = Path(path) / POLICY_FILE
+        if not path.is_file():
+            raise CheckpointError(
+                f"the folder {path.parent} has no {POLICY_FILE}: it is no run's, or that has learnt nothing"
+            )
+    kept = read_checkpoint(path, POLICY, POLICY_FILE)
     try:
         origin = Origin(**{name: kept[name] for name in Origin.__dataclass_fields__})
         saved = SavedPolicy(os.fspath(path), origin, dict(kept["weights"]))
@@ -185,7 +192,7 @@ def load_policy(
     seed: int | None = None,
     trust: bool = False,
 ) -> Player:
-    """Return the policy of a file, at play.
+    """Return the policy of a file, or of a run's folder, at play.
 
     env: a raw environment such as the policy was trained on, which stays yours; or what makes one. By default the one
     that the file names is made. greedy, seed: as ``BatchPlayer`` has them; trust: as ``read_policy``. Raises
@@ -225,6 +232,8 @@ def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[
         kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # damaged files make torch raise whatever comes
         reason = str(error).partition("\n")[0]
+        if "mmap" in reason:  # which is torch's word for files that are none of its own, or end in the middle
+            reason = f"torch did not write it, or not to its end; those are called {name}"
         if "weights only" in reason.lower():  # torch goes on to tell how to run such code all the same
             reason = "there is code in it, which is not run"
         raise CheckpointError(f"{path} holds no {kind}, or not all of one ({reason}); train it again") from error

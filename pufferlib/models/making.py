@@ -18,6 +18,7 @@ from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Central, Separate, Teams, num_types, separate
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature
 from pufferlib.models.reading import has_images
+from pufferlib.suggestions import not_one_of
 
 __all__ = ["action_mask_reader", "make_policy"]
 
@@ -91,9 +92,7 @@ def make_policy(
     elif ":" in policy:
         found = registry.load(policy)
     else:
-        raise PlanError(
-            f"policy={policy!r} is not one of default, {', '.join(OWN)}; module:Class names one of your own"
-        )
+        raise PlanError(not_one_of("policy", policy, ("default", *OWN), ", and module:Class names one of your own"))
     try:
         made = found(observation_layout, action_space, **kwargs)
     except TypeError as error:

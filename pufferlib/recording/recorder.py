@@ -18,9 +18,11 @@ from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
 from pufferlib.recording.rows import Crash, Face, Reader
+from pufferlib.suggestions import says_what_was_meant
 from pufferlib.testing.backends import Actor, stacked
 from pufferlib.vectorization import VecEnv
-from pufferlib.vectorization.plan import Seeds
+from pufferlib.vectorization.arguments import misplaced
+from pufferlib.vectorization.plan import Seeds, checked_mode
 from pufferlib.version import __version__
 
 __all__ = ["record", "versions_of"]
@@ -28,6 +30,7 @@ __all__ = ["record", "versions_of"]
 Array = np.ndarray[Any, Any]
 
 
+@says_what_was_meant(misplaced, "env_kwargs")
 def record(
     env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
     path: str | os.PathLike[str] | None = None,
@@ -39,7 +42,7 @@ def record(
     env_args: Sequence[Any] = (),
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     wrap_kwargs: Mapping[str, Any] | None = None,
-    autoreset_mode: str = "next_step",
+    autoreset_mode: Any = "next_step",
     backend: str = "serial",
     num_workers: int | None = None,
     batch_size: int | None = None,
@@ -99,7 +102,7 @@ def record(
         tuple(env_args),
         dict(kwargs) if isinstance(kwargs, Mapping) else [dict(own) for own in kwargs],
         dict(wrap_kwargs or {}),
-        autoreset_mode,
+        checked_mode(autoreset_mode),
         int(seed),  # a file's header takes none of NumPy's
         seeds,
         versions_of(env),

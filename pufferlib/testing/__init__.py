@@ -29,12 +29,14 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
+from pufferlib.suggestions import says_what_was_meant
 from pufferlib.testing.checks import ALL, Check
 from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
 from pufferlib.testing.lab import Lab
 from pufferlib.testing.play import Subject, unnoted
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.words import told
+from pufferlib.vectorization.arguments import misplaced
 from pufferlib.vectorization.worker import accepts_env_index
 
 __all__ = ["CHECKS", "Difference", "KernelReport", "Report", "Result", "check_env", "check_kernel"]
@@ -42,6 +44,7 @@ __all__ = ["CHECKS", "Difference", "KernelReport", "Report", "Result", "check_en
 CHECKS: tuple[str, ...] = tuple(check.name for check in ALL)
 
 
+@says_what_was_meant(misplaced, "env_kwargs")
 def check_env(
     env: Callable[..., Any] | str,
     *,

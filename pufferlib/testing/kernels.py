@@ -6,7 +6,9 @@ print(report)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from pufferlib.backends import make
 from pufferlib.errors import PlanError
+from pufferlib.vectorization.arguments import checked_seconds
 from pufferlib.vectorization.cuda import CUDA
 from pufferlib.vectorization.device_choice import kernel_of, reference_of
 from pufferlib.vectorization.plan import AUTORESET_MODES
@@ -55,6 +58,7 @@ class KernelReport:
     num_env_steps: int  # that were compared
     num_episodes: int  # that ended meanwhile
     difference: Difference | None  # the first; None if there is none
+    budget: float | None = None  # seconds that were spent before all steps were compared; None if all were
 
     @property
     def passed(self) -> bool:
@@ -64,7 +68,8 @@ class KernelReport:
     def __str__(self) -> str:
         played = f"{self.num_env_steps:,} steps and {self.num_episodes:,} episodes"
         if self.difference is None:
-            return f"{self.name}: the kernel equals its reference, bit for bit, over {played}"
+            cut = "" if self.budget is None else f", as many as {self.budget:g} s allow"
+            return f"{self.name}: the kernel equals its reference, bit for bit, over {played}{cut}"
         return f"{self.name}: the kernel differs after {played}: {self.difference}"
 
 
@@ -77,6 +82,8 @@ def check_kernel(
     num_steps: int = 500,
     seed: int = 0,
     backend_kwargs: Mapping[str, Any] | None = None,
+    budget: float | None = None,
+    after: Callable[[str, int, int], None] | None = None,
 ) -> KernelReport:
     """Return how a kernel compares with its reference, step by step, with the same seeds and random actions.
 
@@ -85,13 +92,22 @@ def check_kernel(
     All state that the schema declares is compared, and all rows, exactly, in each autoreset mode that starts episodes
     by itself, for ``num_steps`` steps of ``num_envs`` environments. In the second half of them half of the actions
     repeat the one before: random walks alone get nowhere. Raises what ``make`` raises.
+
+    budget: seconds after which fewer steps than that are enough, at least one in each mode; half of it for each, from
+        its first reset on. None: any time.
+    after: called after each step with the autoreset mode, how many of its steps are compared, and of how many; first
+        with 0, while environments are made and the kernel is compiled.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} is impossible; use 1 or more")
+    budget_s = checked_seconds("budget", budget)
+    after = after or (lambda mode, step, of: None)
     kernel = kernel_of(env)
     made: dict[str, Any] = {"num_envs": num_envs, "seed": seed, "env_kwargs": env_kwargs}
     num_env_steps = num_episodes = 0
+    cut = False
     for mode in AUTORESET_MODES[:2]:
+        after(mode, 0, num_steps)
         with (
             make(reference_of(kernel), backend="serial", autoreset_mode=mode, **made) as reference,
             make(
@@ -103,14 +119,17 @@ def check_kernel(
             reference.reset()
             found.reset()
             actions = _drawn(random, reference)
+            start_s, limit_s = time.monotonic(), math.inf if budget_s is None else budget_s / 2
             for step in range(num_steps + 1):
                 for name, index, expected, value in _differences(reference, found):
                     difference = _told(reference, mode, step, name, index, expected, value)
                     return KernelReport(kernel.name, num_env_steps, num_episodes, difference)
-                if step == num_steps:
+                spent_s = time.monotonic() - start_s
+                cut |= step < num_steps and step > 0 and spent_s >= limit_s
+                if step == num_steps or (step and spent_s >= limit_s):
                     break
                 drawn = _drawn(random, reference)
-                if step > num_steps // 2:
+                if step > num_steps // 2 or spent_s > limit_s / 2:
                     kept = np.repeat(random.random(num_envs) < 0.5, reference.agents_per_env)
                     drawn[kept] = actions[kept]
                 actions = drawn
@@ -119,7 +138,8 @@ def check_kernel(
                 num_env_steps += num_envs
                 assert reference.batch is not None
                 num_episodes += sum("env" in info for info in reference.batch.infos)
-    return KernelReport(kernel.name, num_env_steps, num_episodes, None)
+                after(mode, step + 1, num_steps)
+    return KernelReport(kernel.name, num_env_steps, num_episodes, None, budget_s if cut else None)
 
 
 def _drawn(random: np.random.Generator, vec: VecEnv) -> Array:

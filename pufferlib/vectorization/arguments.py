@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from pufferlib.action_values import ActionValues
+from pufferlib.emulation import wrap
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
-from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, checked_count
+from pufferlib.suggestions import near, not_one_of
+from pufferlib.vectorization.plan import Plan, checked_count
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
 __all__ = [
+    "CHECKS",
     "checked_actions",
     "checked_backend_kwargs",
     "checked_ids",
@@ -24,11 +28,16 @@ __all__ = [
     "checked_restarts",
     "checked_seconds",
     "env_creators",
+    "misplaced",
     "options_per_env",
     "require_known",
 ]
 
 Array = np.ndarray[Any, Any]
+CHECKS = ("first", "always")
+# What backend_kwargs may hold, on one backend or another; each class names its own.
+_OF_RAY = ("address", "resources", "placement", "local_workers", "start_timeout")
+BACKEND_ARGUMENTS = ("worker_threads", "spin", *_OF_RAY, "threads", "checked", "telemetry")
 
 
 def env_creators(
@@ -132,12 +141,19 @@ def checked_actions(
     return checked
 
 
-def require_known(autoreset_mode: Any, check: Any) -> None:
-    """Raise PlanError for an autoreset mode, or a kind of checks, that there is not."""
-    if autoreset_mode not in AUTORESET_MODES:
-        raise PlanError(f"autoreset_mode={autoreset_mode!r} is not one of {', '.join(map(repr, AUTORESET_MODES))}")
-    if check not in ("first", "always"):
-        raise PlanError(f"check={check!r} is not 'first' or 'always'")
+def require_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """Raise PlanError for an argument that takes certain words, and has none of them."""
+    if not isinstance(value, str) or value not in known:
+        raise PlanError(not_one_of(name, value, known))
+
+
+def misplaced() -> dict[str, Sequence[str]]:
+    """Return the arguments of other functions that users give to ``make``, by the argument in which those go."""
+    own = ("env", "check")  # of wrap, and of make too
+    return {
+        "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in own],
+        "backend_kwargs": BACKEND_ARGUMENTS,
+    }
 
 
 def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
@@ -145,9 +161,12 @@ def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str]
     if given is not None and not isinstance(given, Mapping):
         raise PlanError(f"backend_kwargs={given!r} is no dict; backend {backend!r} knows {', '.join(known)}")
     own = dict(given or {})
-    foreign = sorted(set(own) - set(known))
+    foreign = sorted(set(own) - set(known), key=str)
     if foreign:
-        raise PlanError(f"backend_kwargs has {', '.join(foreign)}, but backend {backend!r} knows {', '.join(known)}")
+        found = near(str(foreign[0]), known)
+        meant = f"; did you mean {found[0]}?" if found else ""
+        listed = ", ".join(map(str, foreign))
+        raise PlanError(f"backend_kwargs has {listed}, but backend {backend!r} knows {', '.join(known)}{meant}")
     return own
 
 
@@ -171,8 +190,7 @@ def checked_seconds(name: str, value: Any) -> float | None:
 
 def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
     """Return both. Raises PlanError."""
-    if on_error not in ("raise", "restart"):
-        raise PlanError(f"on_error={on_error!r} is not 'raise' or 'restart'")
+    require_known("on_error", on_error, ("raise", "restart"))
     if max_restarts is None:
         return on_error, None
     return on_error, checked_count("max_restarts", max_restarts, 0, ", or None for no limit")

@@ -16,13 +16,16 @@ import numpy as np
 
 from pufferlib.action_values import ActionValues
 from pufferlib.errors import CallError, ClosedError, RecvTimeout
+from pufferlib.suggestions import says_what_was_meant
 from pufferlib.vectorization.arguments import (
+    CHECKS,
     checked_actions,
     checked_backend_kwargs,
     checked_ids,
     checked_limits,
     checked_restarts,
     env_creators,
+    misplaced,
     options_per_env,
     require_known,
 )
@@ -31,8 +34,8 @@ from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.inbox import Inbox, flight_over
-from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, told_once
-from pufferlib.vectorization.plan import Plan, Seeds, checked_seed, given_seeds
+from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, summary_of, told_once
+from pufferlib.vectorization.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
@@ -60,6 +63,7 @@ class CrewedVecEnv(VecEnv):
     first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
     backend_arguments: ClassVar[tuple[str, ...]] = ()  # what backend_kwargs may hold, beside telemetry
 
+    @says_what_was_meant(misplaced, "env_kwargs")
     def __init__(
         self,
         env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
@@ -71,7 +75,7 @@ class CrewedVecEnv(VecEnv):
         env_args: Sequence[Any] = (),
         env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         wrap_kwargs: Mapping[str, Any] | None = None,
-        autoreset_mode: str = "next_step",
+        autoreset_mode: Any = "next_step",
         context: str | None = None,
         copy: bool = False,
         as_torch: bool = False,
@@ -88,7 +92,8 @@ class CrewedVecEnv(VecEnv):
         """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
         creators = env_creators(env, num_envs, env_args, env_kwargs)
         self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
-        require_known(autoreset_mode, check)
+        autoreset_mode = checked_mode(autoreset_mode)
+        require_known("check", check, CHECKS)
         own_kwargs = checked_backend_kwargs(backend_kwargs, (*self.backend_arguments, "telemetry"), self.backend)
         telemetry = bool(own_kwargs.pop("telemetry", True))
         limits = checked_limits(step_timeout, reset_timeout)
@@ -139,7 +144,7 @@ class CrewedVecEnv(VecEnv):
             raise
         self._workers, self._finalizer = crew, weakref.finalize(self, crew.close)
 
-        self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
+        self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode, len(crew.shares))
         autoreset_mode = self.autoreset_mode
 
         self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
@@ -426,10 +431,9 @@ class CrewedVecEnv(VecEnv):
         return self._inbox.closed
 
     def __repr__(self) -> str:
-        plan = self._plan
         return (
-            f"{type(self).__name__}(num_envs={plan.num_envs}, num_workers={self._slab.shape.num_workers}, "
-            f"batch_size={plan.batch_size}, agents_per_env={self.agents_per_env}"
+            f"{type(self).__name__}(num_envs={self.num_envs}, num_workers={self.num_workers}, "
+            f"batch_size={self.batch_size}, agents_per_env={self.agents_per_env}"
             f"{', closed' if self.closed else ''})"
         )
 
@@ -453,8 +457,10 @@ class CrewedVecEnv(VecEnv):
                 return
         flight.drop()
         inbox.forget_infos()
-        while self._errors:
-            warnings.warn(f"dropped by reset: {self._errors.popleft()}", RuntimeWarning, stacklevel=4)
+        if self._errors:
+            dropped = [*self._errors]
+            self._errors.clear()
+            warnings.warn(f"dropped by reset: {summary_of(dropped)}", RuntimeWarning, stacklevel=4)
 
     def _mend(self) -> None:
         """Begin anew where Ctrl-C left things half done."""

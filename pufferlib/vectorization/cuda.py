@@ -20,11 +20,14 @@ import numpy as np
 
 from pufferlib.emulation import emulate
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, PlanError
+from pufferlib.suggestions import says_what_was_meant
 from pufferlib.vectorization.arguments import (
+    CHECKS,
     checked_backend_kwargs,
     checked_ids,
     checked_limits,
     checked_restarts,
+    misplaced,
     require_known,
 )
 from pufferlib.vectorization.batch import Batch
@@ -41,6 +44,7 @@ from pufferlib.vectorization.plan import (
     Seeds,
     available_cpus,
     checked_count,
+    checked_mode,
     checked_seed,
     given_seeds,
 )
@@ -92,6 +96,7 @@ class CUDA(VecEnv):
 
     backend = "cuda"
 
+    @says_what_was_meant(misplaced, "env_kwargs")
     def __init__(
         self,
         env: Any,
@@ -103,7 +108,7 @@ class CUDA(VecEnv):
         env_args: Sequence[Any] = (),
         env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         wrap_kwargs: Mapping[str, Any] | None = None,
-        autoreset_mode: str = "next_step",
+        autoreset_mode: Any = "next_step",
         context: str | None = None,
         copy: bool = False,
         as_torch: bool = True,
@@ -118,7 +123,8 @@ class CUDA(VecEnv):
     ) -> None:
         kernel = kernel_of(env)
         self._plan = plan = Plan.of(1 if num_envs is None else num_envs, num_workers, batch_size)
-        require_known(autoreset_mode, check)
+        autoreset_mode = checked_mode(autoreset_mode)
+        require_known("check", check, CHECKS)
         checked_limits(step_timeout, reset_timeout)  # of no use here, but no less wrong than elsewhere
         checked_restarts(on_error, max_restarts)
         if wrap_kwargs:
@@ -621,6 +627,6 @@ class CUDA(VecEnv):
 
     def __repr__(self) -> str:
         return (
-            f"CUDA(num_envs={self.num_envs}, batch_size={self._plan.batch_size}, device={str(self.device)!r}, "
+            f"CUDA(num_envs={self.num_envs}, batch_size={self.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )

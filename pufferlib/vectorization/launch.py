@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from pufferlib import leaves
 from pufferlib.errors import PlanError
+from pufferlib.suggestions import not_one_of
 from pufferlib.vectorization import telemetry
 from pufferlib.vectorization.doorbell import (
     PLAYED_FRAME,
@@ -84,7 +85,7 @@ def start_method(context: str | None) -> str:
     available = multiprocessing.get_all_start_methods()
     if context is not None:
         if context not in available:
-            raise PlanError(f"context={context!r} is not one of {', '.join(map(repr, available))}")
+            raise PlanError(not_one_of("context", context, available))
         return context
     if not sys.platform.startswith("linux") or "jax" in sys.modules or len(running_threads()) > 1:
         return "spawn"

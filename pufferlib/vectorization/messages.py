@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from pufferlib.emulation.rows import RowEnv
@@ -24,8 +26,15 @@ __all__ = [
     "Reset",
     "ResetOrder",
     "moved",
+    "summary_of",
     "told_once",
 ]
+
+
+MOST_CAUSES = 8  # that a summary has, a line each
+_NUMBER = re.compile(r"\d+")  # by which faults of one cause may differ, such as an environment's own
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
+_WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
 
 
 class EnvFace(NamedTuple):
@@ -255,9 +264,41 @@ def told_once(failures: Iterable[Failed]) -> list[str]:
     """Return a text for each cause: a fault that many environments have is one text, which numbers the others."""
     causes: dict[str, list[Failed]] = {}
     for failure in failures:
-        causes.setdefault(f"{failure.phase} {failure.summary}", []).append(failure)
+        causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)
     texts = []
     for first, *others in causes.values():
         same = f"\nand so did environments {', '.join(str(other.env_id) for other in others)}" if others else ""
         texts.append(f"{first.error()}{same}")
     return texts
+
+
+def summary_of(errors: Sequence[WorkerError]) -> str:
+    """Return what environments raised and how workers died, without tracebacks: a line for each cause."""
+    causes: dict[str, tuple[str, list[int]]] = {}
+    for error in errors:
+        head, frames = str(error).partition("\n")[0], _FRAME.findall(error.remote_traceback)
+        if not frames or error.env_id is None:  # of a worker's end
+            causes.setdefault(head, (head, []))
+            continue
+        text = f"{_WHO.sub('', head, count=1)} ({PurePath(frames[-1][0]).name}, line {frames[-1][1]})"
+        causes.setdefault(_NUMBER.sub("0", text), (text, []))[1].append(error.env_id)
+    lines = []
+    for text, env_ids in causes.values():
+        who = f"environment{'s' * (len(env_ids) > 1)} {_ranges(env_ids)} " if env_ids else ""
+        lines.append(who + text)
+    if len(lines) > MOST_CAUSES:
+        lines[MOST_CAUSES:] = [f"and {len(lines) - MOST_CAUSES} more"]
+    return lines[0] if len(lines) == 1 else "\n  ".join([f"{len(errors)} failures", *lines])
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return numbers as a list in words, neighbours as one range."""
+    numbers = sorted(numbers)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = (f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return ", ".join(parts)

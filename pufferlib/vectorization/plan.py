@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from pufferlib import cgroups
 from pufferlib.errors import PlanError
+from pufferlib.suggestions import not_one_of
 
 __all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "given_seeds"]
 
@@ -61,6 +63,15 @@ def checked_count(name: str, value: object, least: int = 1, otherwise: str = "")
     if isinstance(value, (bool, np.bool_)) or count < least:
         raise PlanError(f"{name}={value!r} is impossible; {advice}")
     return count
+
+
+def checked_mode(mode: Any, known: Iterable[str] = AUTORESET_MODES) -> str:
+    """Return an autoreset mode by its word, also of Gymnasium's enum. Raises PlanError for what is no mode."""
+    known = tuple(known)
+    word = mode.name.lower() if isinstance(mode, Enum) else mode
+    if not isinstance(word, str) or word not in known:
+        raise PlanError(not_one_of("autoreset_mode", mode, known, ", nor a gymnasium.vector.AutoresetMode"))
+    return word
 
 
 def available_cpus() -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pufferlib.errors import MissingExtra, PlanError, PlatformError
+from pufferlib.suggestions import not_one_of
 from pufferlib.vectorization.plan import available_cpus
 
 __all__ = ["Connection", "Placement", "head_of", "plain", "reason", "require_address", "require_answer"]
@@ -184,10 +185,8 @@ class Placement:
         self._connection, self._ray, self._strategy, self._group = connection, connection.ray, strategy, None
         grouped = isinstance(strategy, str) and strategy in GROUPS
         if isinstance(strategy, str) and strategy not in ("SPREAD", "DEFAULT", *GROUPS):
-            raise PlanError(
-                f"placement={strategy!r} is not one of 'SPREAD', 'DEFAULT', {', '.join(map(repr, GROUPS))}, nor a "
-                "scheduling strategy of Ray's"
-            )
+            known = ("SPREAD", "DEFAULT", *GROUPS)
+            raise PlanError(not_one_of("placement", strategy, known, ", nor a scheduling strategy of Ray's"))
         own: dict[str, float] = {"num_cpus": 0 if connection.own and not grouped else 1}
         if resources is not None:
             own = dict(resources)

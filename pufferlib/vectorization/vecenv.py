@@ -26,6 +26,8 @@ class VecEnv(ABC):
     backend: ClassVar[str]  # its word in ``make``
 
     num_envs: int  # environments
+    num_workers: int  # that step them: processes, or 1 where this process or a device does
+    batch_size: int  # environments in a batch
     agents_per_env: int  # rows of an environment
     agents_per_batch: int  # rows of a batch
     multi_agent: bool  # True where an environment has several agents, whose infos are told apart
@@ -44,9 +46,9 @@ class VecEnv(ABC):
     render_mode: str | None  # of each environment
     spec: Any  # an environment's; None where it has none
 
-    def _look_like(self, face: Any, num_envs: int, batch_size: int, autoreset_mode: str) -> None:
+    def _look_like(self, face: Any, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1) -> None:
         """Take over what an environment's face (messages.EnvFace) says."""
-        self.num_envs = num_envs
+        self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
         self.agents_per_env = face.num_agents
         self.copies_per_env = 1 if face.autoreset_mode is None else face.num_agents
         self.agents_per_batch = batch_size * face.num_agents
@@ -75,10 +77,9 @@ class VecEnv(ABC):
         Actions already sent are executed first and their rows dropped. seed, options, env_ids: as ``async_reset`` has
         them; with ``env_ids`` the rows of the others come back unchanged, all masks False.
         """
-        batch_size = self.agents_per_batch // self.agents_per_env
-        if env_ids is not None and batch_size < self.num_envs:
+        if env_ids is not None and self.batch_size < self.num_envs:
             raise CallError(
-                f"reset(env_ids=…) returns all rows, but batch_size={batch_size} is less than "
+                f"reset(env_ids=…) returns all rows, but batch_size={self.batch_size} is less than "
                 f"num_envs={self.num_envs}; use async_reset(env_ids=…), whose rows come by recv"
             )
         self.async_reset(seed, options, env_ids)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pufferlib.emulation import emulate
+from pufferlib.emulation import emulate, is_wrapped
 from pufferlib.emulation.rows import RowEnv, Rows
-from pufferlib.errors import SpaceError
+from pufferlib.errors import PufferError, SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
@@ -69,6 +69,7 @@ class Worker:
         self.envs: dict[int, RowEnv] = {}
         self._face = task.face
         self._adopt: Callable[[int, RowEnv], None]
+        self._wrapped: set[int] = set()  # environments that users have wrapped themselves
         self._early: set[int] = set()  # environments that were made before the reset that was to make them
         self._num_resets = 0
         self.stand: Any = None  # on the compiled path: where requests come in and rows go out
@@ -98,7 +99,11 @@ class Worker:
         """Make an environment, which takes the place of the one that there may be."""
         first = self.task.env_ids[0]
         self._unmake(env_id)
-        env = self.envs[env_id] = emulate(self.task.creators[env_id - first](), **self.task.wrap_kwargs)
+        self._wrapped.add(env_id)  # until it is made: what making it raises is not about make's wrap_kwargs
+        made = self.task.creators[env_id - first]()
+        if not is_wrapped(made):
+            self._wrapped.discard(env_id)
+        env = self.envs[env_id] = emulate(made, **self.task.wrap_kwargs)
         face = EnvFace.of(env)
         if self._face is None:
             self._face = face
@@ -381,6 +386,8 @@ class Worker:
 
     def failed(self, env_id: int, phase: str, error: BaseException, seed: int | None = None) -> None:
         """Tell that an environment raised. seed: what a reset was given."""
+        if isinstance(error, PufferError) and env_id not in self._wrapped:
+            error.speak_of_make()
         self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pufferlib.errors import MissingExtra, RegistryError
+from pufferlib.suggestions import near
 
 __all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "load_game", "tensor_of"]
 
@@ -46,15 +46,15 @@ def load_game(name: str) -> Game:
     try:
         import pyspiel
     except ImportError as error:
-        near = difflib.get_close_matches(name, (KuhnPoker.name, LeducPoker.name), 1)
-        if near:
-            raise RegistryError(f"there is no game {name!r}; did you mean {near[0]}?") from error
+        found = near(name, (KuhnPoker.name, LeducPoker.name))
+        if found:
+            raise RegistryError(f"there is no game {name!r}; did you mean {found[0]}?") from error
         raise MissingExtra(f'{name} is a game of OpenSpiel\'s: pip install "pufferlib[games]"') from error
     try:
         game = pyspiel.load_game(name)
     except pyspiel.SpielError as error:
-        near = difflib.get_close_matches(name, pyspiel.registered_names(), 1)
-        meant = f"; did you mean {near[0]}?" if near else f": {error}"
+        found = near(name, pyspiel.registered_names())
+        meant = f"; did you mean {found[0]}?" if found else f": {error}"
         raise RegistryError(f"OpenSpiel has no game {name!r}{meant}") from error
     simultaneous = game.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
     loaded: Game = pyspiel.convert_to_turn_based(game) if simultaneous else game
