@@ -234,7 +234,7 @@ class _OfFamily:
         with _saying_what_is_missing(self.name):
             if self.spec is not None:
                 environments.register(environments.families()[self.family])
-                gymnasium.registry.setdefault(self.name, self.spec)
+                gymnasium.registry[self.name] = self.spec  # the package has registered its own, maybe over the user's
             try:
                 return environments.module(self.family).env_creator(self.name, **kwargs)
             except gymnasium.error.UnregisteredEnv:  # by now all that the package has are known

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib import transfer
 from pufferlib.emulation import emulate
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import SpaceError
@@ -98,6 +99,7 @@ class Worker:
         """Make an environment, which takes the place of the one that there may be."""
         first = self.task.env_ids[0]
         self._unmake(env_id)
+        transfer.register()
         env = self.envs[env_id] = emulate(self.task.creators[env_id - first](), **self.task.wrap_kwargs)
         face = EnvFace.of(env)
         if self._face is None:
