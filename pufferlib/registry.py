@@ -219,7 +219,7 @@ class _FromGymnasium:
     def __call__(self, **kwargs: Any) -> Any:
         with _saying_what_is_missing(self.spec.id):
             # Emulation checks every environment; the passive checker would check each step a second time.
-            return gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+            return gymnasium.make(self.spec, **{"disable_env_checker": True, **kwargs})
 
 
 @dataclass(frozen=True)

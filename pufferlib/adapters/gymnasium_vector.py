@@ -7,15 +7,19 @@ docs/gymnasium.md says what differs.
 
 from __future__ import annotations
 
+import copy
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face, WaitTimeout
+from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization import Multiprocessing, Serial
@@ -87,33 +91,104 @@ class AsyncVectorEnv(Face):
 
 
 def make_vec(
-    env: str | Callable[..., Any],
+    env: str | EnvSpec | Callable[..., Any],
     num_envs: int = 1,
+    vectorization_mode: Any = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
     *,
-    vectorizer: Callable[..., VectorEnv] | str = "async",
+    vectorizer: Callable[..., VectorEnv] | str | None = None,
     vectorizer_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     **env_kwargs: Any,
 ) -> Any:
-    """Return a SyncVectorEnv or AsyncVectorEnv of one environment: what ``vector_entry_point`` is to name.
+    """Return a SyncVectorEnv or AsyncVectorEnv of one environment, as ``gymnasium.make_vec`` does.
+
+        make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
+
+    It is also what ``vector_entry_point`` can name:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
                            kwargs={"env": "ocean/squared"})
         gymnasium.make_vec("Squared-v0", num_envs=64, vectorizer_kwargs={"max_concurrency": 8})
 
-    env: a callable that makes one environment, a Gymnasium id, or a name of pufferlib's registry.
-    vectorizer: "async", "sync", or a class to call; vectorizer_kwargs: its further arguments.
-    max_episode_steps: ends episodes by truncation. env_kwargs: for the environment.
+    env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment.
+    vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
+        returns the environment's own vector environment, by ``gymnasium.make_vec``.
+    vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
+    vectorizer, vectorizer_kwargs: other names of vectorization_mode and vector_kwargs, which Gymnasium hands on to a
+        ``vector_entry_point``; vectorizer may be a class as well.
+    max_episode_steps: ends episodes by truncation, in place of the limit that the environment has; -1: no limit.
+    env_kwargs: for the environment.
+
+    ``spec`` of the result, where env is Gymnasium's, makes the same again. Raises PlanError, and what the registry and
+    the classes raise.
     """
+    mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
+    kwargs = _same("vector_kwargs", vector_kwargs, "vectorizer_kwargs", vectorizer_kwargs)
+    spec = None
+    if isinstance(env, EnvSpec) or (isinstance(env, str) and env in gymnasium.registry):
+        spec = copy.deepcopy(env if isinstance(env, EnvSpec) else gymnasium.registry[env])
+        held, spec.kwargs = spec.kwargs, {}  # that of a vector environment holds what this was made with, too
+        num_envs, wrappers = held.pop("num_envs", num_envs), held.pop("wrappers", wrappers)
+        mode, kwargs = held.pop("vectorization_mode", mode), held.pop("vector_kwargs", kwargs)
+        if max_episode_steps is None:
+            max_episode_steps = held.pop("max_episode_steps", None)
+        env_kwargs = {**held, **env_kwargs}
+    mode, kwargs, wrappers = getattr(mode, "value", mode) or "async", dict(kwargs or {}), list(wrappers or ())
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    if mode in ("vector_entry_point", "custom") and spec is not None:
+        spec.kwargs = env_kwargs
+        return gymnasium.make_vec(spec, num_envs, mode, kwargs, wrappers, **limit)
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
-    if isinstance(vectorizer, str) and vectorizer not in kinds:
-        raise PlanError(f"vectorizer={vectorizer!r} is not one of {', '.join(map(repr, kinds))}, or a class")
-    make = functools.partial(_make_env, creator(env), max_episode_steps, env_kwargs)
-    kind = kinds[vectorizer] if isinstance(vectorizer, str) else vectorizer
-    return kind([make] * num_envs, **(vectorizer_kwargs or {}))
+    if isinstance(mode, str) and mode not in kinds:
+        name, more = ("vectorizer", ", or a class") if vectorizer is not None else ("vectorization_mode", "")
+        raise PlanError(f"{name}={mode!r} is not one of {', '.join(map(repr, kinds))}{more}")
+    maker: Any = creator(env) if not isinstance(env, EnvSpec) else _maker(copy.deepcopy(spec))
+    make = functools.partial(_make_env, maker, max_episode_steps, wrappers, env_kwargs)
+    envs: Any = (kinds[mode] if isinstance(mode, str) else mode)([make] * num_envs, **kwargs)
+    if spec is not None:
+        settings = {"vector_kwargs": kwargs, "wrappers": wrappers, "num_envs": num_envs if num_envs > 1 else None}
+        settings["vectorization_mode"] = mode if isinstance(mode, str) else None
+        spec.kwargs = {**env_kwargs, **limit, **{name: value for name, value in settings.items() if value}}
+        envs.unwrapped.spec = spec
+    return envs
 
 
-def _make_env(env_creator: Callable[..., Any], max_episode_steps: int | None, kwargs: dict[str, Any]) -> Any:
+def _maker(spec: Any) -> Callable[..., Any]:
+    # Emulation checks every environment; the passive checker would check each step a second time.
+    return functools.partial(gymnasium.make, spec, disable_env_checker=True)
+
+
+def _same(name: str, value: Any, other: str, also: Any) -> Any:
+    if value is not None and also is not None:
+        raise PlanError(f"{name}={value!r} and {other}={also!r} say the same twice; leave one out")
+    return also if value is None else value
+
+
+def _make_env(
+    env_creator: Callable[..., Any],
+    max_episode_steps: int | None,
+    wrappers: Sequence[Callable[[Any], Any]],
+    kwargs: dict[str, Any],
+) -> Any:
     env = env_creator(**kwargs)
-    return env if max_episode_steps is None else gymnasium.wrappers.TimeLimit(env, max_episode_steps)
+    if (max_episode_steps is not None or wrappers) and not isinstance(env, gymnasium.Env):
+        env = wrap(env)  # a PufferEnv, say
+    if max_episode_steps is not None:
+        env = _limited(env, sys.maxsize if max_episode_steps == -1 else max_episode_steps)
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return env
+
+
+def _limited(env: Any, max_episode_steps: int) -> Any:
+    """Return an environment with this limit in place of the one that it has, if any."""
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            layer._max_episode_steps = max_episode_steps
+            return env
+        layer = layer.env
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps)
