@@ -459,3 +459,11 @@ def test_make_vec_leaves_vector_entry_points_to_gymnasium() -> None:
         assert type(envs).__name__ == "CartPoleVectorEnv" and envs.max_episode_steps == 7
     with contextlib.closing(make_vec("CartPole-v1", 3, mode.SYNC)) as envs:
         assert isinstance(envs, SyncVectorEnv) and envs.num_envs == 3
+
+
+def test_envs_in_processes_say_what_to_use() -> None:
+    with contextlib.closing(AsyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2)) as envs:
+        with pytest.raises(AttributeError, match=r"use get_attr\(name\)\[0\] or call\(name, …\)\[0\]"):
+            print(envs.envs[0])
+        assert not hasattr(envs, "envs")
+        assert envs.get_attr("gravity")[0] == 9.8

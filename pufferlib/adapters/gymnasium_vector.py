@@ -89,6 +89,15 @@ class AsyncVectorEnv(Face):
         make = functools.partial(Multiprocessing, num_workers=num_workers, context=context)
         super().__init__(make, env_fns, copy, observation_mode, autoreset_mode, None)
 
+    @property
+    def envs(self) -> list[Any]:
+        """Not there, as the environments are in other processes. Raises AttributeError, with what to use."""
+        raise AttributeError(
+            f"the environments of this {type(self).__name__} are in other processes, so it has no `envs`; use "
+            "get_attr(name)[0] or call(name, …)[0] in place of envs[0].name, or a SyncVectorEnv, whose environments "
+            "are here"
+        )
+
 
 def make_vec(
     env: str | EnvSpec | Callable[..., Any],
@@ -149,7 +158,11 @@ def make_vec(
     make = functools.partial(_make_env, maker, max_episode_steps, wrappers, env_kwargs)
     envs: Any = (kinds[mode] if isinstance(mode, str) else mode)([make] * num_envs, **kwargs)
     if spec is not None:
-        settings = {"vector_kwargs": kwargs, "wrappers": wrappers, "num_envs": num_envs if num_envs > 1 else None}
+        settings: dict[str, Any] = {
+            "vector_kwargs": kwargs,
+            "wrappers": wrappers,
+            "num_envs": num_envs if num_envs > 1 else None,
+        }
         settings["vectorization_mode"] = mode if isinstance(mode, str) else None
         spec.kwargs = {**env_kwargs, **limit, **{name: value for name, value in settings.items() if value}}
         envs.unwrapped.spec = spec
