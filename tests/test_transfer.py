@@ -137,6 +137,7 @@ def scripted(faces: str, thread: str = THREAD, more: str = "") -> str:
     return imports + text.replace("\n\nif __name__", f"\n\nFACES = {faces}\n\nif __name__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("native", ["0", ""])
 def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str) -> None:
     out, _ = run(tmp_path, scripted(SERVED, more=REFUSED), PUFFERLIB_NATIVE=native)
@@ -263,3 +264,70 @@ def test_atari_after_its_import(tmp_path: Path) -> None:
     out, errors = run(tmp_path, ATARI)
     assert out.split("\n")[:-1] == ["(2, 210, 160, 3)"] * 3
     assert "Overriding" not in errors, errors
+
+
+ON_RAY = """
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import ray
+
+import pufferlib
+
+
+class Corridor(gym.Env):
+    observation_space = gym.spaces.Box(-1, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.ones(1, np.float32), 1.0, False, False, {}
+
+
+gym.register("Text-v0", entry_point="__main__:Corridor", max_episode_steps=3)
+gym.register("Class-v0", entry_point=Corridor, max_episode_steps=3)
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    ray.init("local", include_dashboard=False, num_cpus=2, logging_level="error")
+    makers = [lambda: gym.make("Text-v0"), lambda: gym.make("Class-v0")]
+    for settings in ({"num_workers": 1}, {"num_workers": 1, "backend_kwargs": {"local_workers": 2}}):
+        with pufferlib.make(makers, backend="ray", **settings) as vec:
+            vec.reset()
+            print([vec.step(np.zeros(2, int))[3].tolist() for _ in range(3)][-1])
+    ray.shutdown()
+"""
+
+
+@pytest.mark.extras
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
+def test_actors_of_ray_know_what_the_script_has_registered(tmp_path: Path) -> None:
+    """In an actor itself, and in processes that an actor starts."""
+    patch = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+    out, _ = run(tmp_path, ON_RAY, **patch)
+    assert [line for line in out.splitlines() if line.startswith("[T")] == ["[True, True]"] * 2
+
+
+TUNED = """
+import gymnasium as gym
+import pufferlib
+from gymnasium.envs.classic_control import CartPoleEnv
+
+gym.register("Tuned-v0", entry_point="__main__:CartPoleEnv", max_episode_steps=9)
+
+if __name__ == "__main__":
+    plan = pufferlib.autotune(lambda: gym.make("Tuned-v0"), budget_s=3, backend="serial", num_envs=2)
+    with pufferlib.make(lambda: gym.make("Tuned-v0"), **plan) as vec:
+        print(vec.backend, vec.num_envs)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_tries_plans_knows_what_the_script_has_registered(tmp_path: Path) -> None:
+    out, _ = run(tmp_path, TUNED)
+    assert out.splitlines()[-1] == "serial 2"
