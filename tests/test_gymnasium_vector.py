@@ -457,7 +457,7 @@ def test_make_vec_leaves_vector_entry_points_to_gymnasium() -> None:
     mode = gymnasium.VectorizeMode
     with contextlib.closing(make_vec("CartPole-v1", 3, mode.VECTOR_ENTRY_POINT, max_episode_steps=7)) as envs:
         assert type(envs).__name__ == "CartPoleVectorEnv" and envs.max_episode_steps == 7
-    with contextlib.closing(make_vec("CartPole-v1", 3, mode.SYNC)) as envs:
+    with contextlib.closing(make_vec(id="CartPole-v1", num_envs=3, vectorization_mode=mode.SYNC)) as envs:
         assert isinstance(envs, SyncVectorEnv) and envs.num_envs == 3
 
 

@@ -100,12 +100,13 @@ class AsyncVectorEnv(Face):
 
 
 def make_vec(
-    env: str | EnvSpec | Callable[..., Any],
+    env: str | EnvSpec | Callable[..., Any] | None = None,
     num_envs: int = 1,
     vectorization_mode: Any = None,
     vector_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] | None = None,
     *,
+    id: str | EnvSpec | None = None,
     vectorizer: Callable[..., VectorEnv] | str | None = None,
     vectorizer_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
@@ -122,7 +123,8 @@ def make_vec(
                            kwargs={"env": "ocean/squared"})
         gymnasium.make_vec("Squared-v0", num_envs=64, vectorizer_kwargs={"max_concurrency": 8})
 
-    env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment.
+    env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment. id:
+        another name of this argument, as Gymnasium has it.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
         returns the environment's own vector environment, by ``gymnasium.make_vec``.
     vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
@@ -134,6 +136,7 @@ def make_vec(
     ``spec`` of the result, where env is Gymnasium's, makes the same again. Raises PlanError, and what the registry and
     the classes raise.
     """
+    env = _same("env", env, "id", id)
     mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
     kwargs = _same("vector_kwargs", vector_kwargs, "vectorizer_kwargs", vectorizer_kwargs)
     spec = None
