@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import cloudpickle
 import numpy as np
 import torch
 
@@ -39,6 +38,7 @@ from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
 from cleanrl_demo.recent import numbers_in
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
+from pufferlib import transfer
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
 
@@ -354,7 +354,7 @@ def vtrace(
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
     """Return what a ``RolloutActor`` is given."""
-    return pickle.dumps((sys.path, cloudpickle.dumps((config, env, origin))))
+    return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
 class RolloutActor:
@@ -409,7 +409,7 @@ class RolloutActor:
     def _opened(self) -> pufferlib.VecEnv:
         path, rest = pickle.loads(self.given)
         sys.path += [folder for folder in path if folder not in sys.path]  # there may be what the rest is made of
-        config, env, origin = pickle.loads(rest)
+        config, env, origin = transfer.loads(rest)
         self.config = config
         torch.set_num_threads(config.torch_threads)
         self.since_s = time.perf_counter()

@@ -226,7 +226,7 @@ class _FromGymnasium:
     def __call__(self, **kwargs: Any) -> Any:
         with _saying_what_is_missing(self.spec.id):
             # Emulation checks every environment; the passive checker would check each step a second time.
-            return gymnasium.make(self.spec, disable_env_checker=True, **kwargs)
+            return gymnasium.make(self.spec, **{"disable_env_checker": True, **kwargs})
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _OfFamily:
         with _saying_what_is_missing(self.name):
             if self.spec is not None:
                 environments.register(environments.families()[self.family])
-                gymnasium.registry.setdefault(self.name, self.spec)
+                gymnasium.registry[self.name] = self.spec  # the package has registered its own, maybe over the user's
             try:
                 return environments.module(self.family).env_creator(self.name, **kwargs)
             except gymnasium.error.UnregisteredEnv:  # by now all that the package has are known

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
-from pufferlib import leaves
+from pufferlib import transfer
 from pufferlib.backends import make
 from pufferlib.errors import PlatformError, PufferError, WorkerError
 from pufferlib.memory import memory_nbytes
@@ -75,9 +75,7 @@ class Laboratory:
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        import cloudpickle
-
-        self._arguments = cloudpickle.dumps((dict(arguments), leaves.registry))
+        self._arguments = transfer.dumps(dict(arguments))
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._output: Any = None
@@ -163,8 +161,7 @@ def serve(connection: Connection) -> None:
     """Make trials until the connection ends. What runs in a laboratory's process."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below is what ends us then
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits for us, and can't end
-    arguments, custom_spaces = pickle.loads(connection.recv_bytes())
-    leaves.registry.update(custom_spaces)
+    arguments = transfer.loads(connection.recv_bytes())
     with contextlib.suppress(EOFError):
         while True:
             trial: Trial = pickle.loads(connection.recv_bytes())

@@ -41,3 +41,16 @@ def test_their_dqn_learns_bandit(tmp_path: Path) -> None:
 def test_their_ddpg_plays_in_a_process(tmp_path: Path) -> None:
     arguments = "--env-id ocean/continuous --total-timesteps 300 --learning-starts 300".split()
     assert len(run("ddpg_continuous_action.py", tmp_path, *arguments, options=("--num-workers", "1"))) > 1
+
+
+def test_their_ppo_for_continuous_actions_plays(tmp_path: Path) -> None:
+    arguments = "--env-id Pendulum-v1 --total-timesteps 400 --num-envs 2 --num-steps 200 --cuda False".split()
+    returns = run("ppo_continuous_action.py", tmp_path, *arguments, options=("--num-workers", "2"))
+    assert len(returns) == 2 and returns == run("ppo_continuous_action.py", tmp_path, *arguments)
+
+
+@pytest.mark.skipif(find_spec("ale_py") is None, reason="needs ale-py")
+def test_their_dqn_for_atari_plays(tmp_path: Path) -> None:
+    arguments = "--env-id BreakoutNoFrameskip-v4 --total-timesteps 800 --learning-starts 790 --buffer-size 1000".split()
+    returns = run("dqn_atari.py", tmp_path, *arguments, options=("--num-workers", "1"))
+    assert len(returns) > 1 and min(returns) >= 0

@@ -30,7 +30,7 @@ LAYERS = [
     },
     {"pufferlib.action_values", "pufferlib.layout", "pufferlib.leaves", "pufferlib.pack", "pufferlib.unpack"},
     {"pufferlib.environments"},
-    {"pufferlib.environment", "pufferlib.registry"},
+    {"pufferlib.environment", "pufferlib.registry", "pufferlib.transfer"},
     {"pufferlib.emulation"},
     {"pufferlib.vectorization"},
     {"pufferlib.backends"},

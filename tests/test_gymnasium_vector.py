@@ -20,6 +20,7 @@ from gymnasium_peers import HAS_MODES, HAS_WRAPPERS, ours, peer, quiet, running
 from mock_envs import HashEnv
 
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, make_vec
+from pufferlib.errors import PlanError
 
 pytestmark = pytest.mark.beside
 
@@ -397,3 +398,94 @@ class Started(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), float(action), False, False, {}
+
+
+def clipped(env: Any) -> Any:
+    return gymnasium.wrappers.ClipAction(env)
+
+
+def flattened(env: Any) -> Any:
+    return gymnasium.wrappers.FlattenObservation(env)
+
+
+def length(envs: Any) -> int:
+    """The steps of the first episode of environments that do nothing."""
+    envs.reset(seed=3)
+    for count in range(1, 600):
+        _, _, terminations, truncations, _ = envs.step(np.zeros_like(envs.action_space.sample()))
+        if (terminations | truncations).all():
+            return count
+    return 0
+
+
+@pytest.mark.parametrize("by_spec", [False, True])
+@pytest.mark.parametrize(
+    ("env_id", "arguments", "expected"),
+    [
+        ("MountainCar-v0", {}, 200),
+        ("MountainCar-v0", {"max_episode_steps": 500}, 500),
+        ("MountainCar-v0", {"max_episode_steps": 20}, 20),
+        ("MountainCar-v0", {"max_episode_steps": 5, "goal_velocity": 0.1}, 5),
+        ("MountainCarContinuous-v0", {"max_episode_steps": 7, "wrappers": [flattened, clipped]}, 7),
+    ],
+)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_make_vec_takes_what_gymnasiums_takes(
+    mode: str, env_id: str, arguments: dict[str, Any], expected: int, by_spec: bool
+) -> None:
+    given: Any = gymnasium.spec(env_id) if by_spec else env_id
+    vector_kwargs: dict[str, Any] = {"copy": False, "max_concurrency": 1} if mode == "async" else {"copy": False}
+    with contextlib.closing(make_vec(given, 2, mode, vector_kwargs, **arguments)) as envs:
+        assert isinstance(envs, SyncVectorEnv if mode == "sync" else AsyncVectorEnv) and not envs.copy
+        assert length(envs) == expected
+        if "goal_velocity" in arguments:
+            assert [env.goal_velocity for env in envs.get_attr("unwrapped")] == [0.1, 0.1]
+        if "wrappers" in arguments:
+            layers = [(type(env), type(env.env)) for env in envs.envs] if mode == "sync" else []
+            wrapped = gymnasium.wrappers.ClipAction, gymnasium.wrappers.FlattenObservation
+            assert layers == [wrapped] * len(layers) and (layers or mode == "async")
+        spec = envs.spec
+    assert spec.id == env_id and spec.kwargs["vectorization_mode"] == mode and spec.kwargs["num_envs"] == 2
+    if HAS_WRAPPERS:  # so is it from 1.0 on
+        theirs = dict(vectorization_mode=mode, vector_kwargs={"copy": False})
+        with contextlib.closing(gymnasium.make_vec(given, 2, **theirs, **arguments)) as envs:
+            assert {**spec.kwargs, "vector_kwargs": {"copy": False}} == envs.spec.kwargs
+    with contextlib.closing(make_vec(spec)) as again:  # what it was made with is in it
+        assert type(again).__name__.lower().startswith(mode) and again.num_envs == 2 and not again.copy
+        assert length(again) == expected and again.spec == spec
+
+
+def test_make_vec_of_other_kinds() -> None:
+    for env, limit, expected in (
+        (lambda: gymnasium.make("MountainCar-v0"), 300, 300),
+        (lambda: gymnasium.make("MountainCar-v0").unwrapped, 9, 9),
+        (lambda: gymnasium.make("MountainCar-v0"), -1, 0),
+        ("ocean/squared", 3, 3),
+    ):
+        with contextlib.closing(make_vec(env, 2, vectorizer="sync", max_episode_steps=limit)) as envs:
+            assert length(envs) == expected
+    with pytest.raises(PlanError, match="say the same twice"):
+        make_vec("CartPole-v1", vectorization_mode="sync", vectorizer="async")
+    with pytest.raises(PlanError, match="say the same twice"):
+        make_vec("CartPole-v1", vector_kwargs={}, vectorizer_kwargs={})
+    with pytest.raises(PlanError, match="vectorization_mode='asynch' is not 'async' or 'sync'; did you mean 'async'"):
+        make_vec("CartPole-v1", vectorization_mode="asynch")
+    with pytest.raises(PlanError, match="'vector_entry_point' is not one of"):
+        make_vec("ocean/squared", vectorization_mode="vector_entry_point")
+
+
+@pytest.mark.skipif(not HAS_WRAPPERS, reason="Gymnasium has no vector environments of its own before 1.0")
+def test_make_vec_leaves_vector_entry_points_to_gymnasium() -> None:
+    mode = gymnasium.VectorizeMode
+    with contextlib.closing(make_vec("CartPole-v1", 3, mode.VECTOR_ENTRY_POINT, max_episode_steps=7)) as envs:
+        assert type(envs).__name__ == "CartPoleVectorEnv" and envs.max_episode_steps == 7
+    with contextlib.closing(make_vec(id="CartPole-v1", num_envs=3, vectorization_mode=mode.SYNC)) as envs:
+        assert isinstance(envs, SyncVectorEnv) and envs.num_envs == 3
+
+
+def test_envs_in_processes_say_what_to_use() -> None:
+    with contextlib.closing(AsyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2)) as envs:
+        with pytest.raises(AttributeError, match=r"use get_attr\(name\)\[0\] or call\(name, …\)\[0\]"):
+            print(envs.envs[0])
+        assert not hasattr(envs, "envs")
+        assert envs.get_attr("gravity")[0] == 9.8

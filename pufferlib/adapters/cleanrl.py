@@ -3,7 +3,8 @@
     python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
     python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
 
-While a script runs, Gymnasium's vector environments are pufferlib's, and ``gymnasium.make`` knows pufferlib's names.
+While a script runs, Gymnasium's vector environments are pufferlib's, ``gymnasium.make`` knows pufferlib's names and
+Atari's, and ``gymnasium.wrappers`` those of 0.29.
 docs/adapters.md says what differs.
 """
 
@@ -12,9 +13,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
+import re
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,7 +26,7 @@ from unittest import mock
 import gymnasium
 import numpy as np
 
-from pufferlib.adapters import gymnasium_vector
+from pufferlib.adapters import cleanrl_wrappers, gymnasium_vector
 from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, RegistryError, SpaceError
@@ -30,6 +34,9 @@ from pufferlib.registry import creator
 from pufferlib.suggestions import not_one_of
 
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
+
+
+_ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be of its games
 
 
 class _OldForm(Face):
@@ -71,20 +78,23 @@ FORMS = {
 
 @contextlib.contextmanager
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
-    """In this block Gymnasium's vector environments are ours, and its ``make`` knows pufferlib's names.
+    """In this block Gymnasium's vector environments are ours, and its ``make`` knows pufferlib's names and Atari's.
 
-    infos: the Gymnasium whose infos a script reads, of FORMS. num_workers: processes that step the environments of
-    either vector environment; 0: as the script has it, this one for SyncVectorEnv. Raises PlanError.
+    infos: the Gymnasium whose infos a script reads, of FORMS; "0.29" gives it that version's wrappers, too.
+    num_workers: processes that step the environments of either vector environment; 0: as the script has it, this one
+        for SyncVectorEnv.
+
+    Raises PlanError.
     """
     if infos not in FORMS:
         raise PlanError(not_one_of("infos", infos, FORMS))
     if num_workers < 0:
         raise PlanError(f"num_workers={num_workers} is impossible; use 0 (as the script has it) or more")
     sync, processes = FORMS[infos]
-    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": _in_processes(processes)}
+    kinds: dict[str, Any] = {"SyncVectorEnv": sync, "AsyncVectorEnv": _in_processes(processes, infos)}
     if num_workers:
-        kinds = dict.fromkeys(kinds, _in_processes(processes, max_concurrency=num_workers))
-    with mock.patch.multiple(gymnasium.vector, **kinds), _names():
+        kinds = dict.fromkeys(kinds, _in_processes(processes, infos, max_concurrency=num_workers))
+    with mock.patch.multiple(gymnasium.vector, **kinds), _names(infos):
         yield
 
 
@@ -112,25 +122,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _names() -> Iterator[None]:
-    with mock.patch.object(gymnasium, "make", functools.partial(_make, gymnasium.make)):
+def _names(infos: str) -> Iterator[None]:
+    wrappers = cleanrl_wrappers.named() if infos == "0.29" else contextlib.nullcontext()
+    with wrappers, mock.patch.object(gymnasium, "make", functools.partial(_make, gymnasium.make)):
         yield
 
 
-def _in_processes(kind: Any, **fixed: Any) -> Any:
+def _in_processes(kind: Any, infos: str, **fixed: Any) -> Any:
     """Return a kind of vector environment that makes environments by ``_call``, with some arguments fixed."""
 
     class InProcesses(kind):  # type: ignore[misc]
         def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-            super().__init__([functools.partial(_call, each) for each in env_fns], *args, **{**kwargs, **fixed})
+            super().__init__([functools.partial(_call, each, infos) for each in env_fns], *args, **{**kwargs, **fixed})
 
     InProcesses.__name__ = kind.__name__
     return InProcesses
 
 
-def _call(env_fn: Callable[[], Any]) -> Any:
+def _call(env_fn: Callable[[], Any], infos: str) -> Any:
     """Make an environment where Gymnasium may be as it was: in a process that was spawned."""
-    with _names():
+    with _names(infos):
         return env_fn()
 
 
@@ -138,14 +149,25 @@ def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> A
     try:
         return theirs(name, *args, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:
+        if _is_ataris(name):
+            return theirs(name, *args, **kwargs)
         try:
             make_env = creator(name)
         except RegistryError as ours:  # knows Gymnasium's names, too
-            raise gymnasium.error.UnregisteredEnv(str(ours)) from error
+            atari = "; of Atari's games, run `pip install ale-py`" if _ATARI.fullmatch(name) else ""
+            raise gymnasium.error.UnregisteredEnv(f"{ours}{atari}") from error
     env = wrap(make_env(*args, **kwargs))
     if not isinstance(env, gymnasium.Env):
         raise SpaceError(f"{name} has several agents, for which CleanRL's scripts have no rows; use one of one agent")
     return env
+
+
+def _is_ataris(name: str) -> bool:
+    """Tell whether ale_py, which since Gymnasium 1.0 nobody else imports, registers an id."""
+    if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
+        return False
+    importlib.import_module("ale_py")
+    return name in gymnasium.registry
 
 
 if __name__ == "__main__":

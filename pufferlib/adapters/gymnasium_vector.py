@@ -7,17 +7,21 @@ docs/gymnasium.md says what differs.
 
 from __future__ import annotations
 
+import copy
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face, WaitTimeout
 from pufferlib.adapters.gymnasium_rows import LIBRARY, RowsFace
 from pufferlib.adapters.seam import make_for
+from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
 from pufferlib.suggestions import not_one_of
@@ -88,6 +92,15 @@ class AsyncVectorEnv(Face):
         make = functools.partial(Multiprocessing, num_workers=num_workers, context=context)
         super().__init__(make, env_fns, copy, observation_mode, autoreset_mode, None)
 
+    @property
+    def envs(self) -> list[Any]:
+        """Not there, as the environments are in other processes. Raises AttributeError, with what to use."""
+        raise AttributeError(
+            f"the environments of this {type(self).__name__} are in other processes, so it has no `envs`; use "
+            "get_attr(name)[0] or call(name, …)[0] in place of envs[0].name, or a SyncVectorEnv, whose environments "
+            "are here"
+        )
+
 
 def make(env: Any, **kwargs: Any) -> RowsFace:
     """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, of any backend. Takes and raises what ``make`` does.
@@ -102,59 +115,141 @@ def make(env: Any, **kwargs: Any) -> RowsFace:
 
 
 def make_vec(
-    env: str | Callable[..., Any],
+    env: str | EnvSpec | Callable[..., Any] | None = None,
     num_envs: int = 1,
+    vectorization_mode: Any = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] | None = None,
     *,
-    vectorizer: Callable[..., VectorEnv] | str = "async",
+    id: str | EnvSpec | None = None,
+    vectorizer: Callable[..., VectorEnv] | str | None = None,
     vectorizer_kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
     agents: str | None = None,
     **env_kwargs: Any,
 ) -> Any:
-    """Return a SyncVectorEnv or AsyncVectorEnv of one environment: what ``vector_entry_point`` is to name.
+    """Return a SyncVectorEnv or AsyncVectorEnv of one environment, as ``gymnasium.make_vec`` does.
+
+        make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
+
+    It is also what ``vector_entry_point`` can name:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
                            kwargs={"env": "ocean/squared"})
         gymnasium.make_vec("Squared-v0", num_envs=64, vectorizer_kwargs={"max_concurrency": 8})
 
-    env: a callable that makes one environment, a Gymnasium id, or a name of pufferlib's registry.
-    vectorizer: "async", "sync", or a class to call; vectorizer_kwargs: its further arguments.
-    max_episode_steps: ends episodes by truncation. env_kwargs: for the environment.
+    env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment. id:
+        another name of this argument, as Gymnasium has it.
+    vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
+        returns the environment's own vector environment, by ``gymnasium.make_vec``.
+    vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
+    vectorizer, vectorizer_kwargs: other names of vectorization_mode and vector_kwargs, which Gymnasium hands on to a
+        ``vector_entry_point``; vectorizer may be a class as well.
+    max_episode_steps: ends episodes by truncation, in place of the limit that the environment has; -1: no limit.
+    env_kwargs: for the environment.
     agents: "rows" returns what ``make(…, agents="rows")`` does, on backend "multiprocessing" for "async" and "serial"
-        for "sync"; vectorizer_kwargs are then further arguments of ``make``.
+        for "sync"; vector_kwargs are then further arguments of ``make``.
+
+    ``spec`` of the result, where env is Gymnasium's, makes the same again. Raises PlanError, and what the registry and
+    the classes raise.
     """
+    env = _same("env", env, "id", id)
+    mode = _same("vectorization_mode", vectorization_mode, "vectorizer", vectorizer)
+    kwargs = _same("vector_kwargs", vector_kwargs, "vectorizer_kwargs", vectorizer_kwargs)
     if agents is not None:
-        return _make_agents(env, num_envs, vectorizer, vectorizer_kwargs, max_episode_steps, agents, env_kwargs)
+        mode = getattr(mode, "value", mode) or "async"
+        return _make_agents(env, num_envs, mode, kwargs, wrappers, max_episode_steps, agents, env_kwargs)
+    spec = None
+    if isinstance(env, EnvSpec) or (isinstance(env, str) and env in gymnasium.registry):
+        spec = copy.deepcopy(env if isinstance(env, EnvSpec) else gymnasium.registry[env])
+        held, spec.kwargs = spec.kwargs, {}  # that of a vector environment holds what this was made with, too
+        num_envs, wrappers = held.pop("num_envs", num_envs), held.pop("wrappers", wrappers)
+        mode, kwargs = held.pop("vectorization_mode", mode), held.pop("vector_kwargs", kwargs)
+        if max_episode_steps is None:
+            max_episode_steps = held.pop("max_episode_steps", None)
+        env_kwargs = {**held, **env_kwargs}
+    mode, kwargs, wrappers = getattr(mode, "value", mode) or "async", dict(kwargs or {}), list(wrappers or ())
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    if mode in ("vector_entry_point", "custom") and spec is not None:
+        spec.kwargs = env_kwargs
+        return gymnasium.make_vec(spec, num_envs, mode, kwargs, wrappers, **limit)
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
-    if isinstance(vectorizer, str) and vectorizer not in kinds:
-        raise PlanError(not_one_of("vectorizer", vectorizer, kinds, ", or a class"))
-    make = functools.partial(_make_env, creator(env), max_episode_steps, env_kwargs)
-    kind = kinds[vectorizer] if isinstance(vectorizer, str) else vectorizer
-    return kind([make] * num_envs, **(vectorizer_kwargs or {}))
+    if isinstance(mode, str) and mode not in kinds:
+        name, more = ("vectorizer", ", or a class") if vectorizer is not None else ("vectorization_mode", "")
+        raise PlanError(not_one_of(name, mode, kinds, more))
+    maker: Any = creator(env) if not isinstance(env, EnvSpec) else _maker(copy.deepcopy(spec))
+    make = functools.partial(_make_env, maker, max_episode_steps, wrappers, env_kwargs)
+    envs: Any = (kinds[mode] if isinstance(mode, str) else mode)([make] * num_envs, **kwargs)
+    if spec is not None:
+        settings: dict[str, Any] = {
+            "vector_kwargs": kwargs,
+            "wrappers": wrappers,
+            "num_envs": num_envs if num_envs > 1 else None,
+        }
+        settings["vectorization_mode"] = mode if isinstance(mode, str) else None
+        spec.kwargs = {**env_kwargs, **limit, **{name: value for name, value in settings.items() if value}}
+        envs.unwrapped.spec = spec
+    return envs
 
 
 def _make_agents(
     env: Any,
     num_envs: int,
-    vectorizer: Any,
-    vectorizer_kwargs: Mapping[str, Any] | None,
+    mode: Any,
+    make_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[Any] | None,
     max_episode_steps: int | None,
     agents: str,
     env_kwargs: dict[str, Any],
 ) -> RowsFace:
     backends = {"async": "multiprocessing", "sync": "serial"}
-    if not isinstance(vectorizer, str) or vectorizer not in backends:
-        raise PlanError(f"vectorizer={vectorizer!r} with agents={agents!r}; use {' or '.join(map(repr, backends))}")
+    if not isinstance(mode, str) or mode not in backends:
+        raise PlanError(f"vectorization_mode={mode!r} with agents={agents!r}; use {' or '.join(map(repr, backends))}")
+    if wrappers:
+        raise PlanError(f"wrappers are for environments of one agent; with agents={agents!r} wrap where env is made")
     if max_episode_steps is not None:
         raise PlanError(
             f"max_episode_steps={max_episode_steps} is for environments of one agent; with agents={agents!r} limit "
             "episodes by an argument of the environment, such as PettingZoo's max_cycles"
         )
-    kwargs = {"backend": backends[vectorizer], "num_envs": num_envs, "env_kwargs": env_kwargs or None}
-    return make(env, agents=agents, **{**kwargs, **(vectorizer_kwargs or {})})
+    kwargs = {"backend": backends[mode], "num_envs": num_envs, "env_kwargs": env_kwargs or None}
+    return make(env, agents=agents, **{**kwargs, **(make_kwargs or {})})
 
 
-def _make_env(env_creator: Callable[..., Any], max_episode_steps: int | None, kwargs: dict[str, Any]) -> Any:
+def _maker(spec: Any) -> Callable[..., Any]:
+    # Emulation checks every environment; the passive checker would check each step a second time.
+    return functools.partial(gymnasium.make, spec, disable_env_checker=True)
+
+
+def _same(name: str, value: Any, other: str, also: Any) -> Any:
+    if value is not None and also is not None:
+        raise PlanError(f"{name}={value!r} and {other}={also!r} say the same twice; leave one out")
+    return also if value is None else value
+
+
+def _make_env(
+    env_creator: Callable[..., Any],
+    max_episode_steps: int | None,
+    wrappers: Sequence[Callable[[Any], Any]],
+    kwargs: dict[str, Any],
+) -> Any:
     env = env_creator(**kwargs)
-    return env if max_episode_steps is None else gymnasium.wrappers.TimeLimit(env, max_episode_steps)
+    if (max_episode_steps is not None or wrappers) and not isinstance(env, gymnasium.Env):
+        env = wrap(env)  # a PufferEnv, say
+    if max_episode_steps is not None:
+        env = _limited(env, sys.maxsize if max_episode_steps == -1 else max_episode_steps)
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return env
+
+
+def _limited(env: Any, max_episode_steps: int) -> Any:
+    """Return an environment with this limit in place of the one that it has, if any."""
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            layer._max_episode_steps = max_episode_steps
+            return env
+        layer = layer.env
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps)

@@ -107,7 +107,7 @@ def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
     """Return what is registered with Gymnasium, after the import of what registers it."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
-    return gymnasium.make(name, disable_env_checker=True, **kwargs)
+    return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:

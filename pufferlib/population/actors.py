@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pufferlib import leaves
+from pufferlib import transfer
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
 from pufferlib.population.station import CLOSE_S, Lost, Order, Raised, Station, Supply, Task, late
@@ -30,12 +30,10 @@ class RemoteStation:
 
         path: where the coordinator's process finds modules, as does this one where there are such folders here.
         """
-        import cloudpickle
         import ray
 
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
-        (env, make_kwargs, torch_threads), custom_spaces = cloudpickle.loads(sealed)
-        leaves.registry.update(custom_spaces)
+        env, make_kwargs, torch_threads = transfer.loads(sealed)
         self._station = Station(env, make_kwargs, torch_threads)
         address: Any = ray.util.get_node_ip_address  # without annotations
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pufferlib import transfer
 from pufferlib.testing.play import Player, Subject, Trace, replay
 
 __all__ = ["Elsewhere", "play_elsewhere", "serve"]
@@ -43,9 +44,7 @@ class Elsewhere(NamedTuple):
 
 def play_elsewhere(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[Elsewhere]:
     """Return what processes, one a hash seed and all at once, make of a replay and of a step after an end."""
-    import cloudpickle
-
-    payload = cloudpickle.dumps((subject, seed, num_steps))
+    payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         task = os.path.join(folder, "task")
         with open(task, "wb") as file:
@@ -96,7 +95,7 @@ def serve(payload: bytes, result: str) -> None:
             file.flush()
 
         try:
-            subject, seed, num_steps = pickle.loads(payload)
+            subject, seed, num_steps = transfer.loads(payload)
             tell(stage="loaded")
             player = Player(subject)
             tell(stage="played", trace=replay(player, seed, num_steps))

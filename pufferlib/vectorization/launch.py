@@ -16,12 +16,11 @@ import socket
 import sys
 import threading
 import traceback
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pufferlib import leaves
+from pufferlib import transfer
 from pufferlib.errors import PlanError
 from pufferlib.suggestions import not_one_of
 from pufferlib.vectorization import telemetry
@@ -67,7 +66,7 @@ class Launch(NamedTuple):
     """What a worker process is given."""
 
     worker: int
-    task: Any  # WorkerTask; cloudpickled, with the custom spaces that layouts know, unless the process is forked
+    task: Any  # WorkerTask; packed by ``portable`` unless the process is forked
     sock: socket.socket
     life: Any  # a Connection: the read end of the life pipe
     entropy: Any
@@ -190,10 +189,8 @@ def end_group(process: Any, death_fd: int | None, grace_s: float) -> int | None:
 
 def portable(task: Any, needs: str, more: str = "") -> bytes:
     """Return a task for a process that has not our memory. Raises PlanError, with who needs that and other ways out."""
-    import cloudpickle
-
     try:
-        return bytes(cloudpickle.dumps((task, leaves.registry)))
+        return transfer.dumps(task)
     except Exception as error:  # whatever a user's object raises when it is pickled
         raise PlanError(
             f"what makes the environments cannot be pickled, as {needs}: {error}; create such things in the "
@@ -206,7 +203,7 @@ def starting(context: str) -> Any:
     """Start a process of multiprocessing within this: it neither runs the user's script, nor warns of threads, nor
     waits for threads of OpenCV's that only its parent has."""
     # A fork imports nothing, and what its environments define in __main__ has to be found there.
-    prepared = _opencv_at_rest() if context == "fork" else _main_not_imported()
+    prepared = _opencv_at_rest() if context == "fork" else transfer.main_hidden()
     with _parenthood(), prepared, warnings.catch_warnings():
         # Python 3.12 counts the sleeping threads of NumPy's BLAS; start_method has counted Python's own.
         warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
@@ -265,28 +262,6 @@ def _close_forgotten_pipes(error: OSError) -> None:
                     os.close(frame.f_locals[name])
 
 
-_hiding = threading.Lock()
-_hidden: list[Any] = []  # the true ``__main__``, once for each thread that hides it
-
-
-@contextlib.contextmanager
-def _main_not_imported() -> Any:
-    """Hide ``__main__`` while a process starts, so that spawn does not run the user's script a second time.
-
-    Environments come by cloudpickle, which carries what ``__main__`` defines by value.
-    """
-    with _hiding:
-        _hidden.append(_hidden[0] if _hidden else sys.modules["__main__"])
-        sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        with _hiding:
-            main = _hidden.pop()
-            if not _hidden:  # else another thread has it hidden still
-                sys.modules["__main__"] = main
-
-
 # ------------------------------------------------------------------------------------------- in the worker
 
 
@@ -335,10 +310,7 @@ def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
         limit_threads(launch.worker_threads)
     task = launch.task
     if isinstance(task, bytes):
-        import cloudpickle
-
-        task, custom_spaces = cloudpickle.loads(task)
-        leaves.registry.update(custom_spaces)
+        task = transfer.loads(task)
     seed_globals(launch.entropy, launch.worker, launch.generation)
 
     return Worker(task, emit, made=lambda: limit_imported(launch.worker_threads))

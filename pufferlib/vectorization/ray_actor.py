@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pufferlib import leaves
+from pufferlib import transfer
 from pufferlib.action_values import ActionValues
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.vectorization.batch import Batches
@@ -250,12 +250,9 @@ class Work:
         format: as for ``attach``. path: where the VecEnv's process finds modules, as does this one where there are such
             folders here.
         """
-        import cloudpickle
-
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         self._task: GroupTask
-        self._task, custom_spaces = cloudpickle.loads(sealed)
-        leaves.registry.update(custom_spaces)
+        self._task = transfer.loads(sealed)
         tasks = self._task.tasks
         self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
         self._num_envs = tasks[-1].env_ids.stop - self._first_env

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib import transfer
 from pufferlib.emulation import emulate, is_wrapped
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
@@ -100,6 +101,7 @@ class Worker:
         first = self.task.env_ids[0]
         self._unmake(env_id)
         self._wrapped.add(env_id)  # until it is made: what making it raises is not about make's wrap_kwargs
+        transfer.register()
         made = self.task.creators[env_id - first]()
         if not is_wrapped(made):
             self._wrapped.discard(env_id)

@@ -1,0 +1,142 @@
+"""The wrappers of Gymnasium 0.29 that later versions call otherwise, or call with other arguments.
+
+CleanRL's scripts for Atari and for continuous actions name them. With Gymnasium 0.29 itself nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces, wrappers
+from gymnasium.vector import VectorEnv
+
+from pufferlib.errors import PlanError, SpaceError
+
+__all__ = ["WRAPPERS", "named"]
+
+OLD = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has all of these
+# What 0.29 has, and neither later versions nor this file.
+LEFT_OUT = {"AutoResetWrapper", "EnvCompatibility", "LazyFrames", "PixelObservationWrapper", "StepAPICompatibility"}
+LEFT_OUT |= {"VectorListInfo"}
+_USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
+
+
+class _AlsoOfVectors:
+    """A wrapper that 0.29 puts around vector environments, too, for which later versions have one of the same name."""
+
+    def __new__(cls, env: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(env, VectorEnv):
+            return super().__new__(cls)
+        try:
+            return getattr(wrappers.vector, cls.__name__)(env, *args, **kwargs)  # of another class: no __init__ follows
+        except ValueError as error:  # of observations there is none for the autoreset mode of 0.29
+            raise PlanError(
+                f"wrappers.{cls.__name__} around vector environments: {error}; put it around each environment, or "
+                f"{_USE_OLD}"
+            ) from error
+
+
+class RecordEpisodeStatistics(_AlsoOfVectors, wrappers.RecordEpisodeStatistics):
+    """Gymnasium's, with the argument of 0.29."""
+
+    def __init__(self, env: Any, deque_size: int = 100) -> None:
+        super().__init__(env, deque_size)
+
+
+class NormalizeObservation(_AlsoOfVectors, wrappers.NormalizeObservation):
+    """Gymnasium's, of one environment or many."""
+
+
+class NormalizeReward(_AlsoOfVectors, wrappers.NormalizeReward):
+    """Gymnasium's, of one environment or many."""
+
+
+class TransformObservation(_AlsoOfVectors, wrappers.TransformObservation):
+    """Gymnasium's, which takes no space: f keeps it."""
+
+    def __init__(self, env: Any, f: Callable[[Any], Any]) -> None:
+        super().__init__(env, f, None)
+
+
+class TransformReward(_AlsoOfVectors, wrappers.TransformReward):
+    """Gymnasium's, with the argument of 0.29."""
+
+    def __init__(self, env: Any, f: Callable[[Any], Any]) -> None:
+        super().__init__(env, f)
+
+
+class FrameStack(getattr(wrappers, "FrameStackObservation", gymnasium.Wrapper)):  # type: ignore[misc]
+    """The last num_stack observations, in an array rather than in 0.29's LazyFrames; lz4_compress is ignored."""
+
+    def __init__(self, env: Any, num_stack: int, lz4_compress: bool = False) -> None:
+        super().__init__(env, num_stack)
+
+
+class ResizeObservation(wrappers.ResizeObservation):
+    """Gymnasium's, which takes a number for both sides, too."""
+
+    def __init__(self, env: Any, shape: tuple[int, int] | int) -> None:
+        super().__init__(env, (shape, shape) if isinstance(shape, int) else (shape[0], shape[1]))
+
+
+class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Pictures in gray by OpenCV, whose weights are not those of later versions. keep_dim: (h, w, 1) for (h, w)."""
+
+    def __init__(self, env: Any, keep_dim: bool = False) -> None:
+        super().__init__(env)
+        shape: tuple[int, ...] = env.observation_space.shape or ()
+        if env.observation_space.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
+            raise SpaceError(f"{env.observation_space} is no picture of uint8, (height, width, 3), to make gray")
+        self.keep_dim = keep_dim
+        self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
+
+    def observation(self, observation: Any) -> Any:
+        """Return a picture in gray."""
+        import cv2
+
+        gray = cv2.cvtColor(observation, cv2.COLOR_RGB2GRAY)
+        return gray[..., None] if self.keep_dim else gray
+
+
+class ClipAction(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Clips actions to the space's bounds, which stay those of the space, where later versions say infinity."""
+
+    def action(self, action: Any) -> Any:
+        """Return an action within the bounds."""
+        space: Any = self.action_space
+        return np.clip(action, space.low, space.high)
+
+
+WRAPPERS = {
+    kind.__name__: kind
+    for kind in (
+        *(RecordEpisodeStatistics, NormalizeObservation, NormalizeReward, TransformObservation, TransformReward),
+        *(FrameStack, ResizeObservation, GrayScaleObservation, ClipAction),
+    )
+}
+
+
+@contextlib.contextmanager
+def named() -> Iterator[None]:
+    """In this block ``gymnasium.wrappers`` has 0.29's names, and says of those that it has not what to do."""
+    if OLD:
+        yield
+        return
+    theirs = wrappers.__getattr__
+
+    def missing(name: str) -> Any:
+        if name in LEFT_OUT:
+            raise AttributeError(
+                f"gymnasium {gymnasium.__version__} has no wrappers.{name}, and of 0.29's wrappers pufferlib stands in "
+                f"for {', '.join(WRAPPERS)}; {_USE_OLD}"
+            )
+        return theirs(name)
+
+    names: dict[str, Any] = {**WRAPPERS, "__getattr__": missing}
+    with mock.patch.multiple(wrappers, create=True, **names):
+        yield
