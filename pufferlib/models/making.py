@@ -128,7 +128,7 @@ def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> 
 
 
 def require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], told: str) -> None:
-    """Raise PlanError where names or shapes of weights are others than expected. told: whose those are, for the error."""
+    """Raise PlanError where names or shapes of weights are others than expected. told: whose those are."""
     for name in dict.fromkeys((*expected, *weights)):
         came, wanted = (tuple(each[name].shape) if name in each else None for each in (weights, expected))
         if came != wanted:
@@ -147,6 +147,12 @@ def _made_for(policy: nn.Module) -> tuple[Layout, gymnasium.Space[Any]] | None:
     layout = next((each for each in layouts if isinstance(each, Layout)), None)
     decisions = getattr(policy, "decisions", None)
     return None if layout is None or not isinstance(decisions, Decisions) else (layout, decisions.space)
+
+
+def require_known(name: str) -> None:
+    """Raise PlanError for a policy's name that is none; what module:Class names is not imported for it."""
+    if name != "default" and ":" not in name:
+        _found(name)
 
 
 def _found(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:

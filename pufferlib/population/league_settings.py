@@ -30,6 +30,7 @@ ORACLES = {
     "dqn": "cleanrl_demo.league_oracles:dqn_oracle",
 }
 
+
 @dataclass(frozen=True)
 class Stop:
     """When a league ends: as soon as one of these holds; None: never for that reason.

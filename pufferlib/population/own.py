@@ -54,7 +54,7 @@ class OwnRows:
     def recv(self, timeout: float | None = None) -> Batch:
         """Return the rows of the learner's in the next batch that has some, waiting up to ``timeout`` seconds.
 
-        Batches without any are answered meanwhile; their infos come with this one. None: for ever, as the VecEnv has it.
+        Batches without any are answered meanwhile; their infos come with this one. None: for ever.
         Raises RecvTimeout where none came in time; PlanError where none can come, as the matchmaker does not seat the
         learner. Either may be called again.
         """

@@ -35,8 +35,8 @@ def pipeline_psro(
     the solver's mixture of all levels below, learners too. Where in ``patience`` iterations no seat's lowest learner
     gains more than ``min_gain`` against its mixture, which does not change any more, its level is frozen, and a new one
     begins at the top. An iteration's mixture is of the frozen levels.
-    table, solver, evaluate, measure: as ``psro`` has them, without targets; populations are of one length, and all frozen at
-    first. With sampled payoffs, min_gain should not be below what chance makes of them.
+    table, solver, evaluate, measure: as ``psro`` has them, without targets; populations are of one length, and all
+    frozen at first. With sampled payoffs, min_gain should not be below what chance makes of them.
     With an oracle of a coordinator's workers (``Delegated``) all levels improve at once; the results are the same.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
     large games", 2020.

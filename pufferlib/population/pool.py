@@ -21,7 +21,7 @@ from pufferlib.files import written_whole
 from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
 from pufferlib.models.files import misfit, save_weights
-from pufferlib.models.making import require_made_by, require_shapes
+from pufferlib.models.making import require_known, require_made_by, require_shapes
 
 __all__ = ["INDEX", "Content", "Entry", "PolicyPool"]
 
@@ -198,7 +198,7 @@ class PolicyPool:
         return tuple(self._learners)
 
     def weights(self, policy: int) -> dict[str, Tensor]:
-        """Return a copy of a policy's weights, on the CPU but for those of an actor, which are copied where they are."""
+        """Return a copy of a policy's weights, on the CPU; those of an actor on its device."""
         return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
@@ -244,6 +244,7 @@ class PolicyPool:
             require_made_by(module, origin.policy, origin.policy_kwargs)
             weights: Mapping[str, Tensor] = module.state_dict()
         elif isinstance(module, Mapping):
+            require_known(origin.policy)
             weights = module
         else:
             raise PlanError(f"policy={policy!r:.80} is no policy; pass a torch.nn.Module, an Actor or a state dict")
