@@ -2,10 +2,12 @@
 
     python -m benchmarks.ray_scale [--repeats 3] [--seconds 0.5] [--plot]
 
-Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine; fits ``ray_model`` to those on
-one node; compares what it foretells with what two and three nodes reach, with environments that sleep; and simulates 1
-to 1,000 nodes. Writes benchmarks/results/ray_scale.json, and from it docs/benchmarks/ray_scale.png and the tables of
-docs/ray.md. Two to four minutes. --plot: only draw and write what was measured already.
+Measures calls to actors of 1 to 128 environments, on one to three nodes of one machine, through Ray alone; fits
+``ray_model`` to those on one node; compares what it foretells with what two and three nodes reach, with environments
+that sleep; and simulates 1 to 1,000 nodes whose actors step through Ray. (With ``local_workers`` what ships sends small
+calls around Ray, which is not simulated.) Writes benchmarks/results/ray_scale.json, and from it
+docs/benchmarks/ray_scale.png and the tables of docs/ray.md. Two to four minutes. --plot: only draw and write what was
+measured already.
 """
 
 from __future__ import annotations
@@ -249,7 +251,7 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
         if bound is not None:
             right.plot(bound, forecasts[SIZES.index(bound)].steps_per_s, color=f"C{number}", marker="s", markersize=9)
     right.set(xscale="log", yscale="log", xlabel="nodes of 16 cores, steps of 1 ms", ylabel="steps a second")
-    right.set_title("Foretold; a square: from here on the learner's thread is full", fontsize=10)
+    right.set_title("Actors stepping through Ray, foretold; a square: the learner's thread is full", fontsize=10)
     for panel in (left, right):
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)

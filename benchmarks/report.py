@@ -29,6 +29,8 @@ PLOTS = ROOT / "docs" / "benchmarks"
 BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
 NO_PEERS = (*OURS, "bare")  # neither we nor the floor are libraries that one could take instead
 
+LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
+
 Result = Mapping[str, Any]
 
 
@@ -151,15 +153,22 @@ def losses_table(results: Mapping[str, Result]) -> str:
 
 
 def missing_table(results: Mapping[str, Result]) -> str:
-    """Return what could not be installed or run, and why."""
+    """Return what could not be installed or run and why, and what these runs left out of the workloads' whole field."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, result in results.items():
+        asked = {entry["name"] for entry in result["participants"]}
+        for participant in WORKLOADS[name].participants if name in WORKLOADS else ():
+            if participant not in asked:
+                reasons.setdefault((participant, LEFT_OUT), []).append(name)
         for entry in result["participants"]:
             if entry["status"] != "ran":
                 reason = f"{entry['status']}: {_short(entry['reason'])}"
                 reasons.setdefault((entry["name"], reason), []).append(name)
+    never = [name for name in WORKLOADS if name not in results]
+    if never:
+        reasons["all", "not measured yet"] = never
     if not reasons:
-        return "Everything ran."
+        return "Every participant of every workload ran."
     rows = [(name, reason, _some(workloads)) for (name, reason), workloads in reasons.items()]
     return table(("participant", "what happened", "in"), rows)
 

@@ -12,4 +12,21 @@ environment, and adds these things:
 
 and reports ``info["score"]``, in [0, 1], on the last step of every episode. ``needs_memory = True`` says that no policy
 without a memory passes. Files whose name starts with an underscore are no environments.
+
+Importing this package registers the names with Gymnasium, so that ``gymnasium.make("ocean/squared")`` makes them after
+``import ocean``, and ``gymnasium.make("ocean:ocean/squared")`` without it. None of the files is imported by that.
 """
+
+import pkgutil
+
+import gymnasium
+
+
+def _register() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        name = f"ocean/{module.name}"
+        if not module.name.startswith("_") and name not in gymnasium.registry:
+            gymnasium.register(name, entry_point=f"pufferlib.emulation.registered:{module.name}")
+
+
+_register()

@@ -45,11 +45,11 @@ class Spaces(gymnasium.Env[Any, Any]):
         self.flat = self.np_random.integers(-1, 2, 5, np.int8)
         while self.flat.sum() == 0:
             self.flat = self.np_random.integers(-1, 2, 5, np.int8)
-        return {"image": self.image, "flat": self.flat}, {}
+        return self._observation(), {}
 
     def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, float]]:
         score = sum(0.5 for part, answer in self.solve().items() if action[part] == answer)
-        return {"image": self.image, "flat": self.flat}, score, True, False, {"score": score}
+        return self._observation(), score, True, False, {"score": score}
 
     def solve(self) -> dict[str, np.int64]:
         """Return the right answers, an action of the environment's own space."""
@@ -59,3 +59,6 @@ class Spaces(gymnasium.Env[Any, Any]):
     def render(self) -> Any:
         """Draw the image and, as a sixth row, the numbers: above 0 blue, below 0 red, 0 grey."""
         return draw(np.sign(np.vstack([self.image, self.flat])), self.render_mode)
+
+    def _observation(self) -> dict[str, Any]:
+        return {"image": self.image.copy(), "flat": self.flat.copy()}

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
+from pufferlib.errors import CallError
+
 __all__ = ["PufferEnv"]
 
 Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -54,6 +56,10 @@ class PufferEnv:
 
     ``reset`` and ``step`` return None, one dict (the environment's; with one agent, that agent's), or a sequence of
     ``num_agents`` dicts.
+
+    ``pufferlib.wrap(env)`` returns it as a Gymnasium environment, or with several agents as a PettingZoo one. Without
+    that, ``step`` raises CallError for anything but an array of ``num_agents`` actions, and so does unpacking what
+    ``reset`` returns.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
@@ -62,6 +68,17 @@ class PufferEnv:
     metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}  # as Gymnasium has it
     render_mode: str | None = None  # what ``render`` returns
     spec: Any = None  # Gymnasium's, of an environment that it has registered
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
+        """Return an environment whose ``reset`` and ``step`` explain themselves to a caller of Gymnasium's API.
+
+        They are attributes of the instance that ``hold`` deletes, so that steps of an environment that pufferlib holds
+        cost nothing more.
+        """
+        env = super().__new__(cls)
+        object.__setattr__(env, "reset", env._reset_alone)
+        object.__setattr__(env, "step", env._step_alone)
+        return env
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:
@@ -111,3 +128,54 @@ class PufferEnv:
 
     def close(self) -> None:
         """Release what was opened."""
+
+    def _reset_alone(self, *args: Any, **kwargs: Any) -> Any:
+        infos = type(self).reset(self, *args, **kwargs)
+        return _Nothing(_how_to_hold(self)) if infos is None else infos
+
+    def _step_alone(self, actions: Any) -> Infos:
+        expected = _actions_shape(self)
+        if expected is not None and not (isinstance(actions, np.ndarray) and actions.shape == expected):
+            came = f"shape {actions.shape}" if isinstance(actions, np.ndarray) else f"{actions!r:.80}"
+            raise CallError(f"step takes an array of actions of shape {expected}, got {came}: {_how_to_hold(self)}")
+        return type(self).step(self, actions)
+
+
+class _Nothing:
+    """Returned by ``reset`` of a PufferEnv held alone: falsy as None is; raises CallError when it is unpacked."""
+
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Any:
+        raise CallError(f"reset returned no observation: {self._advice}")
+
+    def __getitem__(self, index: Any) -> Any:
+        return iter(self)
+
+    def __repr__(self) -> str:
+        return f"<no observation: {self._advice}>"
+
+
+def hold(env: PufferEnv) -> None:
+    """Make ``env.reset`` and ``env.step`` the class's own methods; called by what steps env as PufferEnv documents."""
+    for name in ("reset", "step"):
+        if getattr(getattr(env, name), "__func__", None) is getattr(PufferEnv, f"_{name}_alone"):
+            object.__delattr__(env, name)
+
+
+def _actions_shape(env: PufferEnv) -> tuple[int, ...] | None:
+    space = getattr(env, "single_action_space", None)
+    return None if space is None or space.shape is None else (env.num_agents, *space.shape)
+
+
+def _how_to_hold(env: PufferEnv) -> str:
+    name, alone = type(env).__name__, env.num_agents == 1
+    kind = "a Gymnasium" if alone else "a PettingZoo"
+    return (
+        f"{name} is a PufferEnv, which writes its rows in place (env.observations, env.rewards, …); "
+        f"pufferlib.wrap(env) returns it as {kind} environment, pufferlib.make({name}, num_envs=…) vectorizes it"
+    )

@@ -457,7 +457,23 @@ def test_report_says_what_was_needed_reached_and_met() -> None:
     assert "| trivial env, 32/2/32, synchronous | bare loop | ours processes@w2 | 0.50" in texts["losses"]
     assert "| no time | 1.50 (1.50 – 1.50), gymnasium sync |" in texts["grid"]
     assert "| torchrl parallel | failed: it \\| broke in two | trivial-sync |" in texts["missing"]
+    assert (
+        "| gymnasium async | not in these runs |" in texts["missing"]
+        and "| all | not measured yet |" in texts["missing"]
+    )
     assert "Gymnasium 1.4.0" in texts["machine"] and "a machine" in texts["machine"]
+
+
+def test_only_a_whole_field_is_said_to_have_run() -> None:
+    whole = {
+        name: result(name, *(entry(each, [1.0]) for each in workload.participants))
+        for name, workload in report.WORKLOADS.items()
+    }
+    assert report.missing_table(whole) == "Every participant of every workload ran."
+    name = next(iter(whole))
+    assert "| all | not measured yet | " + name in report.missing_table(
+        {each: whole[each] for each in whole if each != name}
+    )
 
 
 def test_report_compares_each_with_us_on_the_same_games() -> None:

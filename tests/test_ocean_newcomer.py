@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pages import play, programs
 
 import pufferlib
 from cleanrl_demo.suite import tasks
@@ -19,7 +20,7 @@ from pufferlib import registry
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "ocean.md").read_text()
-LEARNER, COIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+_, LEARNER, COIN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
@@ -62,6 +63,10 @@ def test_the_page_says_what_actions_and_scores_are() -> None:
         stated = (f"{round(number, 3):g}" for number in (made.chance, made.best, made.bar))
         expected.append((name.removeprefix("ocean/"), actions_in_words(name), *stated))
     assert rows == expected
+
+
+def test_the_loop_over_names_and_classes_prints_what_the_page_says() -> None:
+    play(programs("docs/ocean.md")[0], {"__name__": "__main__"})
 
 
 def test_a_file_is_an_environment(folder: Path) -> None:

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import FastStep, HeldRows, RowEnv, Rows
-from pufferlib.environment import PufferEnv
+from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import action_layout, observation_layout
 
@@ -94,6 +94,7 @@ class _Native(RowEnv):
     env: PufferEnv
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
+        hold(env)
         self.env = env
         self.num_agents = int(env.num_agents)
         self.multi_agent = self.num_agents > 1
@@ -317,6 +318,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         validate(env)
         if env.num_agents != 1:
             raise SpaceError(f"{type(env).__name__} has {env.num_agents} agents; a Gymnasium environment has one")
+        hold(env)
         self.env = env
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space

@@ -17,7 +17,7 @@ from pufferlib.emulation.infos import own
 from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
 from pufferlib.emulation.pettingzoo_rows import as_parallel, checked_step, probe, split_reset
 from pufferlib.emulation.single_agent import Resetter
-from pufferlib.environment import PufferEnv
+from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 
@@ -186,6 +186,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def __init__(self, env: PufferEnv) -> None:
         validate(env)
+        hold(env)
         self.env = env
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
+import torch
 from torch import Tensor, nn
 
 from pufferlib import registry
@@ -61,6 +62,7 @@ OWN: Mapping[str, Callable[..., nn.Module]] = {
     "separate": _separate,
     "teams": _teams,
 }
+_MADE_BY: Mapping[Any, type[nn.Module]] = {_separate: Separate, _teams: Teams}
 
 
 def make_policy(
@@ -85,14 +87,8 @@ def make_policy(
         of_other = {*inspect.signature(CNN).parameters, *inspect.signature(MLP).parameters}
         of_other -= {*inspect.signature(found).parameters}
         kwargs = {name: value for name, value in kwargs.items() if name not in of_other}
-    elif not isinstance(policy, str):
-        found = policy
-    elif policy in OWN:
-        found = OWN[policy]
-    elif ":" in policy:
-        found = registry.load(policy)
     else:
-        raise PlanError(not_one_of("policy", policy, ("default", *OWN), ", and module:Class names one of your own"))
+        found = _found(policy)
     try:
         made = found(observation_layout, action_space, **kwargs)
     except TypeError as error:
@@ -104,7 +100,71 @@ def make_policy(
         ) from error
     if not isinstance(made, nn.Module):
         raise PlanError(f"policy={policy!r} makes a {type(made).__name__}, and not a torch.nn.Module")
+    object.__setattr__(made, "_made_for", (observation_layout, action_space))
     return made
+
+
+def require_made_by(policy: nn.Module, name: str, kwargs: Mapping[str, Any]) -> None:
+    """Raise PlanError unless ``make_policy(name, …, **kwargs)`` makes what this policy is, as far as that is known.
+
+    Its class is compared, and where the policy remembers its observations and actions, as those of ``make_policy`` and
+    of this package do, the names and shapes of its weights. Raises as ``make_policy`` does, too.
+    """
+    found: Any = (CNN, MLP) if name == "default" else (_found(name),)
+    kinds = [_MADE_BY.get(each, each) for each in found]
+    if all(isinstance(kind, type) for kind in kinds):
+        # By name: a script's class is another one where its module is imported.
+        own = {each.__qualname__ for each in type(policy).__mro__}
+        if not own & {kind.__qualname__ for kind in kinds}:
+            raise PlanError(
+                f"a {type(policy).__name__} is not what policy={name!r} makes, "
+                f"{' or '.join(kind.__name__ for kind in kinds)}; pass the Origin that it was made by"
+            )
+    spaces = _made_for(policy)
+    if spaces is not None:
+        with torch.random.fork_rng(devices=[]):
+            expected = make_policy(name, *spaces, **kwargs)
+        arguments = "".join(f", {each}={value!r}" for each, value in kwargs.items())
+        require_shapes(policy.state_dict(), expected.state_dict(), f"policy={name!r}{arguments} makes")
+
+
+def require_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], told: str) -> None:
+    """Raise PlanError where names or shapes of weights are others than expected. told: whose those are."""
+    for name in dict.fromkeys((*expected, *weights)):
+        came, wanted = (tuple(each[name].shape) if name in each else None for each in (weights, expected))
+        if came != wanted:
+            raise PlanError(
+                f"weight {name!r} is {'missing' if came is None else f'of shape {came}'}, and {told} "
+                f"{'none' if wanted is None else f'one of shape {wanted}'}; pass the Origin that the policy was made by"
+            )
+
+
+def _made_for(policy: nn.Module) -> tuple[Layout, gymnasium.Space[Any]] | None:
+    """Return the observations and actions that a policy was made for, where it remembers them."""
+    told: Any = getattr(policy, "_made_for", None)
+    if told is not None:
+        return told  # type: ignore[no-any-return]
+    layouts = (getattr(module, "layout", None) for module in policy.modules())
+    layout = next((each for each in layouts if isinstance(each, Layout)), None)
+    decisions = getattr(policy, "decisions", None)
+    return None if layout is None or not isinstance(decisions, Decisions) else (layout, decisions.space)
+
+
+def require_known(name: str) -> None:
+    """Raise PlanError for a policy's name that is none; what module:Class names is not imported for it."""
+    if name != "default" and ":" not in name:
+        _found(name)
+
+
+def _found(policy: str | Callable[..., nn.Module]) -> Callable[..., Any]:
+    """Return what a policy's name stands for, other than "default"."""
+    if not isinstance(policy, str):
+        return policy
+    if policy in OWN:
+        return OWN[policy]
+    if ":" in policy:
+        return registry.load(policy)
+    raise PlanError(not_one_of("policy", policy, ("default", *OWN), ", and module:Class names one of your own"))
 
 
 def action_mask_reader(layout: Layout, action_space: gymnasium.Space[Any]) -> Callable[[Tensor], Tensor] | None:

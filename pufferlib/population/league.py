@@ -28,6 +28,7 @@ from pufferlib.files import written_whole
 from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.game_env import GameEnv
+from pufferlib.population.games.sequence_form import MAX_NODES
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.league_settings import Settings
 from pufferlib.population.loops import Evaluate, Iteration, psro
@@ -62,11 +63,11 @@ class Setup:
     coordinator: Callable[[], Coordinator] | None = None
 
 
-def exact_oracle(setup: Setup) -> Oracle:
-    """Return best responses that are computed. Raises PlanError for what is no game."""
+def exact_oracle(setup: Setup, max_nodes: int = MAX_NODES) -> Oracle:
+    """Return best responses that are computed. Raises PlanError for what is no game, or one of more nodes."""
     if setup.settings.game is None:
         raise PlanError(f'oracle="exact" needs a game, and env={setup.settings.env!r} is none; name another oracle')
-    return ExactOracle(setup.settings.game, setup.pool)
+    return ExactOracle(setup.settings.game, setup.pool, max_nodes=max_nodes)
 
 
 class League:

@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from pufferlib import registry
 from pufferlib.errors import PlanError
-from pufferlib.population import solvers
 from pufferlib.population.games.trees import load_game
-from pufferlib.population.loops import Targets, rectified_targets
-from pufferlib.population.solvers import Solver
+from pufferlib.population.loops import Targets, targets_of
+from pufferlib.population.solvers import SOLVERS, Solver
 from pufferlib.suggestions import meant
 from pufferlib.toml import checked, read_toml, to_toml
 
@@ -27,15 +28,6 @@ ORACLES = {
     "exact": "pufferlib.population.league:exact_oracle",
     "ppo": "cleanrl_demo.league_oracles:ppo_oracle",
     "dqn": "cleanrl_demo.league_oracles:dqn_oracle",
-}
-SOLVERS: dict[str, Solver] = {
-    "alpha_rank": solvers.alpha_rank,
-    "fictitious_play": solvers.fictitious_play,
-    "last": solvers.last,
-    "lp_nash": solvers.lp_nash,
-    "projected_replicator": solvers.projected_replicator,
-    "rectified_nash": solvers.rectified_nash,
-    "uniform": solvers.uniform,
 }
 
 
@@ -118,12 +110,14 @@ class Settings:
             if not isinstance(agents, (list, tuple)) or not all(isinstance(each, str) for each in agents):
                 raise PlanError(f'seat {seat} has {agents!r}; it takes a list of agents\' names, such as ["player_0"]')
         if self.solver not in SOLVERS:
-            raise PlanError(f"solver={self.solver!r} is none; {meant(self.solver, SOLVERS)}")
+            raise PlanError(f"solver={self.solver!r} is none; {meant(str(self.solver), SOLVERS)}")
         solver = SOLVERS[self.solver]
         known = list(inspect.signature(solver).parameters)[1:]
         for name in self.solver_kwargs:
             if name not in known:
                 raise PlanError(f"solver {self.solver} takes no {name}; {meant(name, known)}")
+        if self.solver_kwargs:
+            self._try_solver()
         if self.oracle not in ORACLES and ":" not in self.oracle:
             own = "module:function names one of your own"
             raise PlanError(f"oracle={self.oracle!r} is none; {meant(self.oracle, ORACLES)}; {own}")
@@ -136,6 +130,17 @@ class Settings:
                 raise PlanError(f"[stop] has {name}={value}; use 0 or more")
         if self.workers is not None:
             self._check_workers(self.workers)
+
+    def _try_solver(self) -> None:
+        """Raise PlanError for an argument that the solver refuses, before anything is played for it."""
+        once = dict(self.solver_kwargs)
+        if isinstance(once.get("num_iterations"), int):
+            once["num_iterations"] = min(once["num_iterations"], 1)
+        solver: Callable[..., Any] = SOLVERS[self.solver]
+        try:
+            solver(np.zeros((2, 2, 2)), **once)
+        except (PlanError, TypeError, ValueError) as error:
+            raise PlanError(f"solver {self.solver} does not take {dict(self.solver_kwargs)}: {error}") from error
 
     def _check_workers(self, workers: Workers) -> None:
         for name in ("actors", "max_retries"):
@@ -210,7 +215,7 @@ class Settings:
 
     def targets(self) -> Targets | None:
         """Return whom new policies respond to, where that is not the mixture."""
-        return rectified_targets if self.solver == "rectified_nash" else None
+        return targets_of(self.solver)
 
     def make_oracle(self) -> Callable[..., Any]:
         """Return the function that makes the oracle. Raises PlanError for an argument that it does not take."""

@@ -11,7 +11,7 @@ import numpy as np
 from pufferlib.population.matchup import Mixture, product
 from pufferlib.population.oracle import Oracle, respond_all
 from pufferlib.population.payoff import PayoffTable
-from pufferlib.population.solvers import Solver, last, rectified, uniform
+from pufferlib.population.solvers import Solver, last, rectified, solver_of, uniform
 
 __all__ = ["Iteration", "Targets", "fictitious_self_play", "psro", "rectified_targets", "self_play"]
 
@@ -42,20 +42,34 @@ class Iteration(NamedTuple):
 def psro(
     oracle: Oracle,
     table: PayoffTable,
-    solver: Solver,
+    solver: str | Solver,
     *,
     evaluate: Evaluate | None = None,
     measure: Measure | None = None,
     targets: Targets | None = None,
 ) -> Iterator[Iteration]:
-    """Yield one iteration after another, without end: solve for a mixture, respond to it in each seat, evaluate.
+    """Return iterations, one after another, without end: solve for a mixture, respond to it in each seat, evaluate.
 
     table: of the populations; an empty one begins with the oracle's initial policies, any other goes on. solver: whose
-    mixture is responded to. evaluate: fills the table's missing cells, an ``Evaluator`` or ``ExactOracle.evaluate``;
+    mixture is responded to, a function or its word in a league's file, such as "lp_nash"; "rectified_nash" brings its
+    targets, as it does there. evaluate: fills the table's missing cells, an ``Evaluator`` or ``ExactOracle.evaluate``;
     None where the solver reads no payoffs. measure: such as ``ExactOracle.nash_conv``. targets: whom new policies of a
-    seat respond to, one policy each; None: to the mixture.
+    seat respond to, one policy each; None: to the mixture. Raises PlanError for a word that is no solver.
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
+    solve = solver_of(solver)
+    targets = targets_of(solver) if targets is None else targets
+    return _psro(oracle, table, solve, evaluate, measure, targets)
+
+
+def _psro(
+    oracle: Oracle,
+    table: PayoffTable,
+    solver: Solver,
+    evaluate: Evaluate | None,
+    measure: Measure | None,
+    targets: Targets | None,
+) -> Iterator[Iteration]:
     start, number = perf_counter(), 0
     seats = range(table.num_seats)
     for seat in seats:
@@ -99,3 +113,8 @@ def rectified_targets(payoffs: Array, mixture: Mixture, seat: int) -> list[Mixtu
         product(mixture.populations, [weights if each == other else mixture.marginals[each] for each in range(2)])
         for weights in found.values()
     ]
+
+
+def targets_of(solver: str | Solver) -> Targets | None:
+    """Return whom new policies respond to by a solver's word, where that is not its mixture."""
+    return rectified_targets if solver == "rectified_nash" else None

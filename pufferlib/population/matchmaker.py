@@ -29,6 +29,8 @@ class Matchmaker(Protocol):
         user's or by a failure, and counts for nothing.
         """
 
+    # One that knows may also have ``policies() -> set[int]``: all that it can seat from now on. ``OwnRows`` asks it.
+
 
 class Fixed(Matchmaker):
     """A table: the matchup of each environment, the same in all its episodes.
@@ -44,6 +46,10 @@ class Fixed(Matchmaker):
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._matchups[env_id % len(self._matchups)] for env_id in env_ids]
 
+    def policies(self) -> set[int]:
+        """Return the policies in the table."""
+        return {policy for matchup in self._matchups for policy in matchup}
+
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         pass
 
@@ -57,6 +63,10 @@ class Sampled(Matchmaker):
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self.mixture.sample(self._rng) for _ in env_ids]
+
+    def policies(self) -> set[int]:
+        """Return the policies that the mixture plays at all."""
+        return {policy for seat in range(len(self.mixture.populations)) for policy in self.mixture.support(seat)}
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         pass
@@ -137,6 +147,10 @@ class Prioritized(Matchmaker):
         drawn = [list(mixture.sample(self._rng)) for _ in env_ids]
         return [(*others[: self._seat], self._learner, *others[self._seat :]) for others in drawn]
 
+    def policies(self) -> set[int]:
+        """Return the learner and all of its opponents."""
+        return {self._learner, *(policy for ids in self._opponents for policy in ids)}
+
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         if returns is None:
             return
@@ -169,6 +183,13 @@ class Capped(Matchmaker):
 
     def assign(self, env_ids: Sequence[int]) -> list[Matchup]:
         return [self._assign(env_id) for env_id in env_ids]
+
+    def policies(self) -> set[int] | None:
+        """Return what the other matchmaker can seat, with what is owed episodes still; None where that is not known."""
+        known: set[int] | None = policies_of(self._maker)
+        if known is None:
+            return None
+        return known | {policy for matchup in self._open_or_under_way() for policy in matchup}
 
     def _assign(self, env_id: int) -> Matchup:
         before = self._of_env.pop(env_id, None)
@@ -204,3 +225,9 @@ class Capped(Matchmaker):
 
     def report(self, env_id: int, matchup: Matchup, returns: Array | None) -> None:
         self._maker.report(env_id, matchup, returns)
+
+
+def policies_of(maker: Matchmaker) -> set[int] | None:
+    """Return the policies that a matchmaker can seat from now on; None of one that does not say."""
+    told: Callable[[], set[int] | None] | None = getattr(maker, "policies", None)
+    return None if told is None else told()

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from pufferlib.errors import PlanError
 from pufferlib.layout import observation_layout
 from pufferlib.models import Origin
 from pufferlib.population.games.game_env import GameEnv
-from pufferlib.population.games.sequence_form import SequenceForm
+from pufferlib.population.games.sequence_form import MAX_NODES, SequenceForm
 from pufferlib.population.games.trees import Game, load_game
 from pufferlib.population.matchup import Mixture
 from pufferlib.population.payoff import PayoffTable
@@ -73,12 +74,17 @@ class ExactOracle(Oracle, ImprovingOracle):
     first one plays all legal actions alike. Seats are the game's players, called player_0, player_1, … in the pool. Of
     a joint mixture its marginals count. Other policies may be in the pool as well, such as learnt ones: whatever plays
     in ``GameEnv(game, observation="index")`` without a memory is measured and evaluated as exactly, by what it would do
-    in each information state. rate: how much of a best response ``improve`` mixes into a learner.
+    in each information state. rate: how much of a best response ``improve`` mixes into a learner, above 0, at most 1.
+    max_nodes: as ``SequenceForm`` has it. Raises PlanError for larger games.
     """
 
-    def __init__(self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0) -> None:
+    def __init__(
+        self, game: str | Game, pool: PolicyPool | None = None, *, rate: float = 1.0, max_nodes: int = MAX_NODES
+    ) -> None:
+        if not 0 < rate <= 1:
+            raise PlanError(f"rate={rate} mixes in no response; use a number above 0, at most 1")
         self._game = load_game(game) if isinstance(game, str) else game
-        self.form = SequenceForm(self._game)
+        self.form = SequenceForm(self._game, max_nodes=max_nodes)
         self.pool = PolicyPool() if pool is None else pool
         self.rate = rate
         self._plans: dict[tuple[int, str], Array] = {}  # by seat and digest

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import torch
 
+from pufferlib.errors import PlanError, RecvTimeout
 from pufferlib.models import action_mask_reader
+from pufferlib.population.matchmaker import policies_of
 from pufferlib.population.router import Router
 from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.vectorization.tensors import as_numpy
@@ -42,28 +45,59 @@ class OwnRows:
         self._goes_on = np.zeros(num_agents, np.bool_)  # whether that row is of the same episode
         self._rows: Array = np.zeros(0, np.int64)  # of the VecEnv's batch, those that were shown
         self._actions: Any = None  # of the others, in a batch's full length
+        self._infos: list[dict[str, Any]] = []  # of batches without a row of the learner's, to go with the next one
         self.host_batch: Batch | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vec, name)
 
     def recv(self, timeout: float | None = None) -> Batch:
-        """Return the next batch of which some rows are the learner's, those. timeout: of each of the VecEnv's."""
-        infos: list[dict[str, Any]] = []
+        """Return the rows of the learner's in the next batch that has some, waiting up to ``timeout`` seconds.
+
+        Batches without any are answered meanwhile; their infos come with this one. None: for ever.
+        Raises RecvTimeout where none came in time; PlanError where none can come, as the matchmaker does not seat the
+        learner. Either may be called again.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        num_batches = 0
         while True:
-            batch: Any = self._vec.recv(timeout)
-            infos += batch.infos
+            try:
+                batch: Any = self._vec.recv(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except RecvTimeout as error:
+                if num_batches:
+                    raise self._late(num_batches, timeout) from error
+                raise
+            self._infos += batch.infos
             self._actions = self._router.act(batch, but=self._learner)
-            told: Any = self._vec.host_batch
-            shown = self._shown(told)._replace(infos=infos)
+            shown = self._shown(self._vec.host_batch)
             if len(self._rows):
                 break
             self._vec.send(self._actions)
-        self.host_batch = shown
+            num_batches += 1
+            self._require_rows(num_batches, timeout, deadline)
+        infos, self._infos = self._infos, []
+        self.host_batch = shown = shown._replace(infos=infos)
         if isinstance(batch.observations, np.ndarray):
             return shown
         columns: Any = (torch.from_numpy(np.array(column)) for column in (*shown[:4], *shown[5:]))
         return Batch.of(tuple(column.to(batch.observations.device) for column in columns), infos)
+
+    def _require_rows(self, num_batches: int, timeout: float | None, deadline: float | None) -> None:
+        """Raise unless a row of the learner's may come in time. num_batches: that have come without one."""
+        seated = None if self._router.plays(self._learner) else policies_of(self._router.matchmaker)
+        if seated is not None and self._learner not in seated:
+            raise PlanError(
+                f"no row of learner {self._learner} can come: it plays in no environment, and the matchmaker seats the "
+                f"policies {sorted(seated)}; add it to the matchups, or pass another learner"
+            )
+        if deadline is not None and time.monotonic() >= deadline:
+            raise self._late(num_batches, timeout)
+
+    def _late(self, num_batches: int, timeout: float | None) -> RecvTimeout:
+        return RecvTimeout(
+            f"no row of learner {self._learner} came within {timeout} s, in {num_batches} batches of others' rows; "
+            "none can come while the matchmaker does not seat it; call recv again to wait on"
+        )
 
     def send(self, actions: Any) -> None:
         """Answer the rows that were shown, (rows, …); a pair of such for a Tuple."""
@@ -72,7 +106,7 @@ class OwnRows:
             all_of_them[self._rows] = as_numpy(own)
         self._vec.send(self._actions)
 
-    def _shown(self, batch: Batch) -> Batch:
+    def _shown(self, batch: Any) -> Batch:
         ids, masks = batch.agent_ids, batch.masks
         self._rewards[ids] = np.where(masks, self._rewards[ids] + batch.rewards, 0)
         self._goes_on[ids] &= masks
@@ -82,7 +116,7 @@ class OwnRows:
             own &= acts | batch.terminations | batch.truncations
         self._rows = rows = np.flatnonzero(own)
         agents = ids[rows]
-        shown = batch._replace(
+        shown: Batch = batch._replace(
             observations=batch.observations[rows],
             rewards=self._rewards[agents],
             terminations=batch.terminations[rows],

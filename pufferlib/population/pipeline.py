@@ -13,7 +13,7 @@ from pufferlib.population.loops import Iteration
 from pufferlib.population.matchup import Mixture, product
 from pufferlib.population.oracle import ImprovingOracle, improve_all
 from pufferlib.population.payoff import PayoffTable
-from pufferlib.population.solvers import Solver
+from pufferlib.population.solvers import Solver, solver_of
 
 __all__ = ["pipeline_psro"]
 
@@ -21,7 +21,7 @@ __all__ = ["pipeline_psro"]
 def pipeline_psro(
     oracle: ImprovingOracle,
     table: PayoffTable,
-    solver: Solver,
+    solver: str | Solver,
     *,
     evaluate: Callable[[PayoffTable], Any],
     num_levels: int = 3,
@@ -35,14 +35,15 @@ def pipeline_psro(
     the solver's mixture of all levels below, learners too. Where in ``patience`` iterations no seat's lowest learner
     gains more than ``min_gain`` against its mixture, which does not change any more, its level is frozen, and a new one
     begins at the top. An iteration's mixture is of the frozen levels.
-    table, evaluate, measure: as ``psro`` has them; populations are of one length, and all frozen at first. With
-    sampled payoffs, min_gain should not be below what chance makes of them.
+    table, solver, evaluate, measure: as ``psro`` has them, without targets; populations are of one length, and all
+    frozen at first. With sampled payoffs, min_gain should not be below what chance makes of them.
     With an oracle of a coordinator's workers (``Delegated``) all levels improve at once; the results are the same.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
     large games", 2020.
     """
     if num_levels < 1 or patience < 1 or min_gain < 0:
         raise PlanError(f"{num_levels=}, {patience=}: at least 1; {min_gain=}: at least 0")
+    solve = solver_of(solver)
     start, number = perf_counter(), 0
     seats = range(table.num_seats)
     for seat in seats:
@@ -57,7 +58,7 @@ def pipeline_psro(
             for seat in seats:
                 table.add(seat, oracle.begin(seat))
         evaluate(table)
-        mixture = _below(table, solver, frozen)
+        mixture = _below(table, solve, frozen)
         values = np.array([_value(table, mixture, seat, frozen) for seat in seats])
         waited = 0 if (values > best + min_gain).any() else waited + 1
         best = np.maximum(best, values)
@@ -74,7 +75,7 @@ def pipeline_psro(
         wanted = [
             (seat, table.populations[seat][level], below)
             for level in reversed(range(frozen, frozen + num_levels))
-            for below in [_below(table, solver, level)]
+            for below in [_below(table, solve, level)]
             for seat in seats
         ]
         improve_all(oracle, wanted)

@@ -21,6 +21,7 @@ from pufferlib.files import written_whole
 from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
 from pufferlib.models.files import misfit, save_weights
+from pufferlib.models.making import require_known, require_made_by, require_shapes
 
 __all__ = ["INDEX", "Content", "Entry", "PolicyPool"]
 
@@ -111,9 +112,13 @@ class PolicyPool:
             raise CheckpointError(f"{folder} holds no {FORMAT} ({error!r})") from error
         return pool
 
-    def add(self, policy: nn.Module | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
-        """Append a copy of a policy, or of its weights, and return its id. origin: how it was made."""
-        digest = self._keep(policy.state_dict() if isinstance(policy, nn.Module) else policy, origin)
+    def add(self, policy: nn.Module | Actor | Mapping[str, Tensor], origin: Origin, seat: str | None = None) -> int:
+        """Append a copy of a policy, or of its weights, and return its id. origin: how it was made.
+
+        Raises PlanError where origin makes other policies: of another class, or with weights of other names or shapes,
+        as far as the policy or an earlier one of the same origin and seat tells.
+        """
+        digest = self._keep(self._checked(policy, origin, seat), origin)
         if self._folder is not None and not self._path(digest).exists():
             save_weights(self._path(digest), self._kept[digest][1], origin)
         self._entries.append(Entry(len(self._entries), seat, digest))
@@ -125,25 +130,29 @@ class PolicyPool:
         """Return the id of a policy that goes on learning.
 
         policy: an actor, which is used as it is at any time; or weights, a copy of which is what it has until others
-        are published.
+        are published. Raises PlanError as ``add``.
         """
+        weights = self._checked(policy, origin, seat)
         self._last_learner -= 1
-        actor, digest = (policy, "") if isinstance(policy, Actor) else (None, self._keep(policy, origin))
-        self._learners[self._last_learner] = Learning(Entry(self._last_learner, seat, digest), origin, actor)
+        actor, digest = (policy, "") if isinstance(policy, Actor) else (None, self._keep(weights, origin))
+        entry = Entry(self._last_learner, seat, digest)
+        self._learners[self._last_learner] = Learning(entry, copy.deepcopy(origin), actor)
         return self._last_learner
 
     def freeze(self, learner: int) -> int:
         """Append what a learner is now, and return the id of that."""
         found = self._learner(learner)
-        return self.add(self.weights(learner), found.origin, found.entry.seat)
+        return self.add(self._content(learner)[1], found.origin, found.entry.seat)
 
     def publish(self, learner: int, weights: Mapping[str, Tensor] | None = None, state: Any = ...) -> int:
         """Say that a learner has other weights, which it is given here unless it has them, and return its version.
 
         state: what else its training goes on with, such as that of an optimiser, the pool's from now on; None: nothing.
-        Where it is left out it stays as it was.
+        Where it is left out it stays as it was. Raises PlanError for weights of other names or shapes than it has.
         """
         found = self._learner(learner)
+        if weights is not None and (found.actor is not None or found.entry.digest in self._kept):
+            require_shapes(weights, self._content(learner)[1], f"learner {learner} has")
         if weights is not None and found.actor is not None:
             found.actor.policy.load_state_dict(dict(weights))
         elif weights is not None:
@@ -188,18 +197,13 @@ class PolicyPool:
         """Return the ids of the learners, in the order in which they were added."""
         return tuple(self._learners)
 
-    def weights(self, policy: int) -> Mapping[str, Tensor]:
-        """Return the weights of a policy; they are the pool's: not to be changed."""
-        actor = self._actor(policy)
-        if actor is not None:
-            return actor.policy.state_dict()
-        return self._read(self[policy].digest)[1]
+    def weights(self, policy: int) -> dict[str, Tensor]:
+        """Return a copy of a policy's weights, on the CPU; those of an actor on its device."""
+        return {name: value.detach().clone() for name, value in self._content(policy)[1].items()}
 
     def origin(self, policy: int) -> Origin:
-        """Return how a policy was made."""
-        if self._actor(policy) is not None:
-            return self._learners[policy].origin
-        return self._read(self[policy].digest)[0]
+        """Return how a policy was made; a copy."""
+        return copy.deepcopy(self._content(policy)[0])
 
     def actor(self, policy: int, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
         """Return a policy: a new actor of its own weights, or the learner's own.
@@ -210,10 +214,9 @@ class PolicyPool:
         actor = self._actor(policy)
         if actor is not None:
             return actor
-        origin, weights = self._read(self[policy].digest)
-        actor = origin.actor(layout, action_space)
+        actor = self.origin(policy).actor(layout, action_space)
         try:
-            actor.policy.load_state_dict(weights)
+            actor.policy.load_state_dict(self.weights(policy))
         except RuntimeError as error:
             raise misfit(f"policy {policy} is", error) from error
         actor.policy.eval().requires_grad_(False)
@@ -227,11 +230,44 @@ class PolicyPool:
     def _actor(self, policy: int) -> Actor | None:
         return self._learners[policy].actor if policy in self._learners else None
 
+    def _content(self, policy: int) -> Content:
+        """Return how a policy was made and its weights: the pool's own, for reading only."""
+        actor = self._actor(policy)
+        if actor is not None:
+            return self._learners[policy].origin, actor.policy.state_dict()
+        return self._read(self[policy].digest)
+
+    def _checked(self, policy: Any, origin: Origin, seat: str | None) -> Mapping[str, Tensor]:
+        """Return a policy's weights. Raises PlanError where they are not what origin makes."""
+        module = policy.policy if isinstance(policy, Actor) else policy
+        if isinstance(module, nn.Module):
+            require_made_by(module, origin.policy, origin.policy_kwargs)
+            weights: Mapping[str, Tensor] = module.state_dict()
+        elif isinstance(module, Mapping):
+            require_known(origin.policy)
+            weights = module
+        else:
+            raise PlanError(f"policy={policy!r:.80} is no policy; pass a torch.nn.Module, an Actor or a state dict")
+        known = self._alike(origin, seat)
+        if known is not None:
+            require_shapes(weights, self._kept[known.digest][1], f"policy {known.id}, of the same origin and seat, has")
+        return weights
+
+    def _alike(self, origin: Origin, seat: str | None) -> Entry | None:
+        """Return the newest frozen policy of an origin and a seat whose weights are at hand."""
+        made = (origin.policy, origin.policy_kwargs, origin.frame_stack)
+        for entry in reversed(self._entries):
+            if entry.seat == seat and entry.digest in self._kept:
+                other = self._kept[entry.digest][0]
+                if (other.policy, other.policy_kwargs, other.frame_stack) == made:
+                    return entry
+        return None
+
     def _keep(self, weights: Mapping[str, Tensor], origin: Origin) -> str:
         """Have a copy of weights, and return their digest."""
         kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
         digest = digest_of(origin, kept)
-        self._kept.setdefault(digest, (origin, kept))
+        self._kept.setdefault(digest, (copy.deepcopy(origin), kept))
         return digest
 
     def _release(self, digest: str) -> None:

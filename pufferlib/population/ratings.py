@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
-from pufferlib.population.matchmaker import Matchmaker
+from pufferlib.population.matchmaker import Matchmaker, policies_of
 from pufferlib.population.matchup import Matchup
 from pufferlib.population.payoff import PayoffTable
 
@@ -99,6 +99,10 @@ class Rated(Matchmaker):
         if returns is not None:
             self.ratings.update(matchup, returns)
         self._maker.report(env_id, matchup, returns)
+
+    def policies(self) -> set[int] | None:
+        """Return what the other matchmaker can seat; None where that is not known."""
+        return policies_of(self._maker)
 
 
 def rate_table(table: PayoffTable, teams: Teams | None = None) -> dict[int, Rating]:

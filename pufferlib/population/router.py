@@ -111,6 +111,10 @@ class Router:
         """Return the ids of the policies that play these agents, (rows,) int64."""
         return self._policies.reshape(-1)[agent_ids]
 
+    def plays(self, policy: int) -> bool:
+        """Tell whether a policy has a seat in an episode that is under way."""
+        return bool((self._policies[self._assigned] == policy).any())
+
     @torch.inference_mode()
     def act(self, batch: Any, but: int | None = None) -> Any:
         """Return the flat actions for a batch of the VecEnv, and assign matchups where episodes begin in it.

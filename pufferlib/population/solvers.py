@@ -9,14 +9,16 @@ number of seats and any payoffs; ``lp_nash`` and ``rectified_nash`` two seats wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
+from pufferlib.suggestions import meant
 
 __all__ = [
+    "SOLVERS",
     "Solver",
     "alpha_rank",
     "alpha_rank_joint",
@@ -28,6 +30,7 @@ __all__ = [
     "projected_replicator",
     "rectified",
     "rectified_nash",
+    "solver_of",
     "uniform",
 ]
 
@@ -82,6 +85,7 @@ def fictitious_play(payoffs: Array, num_iterations: int = 2000) -> list[Array]:
     Source: Brown, "Iterative solution of games by fictitious play", 1951. Ties go to the first.
     """
     payoffs = _checked(payoffs)
+    _require_count("num_iterations", num_iterations)
     counts = [np.eye(size)[0] for size in payoffs.shape[1:]]
     if payoffs.shape[0] == 2:  # what each response adds to the other's values is a row or a column
         values = [payoffs[0][:, 0].copy(), payoffs[1][0].copy()]
@@ -113,6 +117,12 @@ def projected_replicator(
     Source: Lanctot et al., "A unified game-theoretic approach to multiagent reinforcement learning", 2017.
     """
     payoffs = _checked(payoffs)
+    _require_count("num_iterations", num_iterations)
+    if not 0 < dt < np.inf or not 0 <= gamma * max(payoffs.shape[1:]) <= 1:
+        raise PlanError(
+            f"dt={dt}, gamma={gamma}: dt is above 0 and finite, gamma from 0 to 1/{max(payoffs.shape[1:])}, as each "
+            "policy is played that often at least"
+        )
     played = uniform(payoffs) if start is None else [np.asarray(each, np.float64) for each in start]
     sums = [np.zeros_like(each) for each in played]
     for _ in range(num_iterations):
@@ -158,6 +168,9 @@ def alpha_rank_joint(
     Source: Omidshafiei et al., "α-Rank: Multi-agent evaluation by evolution", 2019; for the limit Rowland et al., 2019.
     """
     payoffs = _checked(payoffs)
+    if not 0 < epsilon < 1 or (alpha is not None and not isfinite(alpha)):
+        raise PlanError(f"alpha={alpha}, epsilon={epsilon}: alpha is finite or None, epsilon between 0 and 1")
+    _require_count("population_size", population_size)
     sizes = payoffs.shape[1:]
     total = prod(sizes)
     mutants = sum(size - 1 for size in sizes)
@@ -195,6 +208,26 @@ def _takeover(gains: Array, alpha: float | None, epsilon: float, population_size
 def rectified_nash(payoffs: Array) -> list[Array]:
     """Return the Nash equilibrium; ``rectified`` says whom its policies train against."""
     return lp_nash(payoffs)
+
+
+SOLVERS: dict[str, Solver] = {
+    "alpha_rank": alpha_rank,
+    "fictitious_play": fictitious_play,
+    "last": last,
+    "lp_nash": lp_nash,
+    "projected_replicator": projected_replicator,
+    "rectified_nash": rectified_nash,
+    "uniform": uniform,
+}
+
+
+def solver_of(solver: str | Solver) -> Solver:
+    """Return the solver that a word of a league's file names; a function is returned as it is. Raises PlanError."""
+    if callable(solver):
+        return solver
+    if not isinstance(solver, str) or solver not in SOLVERS:
+        raise PlanError(f"solver={solver!r} is none; {meant(str(solver), SOLVERS)}")
+    return SOLVERS[solver]
 
 
 def rectified(payoffs: Array, mixtures: Sequence[Array], seat: int) -> dict[int, Array]:
@@ -251,6 +284,11 @@ def _checked(payoffs: Array) -> Array:
     if not np.isfinite(payoffs).all():
         raise PlanError("some payoffs are not known yet, or not finite; PayoffTable.missing() names empty cells")
     return payoffs
+
+
+def _require_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise PlanError(f"{name}={value!r} must be a whole number of at least 1")
 
 
 def _constant_sum(payoffs: Array) -> Array:

@@ -117,21 +117,18 @@ class Supply:
         for policy in task.policies:
             entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
             if entry.digest not in has:
-                new[entry.digest] = self._learner(policy)[1] if policy < 0 else self._content(policy)
+                new[entry.digest] = self._learner(policy)[1] if policy < 0 else pool._content(policy)
         has.difference_update(forget)
         has.update(new)
         return Order(entries, list(learners.values()), sorted(forget), list(new)), new
-
-    def _content(self, policy: int) -> Content:
-        return self._pool.origin(policy), self._pool.weights(policy)
 
     def _learner(self, learner: int) -> tuple[Entry, Content]:
         """Return a learner's entry, with a digest, and its content, of which an actor's is copied once a version."""
         entry, version = self._pool[learner], self._pool.version(learner)
         if entry.digest:
-            return entry, self._content(learner)
+            return entry, self._pool._content(learner)
         if learner not in self._copies or self._copies[learner][0] != version:
-            origin, weights = self._content(learner)
+            origin, weights = self._pool._content(learner)
             content = (origin, {name: value.detach().cpu().clone() for name, value in weights.items()})
             self._copies[learner] = (version, replace(entry, digest=digest_of(*content)), content)
         return self._copies[learner][1:]

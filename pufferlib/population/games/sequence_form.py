@@ -8,6 +8,7 @@ Source: von Stengel, "Efficient computation of behavior strategies", Games and E
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,11 @@ __all__ = ["SequenceForm"]
 Array = np.ndarray[Any, Any]
 ROOT = 0  # the sequence of nothing played
 NOT_LEGAL = -1
+MAX_NODES = 1_000_000  # of a tree: half a minute or less, and some hundred megabytes
+PROBES = 64
+# A tree's estimate from one random line of play is right in the mean, so more than this many times too large in at most
+# one line of as many; half of the probes are not.
+MARGIN = 4
 
 
 @dataclass
@@ -39,10 +45,15 @@ class SequenceForm:
 
     num_states: information states of all players together. num_actions: distinct actions. index: from (player,
     information state) to its row in tables. num_sequences: one a player. legal: bool (num_states, num_actions).
-    Raises PlanError for a game in which a player forgets.
+    max_nodes: of the game's tree. Raises PlanError for a tree that has more, before it is enumerated where random games
+    show it, and for a game in which a player forgets.
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, *, max_nodes: int = MAX_NODES) -> None:
+        if max_nodes < 1:
+            raise PlanError(f"max_nodes={max_nodes} is no number of nodes; use 1 or more")
+        self._max_nodes, self._num_nodes = max_nodes, 0
+        _require_small(game, max_nodes)
         self.num_players, self.num_actions = game.num_players(), game.num_distinct_actions()
         self.index: dict[tuple[int, str], int] = {}
         self.num_sequences = [1] * self.num_players
@@ -66,6 +77,9 @@ class SequenceForm:
         ]
 
     def _walk(self, state: Any, sequences: tuple[int, ...], chance: float, leaves: Any, ends: Any) -> None:
+        self._num_nodes += 1
+        if self._num_nodes > self._max_nodes:
+            raise _too_large(self._max_nodes)
         if state.is_terminal():
             leaves.append(sequences)
             ends.append((chance, *state.returns()))
@@ -197,3 +211,33 @@ class SequenceForm:
         """
         best = sum(self.best_response(player, plans)[0] for player in range(self.num_players))
         return best - float(self.values(plans).sum())
+
+
+def _require_small(game: Game, max_nodes: int) -> None:
+    """Raise PlanError for a tree that random games show to have more nodes. Source: Knuth, Math. Comp. 29, 1975."""
+    rng, beyond = random.Random(0), 0
+    for _ in range(PROBES):
+        beyond += _probe(game, rng, MARGIN * max_nodes) > MARGIN * max_nodes
+    if beyond > PROBES // 2:
+        raise _too_large(max_nodes)
+
+
+def _probe(game: Game, rng: random.Random, enough: int) -> int:
+    """Return the number of nodes of a tree that is everywhere as along one random line, or any above ``enough``."""
+    state = game.new_initial_state()
+    nodes = width = 1
+    while nodes <= enough and not state.is_terminal():
+        chance = state.is_chance_node()
+        options: Any = [outcome for outcome, _ in state.chance_outcomes()] if chance else state.legal_actions()
+        width *= len(options)
+        nodes += width
+        state = state.child(rng.choice(options))
+    return nodes
+
+
+def _too_large(max_nodes: int) -> PlanError:
+    return PlanError(
+        f"the game's tree has more than max_nodes={max_nodes:,} nodes, too many to enumerate: respond by learning "
+        '(cleanrl_demo.oracles.LearnedOracle over GameEnv(game, observation="tensor"); in a league oracle = "ppo" or '
+        '"dqn" and payoffs = "sampled"), or raise max_nodes if time and memory allow'
+    )

@@ -1,0 +1,37 @@
+"""Ocean's environments as ``gymnasium.make`` makes them: the entry points that ``import ocean`` registers, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from pufferlib import registry
+from pufferlib.emulation import wrap
+from pufferlib.environment import PufferEnv
+from pufferlib.errors import SpaceError
+
+__all__: list[str] = []
+
+
+def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
+    """Return the entry point of ``ocean/<name>``, called with the arguments of the environment's class."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(_made, f"ocean/{name}")
+
+
+def _made(name: str, /, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Return the environment: a PufferEnv wrapped, one of Gymnasium's as it is. Raises SpaceError for more agents."""
+    env = registry.creator(name)(**kwargs)
+    if isinstance(env, PufferEnv) and env.num_agents == 1:
+        env = wrap(env)
+    if not isinstance(env, gymnasium.Env):
+        env.close()
+        raise SpaceError(
+            f"{name} has several agents, and a Gymnasium environment has one; "
+            f'pufferlib.make("{name}", num_envs=…) makes a row of each agent'
+        )
+    return env
