@@ -13,6 +13,7 @@ import numpy as np
 from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
 from pufferlib.vectorization.plan import AUTORESET_MODES, Plan, checked_count
+from pufferlib.vectorization.tensors import as_numpy
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
@@ -25,6 +26,7 @@ __all__ = [
     "checked_seconds",
     "env_creators",
     "options_per_env",
+    "refuse_values",
     "require_known",
 ]
 
@@ -65,7 +67,7 @@ def env_creators(
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
     """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
     try:
-        array = np.asarray(env_ids).reshape(-1)
+        array = np.asarray(as_numpy(env_ids)).reshape(-1)
     except (TypeError, ValueError):  # ragged lists
         array = np.array([None])
     if array.size == 0:
@@ -124,6 +126,41 @@ def checked_actions(
             raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
         checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
     return checked
+
+
+def refuse_values(
+    parts: Sequence[Array], spaces: Sequence[gymnasium.Space[Any]], env_ids: Sequence[int], agents_per_env: int
+) -> None:
+    """Raise ActionError for the first row with an action that is not in its space, or is not finite.
+
+    parts: arrays as ``checked_actions`` returns them, one for each space. Finite values beyond the bounds of a float
+    Box are accepted.
+    """
+    for part, space in zip(parts, spaces, strict=True):
+        bad = _bad_values(part, space)
+        if not bad.any():
+            continue
+        place, agent = (int(index) for index in np.argwhere(bad)[0][:2])
+        row = place * agents_per_env + agent
+        raise ActionError(
+            f"action {part[place, agent].tolist()!r} of row {row} (environment {int(env_ids[place])}, agent {agent}) "
+            f"is not in {space}"
+        )
+
+
+def _bad_values(part: Array, space: gymnasium.Space[Any]) -> Array:
+    """Return a bool array, True where a number of a part cannot be an action of its space."""
+    bad: Array
+    if isinstance(space, gymnasium.spaces.Discrete):
+        bad = (part < space.start) | (part >= space.start + space.n)
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        start = getattr(space, "start", 0)
+        bad = (part < start) | (part >= start + space.nvec)
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        bad = (part < 0) | (part > 1)
+    else:
+        bad = ~np.isfinite(part)
+    return bad
 
 
 def require_known(autoreset_mode: Any, check: Any) -> None:
