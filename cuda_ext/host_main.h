@@ -1,10 +1,41 @@
-// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a crew, HOST_KERNEL(play) has it play a launch,
-// HOST_KERNEL(close) ends it; HOST_KERNEL(digest) says what all was compiled from.
+// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a crew, HOST_KERNEL(play) has it play a launch
+// and returns 0, or 1 without playing anything if an action is not in its space; HOST_KERNEL(close) ends the crew;
+// HOST_KERNEL(digest) says what all was compiled from.
 #include "host_crew.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 namespace {
+
+// Whether all of these rows of actions are from 0 to nvec - 1. A number is one of those if neither it nor its difference
+// to the last of them is negative: compilers test many of them at once.
+template <class Action, class Unsigned>
+bool are_in(const Action* actions, size_t num_rows, const int* nvec, int num_choices) {
+    Unsigned signs = 0;
+    for (int k = 0; k < num_choices; ++k) {
+        const Unsigned last = nvec[k] - 1;
+        for (size_t row = 0; row < num_rows; ++row) {
+            const Unsigned value = actions[row * num_choices + k];
+            signs |= value | (last - value);
+        }
+    }
+    return signs >> (8 * sizeof(Unsigned) - 1) == 0;
+}
+
+// Whether a launch of neighbours is given actions of its space. Others are checked in Python, as those of a table are.
+bool are_actions(const Env& env) {
+    if (env.policy_nvec == nullptr || env.policy != NO_POLICY || env.actions == nullptr || env.resets ||
+        env.env_ids != nullptr || env.num_steps != 1) {
+        return true;
+    }
+    const size_t first = (size_t)(env.first_slot + (env.by_env ? env.first_env : 0)) * env.num_agents;
+    const size_t num_rows = (size_t)env.num_envs * env.num_agents, shift = first * env.policy_num_choices;
+    if (env.actions_nbytes == 8) {
+        return are_in<long long, unsigned long long>((const long long*)env.actions + shift, num_rows, env.policy_nvec,
+                                                     env.policy_num_choices);
+    }
+    return are_in<int, unsigned>((const int*)env.actions + shift, num_rows, env.policy_nvec, env.policy_num_choices);
+}
 
 // Environments of a launch, one after another.
 void play_one_by_one(const Env& given, int first, int last) {
@@ -69,7 +100,8 @@ auto chosen() {
 
 EXPORTED void* HOST_KERNEL(open)(int num_threads, double worth_ns) { return new host::Crew(num_threads, worth_ns); }
 
-EXPORTED void HOST_KERNEL(play)(void* crew, const Env* env) {
+EXPORTED int HOST_KERNEL(play)(void* crew, const Env* env) {
+    if (!are_actions(*env)) return 1;
     auto play = play_one_by_one;
     int grain = 1;
 #ifdef LANES
@@ -79,6 +111,7 @@ EXPORTED void HOST_KERNEL(play)(void* crew, const Env* env) {
     }
 #endif
     ((host::Crew*)crew)->run(env->num_envs, grain, [env, play](int first, int last) { play(*env, first, last); });
+    return 0;
 }
 
 EXPORTED void HOST_KERNEL(close)(void* crew) { delete (host::Crew*)crew; }

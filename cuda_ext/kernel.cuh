@@ -94,8 +94,9 @@ __device__ void start(const Env& env, int e, const Group& group);
 __device__ void step(const Env& env, int e, int row, const Group& group);
 __device__ void observe(const Env& env, int e, const Group& group, float* observations);
 
-// The action of a row, or a random one of so many where the launch has none. An action of several components, which come
-// one after another, is asked for one by one.
+// The action of a row, from 0 to num_actions - 1, or a random one where the launch has none. An action of several
+// components, which come one after another, is asked for one by one. On a GPU not every action is checked before it comes
+// here: one that there is not is action 0, so that no kernel looks anything up by it.
 __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int num_actions, int component = 0,
                                       int num_components = 1) {
     if (env.actions == nullptr) {
@@ -103,8 +104,12 @@ __device__ __forceinline__ int action(const Env& env, int e, int a, int row, int
         return (int)below(words.w[component % 4], num_actions);
     }
     const size_t place = (size_t)(row + a) * num_components + component;
-    if (env.actions_nbytes == 8) return (int)((const long long*)env.actions)[place];
-    return ((const int*)env.actions)[place];
+    if (env.actions_nbytes == 8) {
+        const long long given = ((const long long*)env.actions)[place];
+        return (unsigned long long)given < (unsigned long long)num_actions ? (int)given : 0;
+    }
+    const int given = ((const int*)env.actions)[place];
+    return (unsigned)given < (unsigned)num_actions ? given : 0;
 }
 
 #include "policy.cuh"

@@ -47,7 +47,12 @@ class Launcher:
         for name in self._names.intersection(values):
             self.arguments[name] = values[name]
 
-    def bound(self, arguments: Any) -> Callable[[int], None]:
+    @property
+    def checks_actions(self) -> bool:
+        """Whether launches check actions themselves (see ``HostKernel.bound``)."""
+        return isinstance(self.kernel, HostKernel)
+
+    def bound(self, arguments: Any) -> Callable[[int], Any]:
         """Return what launches with other arguments than these, which may change; it is told the stream."""
         return self.kernel.bound(arguments, int(arguments["num_envs"]))  # type: ignore[no-any-return]
 

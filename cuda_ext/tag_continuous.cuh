@@ -35,11 +35,6 @@ __device__ __forceinline__ float clipped(float value, float most) {
     return value < 0.0f ? 0.0f : value > most ? most : value;
 }
 
-// What an action adds; one that there is not adds nothing.
-__device__ __forceinline__ float added(const float* table, int size, int chosen) {
-    return (unsigned)chosen < (unsigned)size ? table[chosen] : 0.0f;
-}
-
 __device__ __forceinline__ float squared_distance(const Env& env, int i, int j) {
     const float dx = env.x[j] - env.x[i], dy = env.y[j] - env.y[i];
     return dx * dx + dy * dy;
@@ -51,8 +46,8 @@ __device__ __forceinline__ void move(const Env& env, int e, int a, int row) {
     const float top = runs ? env.top_speed_runner : env.top_speed_tagger;
     const int chosen = action(env, e, a, row, env.num_accelerations, 0, 2);
     const int turn = action(env, e, a, row, env.num_turns, 1, 2);
-    const float acceleration = env.acceleration[i] + added(env.accelerations, env.num_accelerations, chosen);
-    const float direction = wrapped(env.direction[i] + added(env.turns, env.num_turns, turn));
+    const float acceleration = env.acceleration[i] + env.accelerations[chosen];
+    const float direction = wrapped(env.direction[i] + env.turns[turn]);
     const float speed = clipped(env.speed[i] + acceleration, top);
     const SineCosine heading = sine_cosine(direction);
     const float wanted_x = env.x[i] + speed * heading.cosine, wanted_y = env.y[i] + speed * heading.sine;

@@ -38,7 +38,7 @@ def make(
     autoreset_mode: Any = "next_step",
     context: str | None = None,
     copy: bool = False,
-    as_torch: bool = False,
+    as_torch: bool | None = None,
     device: Any = None,
     check: str = "first",
     debug: bool = False,
@@ -66,9 +66,11 @@ def make(
         "disabled": the user resets. A ``gymnasium.vector.AutoresetMode``, as ``vec.metadata`` has it, will do as well.
     context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
     copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
-    as_torch: have ``recv`` return torch tensors over the same memory. device: have it return tensors on this device
-        ("cuda", "mps", …), copied without waiting where that is CUDA, and valid as long as arrays would be. On backend
-        "cuda" they are always tensors, and device says who plays: a GPU ("cuda", "cuda:1") or the CPU ("host").
+    as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors
+        where a device is named and on backend "cuda", else arrays.
+    device: where tensors are: "cuda", "cuda:1", "mps", …, copied without waiting where that is CUDA, and valid as long
+        as arrays would be; "host" or "cpu", over the same memory. On backend "cuda" it names what plays: a GPU ("cuda",
+        "cuda:1") or the CPU ("host").
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
     debug: fill batches that have expired with NaN, or absurd numbers.

@@ -13,7 +13,16 @@ import torch
 
 import pufferlib
 from cuda_ext.tag_grid import KERNEL
-from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, MissingExtra, PlanError, RegistryError
+from pufferlib.errors import (
+    ActionError,
+    CallError,
+    ClosedError,
+    KernelError,
+    MissingExtra,
+    PlanError,
+    RegistryError,
+    WorkerError,
+)
 from pufferlib.testing import check_kernel
 
 pytestmark = pytest.mark.beside
@@ -88,7 +97,24 @@ def vec() -> Iterator[Any]:
         ({"env": lambda: None}, RegistryError, "has no kernel"),
         ({"env_kwargs": [SMALL] * 3}, PlanError, "env_kwargs lists 3 dicts for 4 environments; give one for all"),
         ({"env_kwargs": [SMALL] * 3 + [{}]}, PlanError, "env_kwargs differ, but one kernel plays all"),
-        ({"env_kwargs": {"num_taggers": 0}}, ValueError, "num_taggers=0 is impossible"),
+        ({"env_kwargs": [3] * 4}, PlanError, r"env_kwargs=\[3, 3, 3, 3\] is no dict and no list of dicts"),
+        ({"env_kwargs": 3}, PlanError, "env_kwargs=3 is no dict and no list of dicts; give one dict, or one each"),
+        (
+            {"env_kwargs": {"num_taggers": 0}},
+            WorkerError,
+            r"environment 0 \(worker 0\) raised in __init__: ValueError: num_taggers=0 is impossible",
+        ),
+        ({"env_args": 3}, PlanError, r"env_args=3 are no arguments; give a tuple, such as \(3,\)"),
+        ({"context": "thread"}, PlanError, "context='thread' is not one of 'fork', 'spawn', 'forkserver'"),
+        ({"env": []}, PlanError, "num_envs=4, but env lists 0 creators; leave num_envs out"),
+        ({"env": [], "num_envs": None}, PlanError, "env is an empty list; give at least one creator"),
+        ({"env": ["tag/grid"] * 3}, PlanError, "num_envs=4, but env lists 3 creators; leave num_envs out"),
+        (
+            {"env": ["tag/grid", "tag/continuous"], "num_envs": None},
+            PlanError,
+            'env lists "tag/grid" and "tag/continuous", but one kernel plays all environments; list one, or use',
+        ),
+        ({"env": ["tag/grid", "ocean/bandit"], "num_envs": None}, RegistryError, "'ocean/bandit' has no kernel"),
         ({"wrap_kwargs": {"max_agents": 3}}, PlanError, "a kernel's rows are flat already; leave it out"),
         ({"backend_kwargs": {"spin": 3}}, PlanError, "backend_kwargs has spin, but backend 'cuda' knows threads"),
         ({"backend_kwargs": {"threads": 0}}, PlanError, "threads=0 is impossible; use 1 or more"),
@@ -142,10 +168,13 @@ def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (np.zeros(11, int), r"actions have shape \(11,\), expected \(12,\): 3 row\(s\) for each of 4 environments"),
         (np.zeros((12, 1), int), r"actions have shape \(12, 1\), expected \(12,\)"),
-        (np.zeros(12), r"actions have dtype torch.float64, expected int64; convert them"),
-        (np.zeros(12, bool), r"actions have dtype torch.bool, expected int64; convert them"),
-        (["up"] * 12, "actions cannot be read as an array"),
+        (np.zeros(12), r"actions have dtype float64, expected int64; convert them"),
+        (np.full(12, np.nan), r"actions have dtype float64, expected int64; convert them"),
+        (torch.zeros(12), r"actions have dtype float32, expected int64; convert them"),
+        (["up"] * 12, "actions have dtype <U2, expected int64; convert them"),
         (None, "actions cannot be read as an array"),
+        ({"action": 3}, "actions are arrays of rows, not dicts"),
+        (torch.zeros(12, dtype=torch.bfloat16), "actions are a tensor that NumPy cannot read"),
         (torch.zeros(13, dtype=torch.int32), r"actions have shape \(13,\)"),
     ],
 )
@@ -157,7 +186,10 @@ def test_wrong_actions(actions: Any, message: str, vec: Any) -> None:
     assert vec.get_attr("t") == [1] * 4
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int16, np.uint8, list, torch.int32, torch.int64])
+KINDS = [np.int64, np.int32, np.int16, np.uint8, np.uint64, ">i8", list, torch.int32, torch.int64, torch.uint8]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("env_ids", [None, [2, 0, 3, 1]])
 def test_any_integers_are_actions(kind: Any, strided: bool, env_ids: Any, vec: Any) -> None:
@@ -203,10 +235,10 @@ def test_calls_out_of_order(vec: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda vec: vec.reset(options={"level": 3}), PlanError, "a kernel takes none when it resets; leave them out"),
+        (lambda vec: vec.reset(options=3), PlanError, "options=3 is neither a mapping nor a sequence of 4 of them"),
+        (lambda vec: vec.reset(options=[{}] * 3), PlanError, "is neither a mapping nor a sequence of 4 of them"),
         (lambda vec: vec.reset(seed=[1, 2]), PlanError, "seed"),
         (lambda vec: vec.reset(seed=[1, 2, 3, 2**32]), PlanError, r"seeds \[4294967296\] are none for a kernel"),
-        (lambda vec: vec.reset(seed=[1, 2, 3, None]), PlanError, r"seeds \[None\] are none for a kernel; give each"),
         (lambda vec: vec.reset(seed=-3), PlanError, "seed=-3"),
         (lambda vec: vec.reset(env_ids=[4]), CallError, r"env_ids=\[4\] do not exist; use 0 to 3"),
         (lambda vec: vec.reset(env_ids=[1, 1]), CallError, r"env_ids names \[1\] more than once"),
@@ -225,7 +257,12 @@ def test_calls_out_of_order(vec: Any) -> None:
         (lambda vec: vec.set_attr("x", [[1, 2]] * 4), ValueError, "broadcast"),
         (lambda vec: vec.set_attr("alive", "no"), CallError, "alive is bool, and 'no' came for environment 0; convert"),
         (lambda vec: vec.set_attr("x", [1, 1.5, 2, 3]), CallError, "x is int32, and 1.5 came for environment 1"),
-        (lambda vec: vec.get_attr("speed"), AttributeError, "speed"),
+        (
+            lambda vec: vec.get_attr("speed", env_ids=[2]),
+            WorkerError,
+            r"environment 2 \(worker 0\) raised in get 'speed': AttributeError: .* no attribute 'speed'",
+        ),
+        (lambda vec: vec.call("fly"), WorkerError, r"environment 0 \(worker 0\) raised in call 'fly': AttributeError"),
         (lambda vec: vec.data.push("x", np.zeros(3)), KernelError, r"x holds int32 \(4, 3\), and float64 \(3,\) came"),
         (lambda vec: vec.data.push("layouts", 1), KernelError, "layouts is const: it has the value that it had"),
         (lambda vec: vec.data.pull("speed"), KernelError, "there is no field speed; there are seed, episode, t"),

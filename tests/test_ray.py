@@ -23,6 +23,7 @@ import test_failures
 import test_misuse
 import test_payoffs
 import test_restarts
+import test_same_program
 import test_vectorization
 import test_ways_out
 from gymnasium.spaces import Box
@@ -307,19 +308,54 @@ class LargeEnv(HashEnv):
 
 
 @pytest.mark.parametrize("env", [HashEnv, LargeEnv])
-def test_a_batch_of_one_actor_is_read_where_it_came_to(env: type[HashEnv]) -> None:
-    """So its arrays last, and a partial reset finds the rows that it repeats."""
-    with pufferlib.make(env, backend="ray", num_envs=4, num_workers=1, seed=0) as vec:
-        vec.reset()
-        seen = []
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: int) -> None:
+    """Whatever the number of actors; and a partial reset finds the rows that it repeats."""
+    counts = dict(num_envs=4, num_workers=num_workers, seed=0)
+    with (
+        pufferlib.make(env, backend="ray", **counts) as vec,  # type: ignore[arg-type]
+        pufferlib.make(env, **counts) as serial,  # type: ignore[arg-type]
+    ):
+        before = vec.reset()[0].copy()
+        serial.reset()
         for _ in range(5):
-            observations = vec.step(np.zeros(4, np.int64))[0]
-            seen.append((observations, observations.copy()))
-        assert all(not array.flags.writeable and np.array_equal(array, copy) for array, copy in seen)
+            before = vec.step(np.zeros(4, np.int64))[0].copy()
+            serial.step(np.zeros(4, np.int64))
+            for name in ("observations", "rewards", "terminations", "truncations", "env_ids", "agent_ids", "masks"):
+                array, expected = getattr(vec.batch, name), getattr(serial.batch, name)
+                assert (array.flags.writeable, array.dtype) == (expected.flags.writeable, expected.dtype), name
+                assert np.array_equal(array, expected), name
         observations, _ = vec.reset(env_ids=[1])
-        assert np.array_equal(observations[[0, 2, 3]], seen[-1][1][[0, 2, 3]])
+        assert np.array_equal(observations[[0, 2, 3]], before[[0, 2, 3]])
         assert vec.batch.masks.tolist() == [False] * 4  # type: ignore[union-attr]
-        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], observations)
+        kept = observations.copy()
+        assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], kept)
+
+
+SAME: list[tuple[Callable[..., None], Any]] = [
+    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": False}),
+    (test_same_program.test_every_output_is_that_of_serial, {}),
+    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": True, "copy": True}),
+    (test_same_program.test_any_kind_of_actions_plays_the_same, "bool"),
+    (test_same_program.test_what_is_wrong_is_refused_alike, "options"),
+    (test_same_program.test_what_is_wrong_is_refused_alike, "method"),
+    (test_same_program.test_what_cannot_be_made_is_refused_alike, "constructor"),
+]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("number", range(len(SAME)), ids=lambda number: f"{SAME[number][0].__name__}-{SAME[number][1]}")
+def test_the_same_program(number: int, num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over the other four backends, whatever the number of actors."""
+    monkeypatch.setattr(test_same_program, "NUM_WORKERS", num_workers)
+    test, argument = SAME[number]
+    test("ray", argument)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_the_same_program_over_some_environments(num_workers: int) -> None:
+    test_same_program.test_batches_of_some_environments("ray", {"as_torch": False}, num_workers)
+    test_same_program.test_a_copy_is_handed_over_for_good("ray", "same_step", {"as_torch": False})
 
 
 def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:

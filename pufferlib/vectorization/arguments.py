@@ -16,6 +16,7 @@ from pufferlib.errors import ActionError, CallError, PlanError
 from pufferlib.registry import creator
 from pufferlib.suggestions import near, not_one_of
 from pufferlib.vectorization.plan import Plan, checked_count
+from pufferlib.vectorization.tensors import as_numpy
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import accepts_env_index
 
@@ -74,7 +75,7 @@ def env_creators(
 def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
     """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
     try:
-        array = np.asarray(env_ids).reshape(-1)
+        array = np.asarray(as_numpy(env_ids)).reshape(-1)
     except (TypeError, ValueError):  # ragged lists
         array = np.array([None])
     if array.size == 0:

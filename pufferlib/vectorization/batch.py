@@ -12,7 +12,7 @@ from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.tensors import Tensors
 
-__all__ = ["Batch", "Batches"]
+__all__ = ["IDS", "Batch", "Batches", "poison"]
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]  # observations, rewards, terminations, truncations, env_ids, agent_ids, masks
@@ -60,7 +60,7 @@ class Batches:
             column.reshape(shape.num_slots, column.shape[1] // shape.block_size, *column.shape[2:])
             for column in columns
         ]
-        self._copy, self._debug, self._tensors = copy, debug, tensors
+        self.copies, self._debug, self._tensors = copy, debug, tensors
         self._leased: deque[tuple[Hashable, Arrays]] = deque()
         self.host: Arrays = ()  # those lent last, before tensors were made of them; not in the plain case
         self.blocks: list[Arrays] = [tuple(column[block] for column in columns) for block in range(shape.num_blocks)]
@@ -68,7 +68,6 @@ class Batches:
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False
-        self._own_blocks = list(self.blocks)
         # The plain case: what is handed over of a block is the same each time, and nothing has to be done for it.
         self.plain = not (copy or debug) and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
@@ -89,10 +88,6 @@ class Batches:
                         for column in columns
                     )
                 )
-
-    def adopt(self, block: int, arrays: Arrays | None) -> None:
-        """Have a block be these arrays, which nobody writes to, in place of its own; None: its own again."""
-        self.blocks[block] = self._own_blocks[block] if arrays is None else arrays
 
     def gather(self, slots: list[int]) -> tuple[Hashable, Arrays]:
         """Return the rows in these slots, by view where they are neighbours, else gathered, and what to call them."""
@@ -117,13 +112,13 @@ class Batches:
             if self._tensors is not None:
                 self._tensors.finish(old_key)
             if self._debug:
-                _poison(expired)
+                poison(expired)
         if self._tensors is not None:
             return self._tensors.of(key, arrays)
-        return tuple(array.copy() for array in arrays) if self._copy else arrays
+        return tuple(array.copy() for array in arrays) if self.copies else arrays
 
 
-def _poison(arrays: Arrays) -> None:
+def poison(arrays: Arrays) -> None:
     """Fill a batch that has expired, so that who still reads it sees NaN, or absurd numbers."""
     for index, array in enumerate(arrays):
         if index in IDS:  # whose rows they were is no secret

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pufferlib import _native
-from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.plan import available_cpus
 from pufferlib.vectorization.slab import Slab, SlabShape
@@ -25,14 +24,12 @@ class Crew(ABC):
     which each worker gave them, an environment's rows being written before its Done is seen.
 
     shares: the environments of each worker. dead: the workers that have died and not been revived. watched: whether
-    whoever waits is to look for steps that take too long. batches: where a crew may put arrays in place of the slab's,
-    if that is of use to anybody.
+    whoever waits is to look for steps that take too long.
     """
 
     shares: tuple[range, ...]
     dead: set[int]
     watched = True
-    batches: Batches | None = None
     play: Callable[[int], None] | None = None  # on the compiled path, in this process: step all into a block
     spin: int  # how often to yield the core before sleeping
     interruptible = False  # True while nothing is half done, so that Ctrl-C tears nothing: in a wait

@@ -39,7 +39,7 @@ from pufferlib.vectorization.plan import Plan, Seeds, checked_mode, checked_seed
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
-from pufferlib.vectorization.tensors import Tensors, as_numpy
+from pufferlib.vectorization.tensors import as_numpy, tensors_of
 from pufferlib.vectorization.turns import Turn, whole
 from pufferlib.vectorization.vecenv import VecEnv
 from pufferlib.vectorization.watch import Limits, Watch
@@ -78,7 +78,7 @@ class CrewedVecEnv(VecEnv):
         autoreset_mode: Any = "next_step",
         context: str | None = None,
         copy: bool = False,
-        as_torch: bool = False,
+        as_torch: bool | None = None,
         device: Any = None,
         check: str = "first",
         debug: bool = False,
@@ -99,7 +99,7 @@ class CrewedVecEnv(VecEnv):
         limits = checked_limits(step_timeout, reset_timeout)
         on_error, max_restarts = checked_restarts(on_error, max_restarts)
         seeds = Seeds(checked_seed(seed), plan.num_envs)
-        self._tensors = Tensors(device, copy=copy) if as_torch or device is not None else None
+        self._tensors = tensors_of(as_torch, device, copy=copy)
 
         each = not plan.synchronous
         emulation = {**(wrap_kwargs or {}), "check": check}
@@ -148,7 +148,6 @@ class CrewedVecEnv(VecEnv):
         autoreset_mode = self.autoreset_mode
 
         self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
-        crew.batches = batches if batches.plain and self._tensors is None else None
         shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
         self._recording = Recording(shared, crew.pids)
         self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
@@ -189,6 +188,8 @@ class CrewedVecEnv(VecEnv):
         if self._tensors.device.type != "cpu":
             return Batch.of(self._batches.host, batch.infos)
         arrays = self._batches.arrays_of.get(id(batch.observations))
+        if arrays is None and not self._batches.copies:
+            arrays = self._batches.host
         if arrays is not None:
             return Batch.of(arrays, batch.infos)
         return Batch._make(part if isinstance(part, list) else part.numpy() for part in batch)

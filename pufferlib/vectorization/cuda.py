@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.errors import ActionError, CallError, ClosedError, KernelError, PlanError
+from pufferlib.errors import CallError, ClosedError, KernelError, PlanError
 from pufferlib.suggestions import says_what_was_meant
 from pufferlib.vectorization.arguments import (
     CHECKS,
@@ -28,16 +28,19 @@ from pufferlib.vectorization.arguments import (
     checked_limits,
     checked_restarts,
     misplaced,
+    options_per_env,
     require_known,
 )
 from pufferlib.vectorization.batch import Batch
-from pufferlib.vectorization.device_choice import device_of, kernel_of, reference_of, same_kwargs
+from pufferlib.vectorization.device_actions import Actions
+from pufferlib.vectorization.device_choice import device_of, kernel_of_all, reference_of, same_args, same_kwargs
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device_rollout import Rollout, played
-from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Block, Ids, States
+from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Block, Ids, States, array_of
 from pufferlib.vectorization.device_twins import Twins
-from pufferlib.vectorization.messages import EnvFace
+from pufferlib.vectorization.launch import start_method
+from pufferlib.vectorization.messages import EnvFace, Failed
 from pufferlib.vectorization.plan import (
     AUTORESET_MODES,
     Plan,
@@ -54,7 +57,6 @@ from pufferlib.vectorization.vecenv import VecEnv
 __all__ = ["CUDA", "KernelStats"]
 
 Array = np.ndarray[Any, Any]
-WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class KernelStats:
     def env_steps_per_s(self) -> float:
         return self.num_env_steps / self.seconds
 
+    @property
+    def steps_per_s(self) -> float:
+        """The same under the name that the other backends' statistics have for it."""
+        return self.env_steps_per_s
+
     def __str__(self) -> str:
         return (
             f"{self.num_env_steps:,} environment steps in {self.num_launches:,} launches and {self.seconds:.3g} s, "
@@ -82,13 +89,17 @@ class KernelStats:
 class CUDA(VecEnv):
     """A VecEnv whose environments are one kernel. Batches are torch tensors on the device, or for "host" on the CPU.
 
+    as_torch: False returns NumPy arrays and a list of infos, as the other backends do; a GPU is then waited for.
     device: "cuda" (the default), "cuda:1", or "host": the same kernel, played by this process.
     backend_kwargs: threads: how many play on the host, by default one for each CPU at hand. checked: play on the host
         as a device would, in shuffled order, barriers checked: slow (cuda_ext/checking.py).
 
-    Each environment takes the same arguments. ``infos`` are made when they are read, which copies some columns of the
-    batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts. With
-    ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
+    Each environment takes the same arguments, and resets take only options that make no difference to the reference.
+    Actions are checked on the host at every step. Those that are tensors on a GPU are checked at each environment's
+    first step, and at every step with ``check="always"`` or ``debug=True``, which waits for the GPU; at other steps an
+    action that is not in the space is played as action 0. ``infos`` are made when they are read, which copies some
+    columns of the batch to the host; ``info["episode"]["t"]`` is the episode's share of the time that ``stats`` counts.
+    With ``autoreset_mode="disabled"`` an environment whose episode is over stays as it is, its masks False, until it is
     reset: nobody waits for the device to find out. ``get_attr`` and ``set_attr`` reach the fields of the kernel's
     schema, ``call`` and ``render`` a reference environment that is given an environment's state; ``states`` and
     ``twin`` are these two steps apart, for those who keep states and draw later. One thread at a time.
@@ -111,7 +122,7 @@ class CUDA(VecEnv):
         autoreset_mode: Any = "next_step",
         context: str | None = None,
         copy: bool = False,
-        as_torch: bool = True,
+        as_torch: bool | None = None,
         device: Any = None,
         check: str = "first",
         debug: bool = False,
@@ -121,12 +132,14 @@ class CUDA(VecEnv):
         reset_timeout: float | None = None,
         backend_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        kernel = kernel_of(env)
-        self._plan = plan = Plan.of(1 if num_envs is None else num_envs, num_workers, batch_size)
+        kernel, num_envs = kernel_of_all(env, num_envs)
+        self._plan = plan = Plan.of(num_envs, num_workers, batch_size)
         autoreset_mode = checked_mode(autoreset_mode)
         require_known("check", check, CHECKS)
         checked_limits(step_timeout, reset_timeout)  # of no use here, but no less wrong than elsewhere
         checked_restarts(on_error, max_restarts)
+        if context is not None:
+            start_method(context)
         if wrap_kwargs:
             raise PlanError(f"wrap_kwargs={dict(wrap_kwargs)!r}: a kernel's rows are flat already; leave it out")
         own_kwargs = checked_backend_kwargs(backend_kwargs, ("threads", "checked", "telemetry"), self.backend)
@@ -140,8 +153,14 @@ class CUDA(VecEnv):
         self._seeds: Seeds | None = None
         self._seed = checked_seed(seed)
 
-        self._reference = reference = reference_of(kernel)(*env_args, **same_kwargs(env_kwargs, plan.num_envs))
-        face = EnvFace.of(emulate(reference))
+        make_reference = functools.partial(
+            reference_of(kernel), *same_args(env_args), **same_kwargs(env_kwargs, plan.num_envs)
+        )
+        try:
+            self._reference = reference = make_reference()
+            face = EnvFace.of(emulate(reference))
+        except Exception as error:  # whatever an environment raises
+            raise Failed.of(0, 0, "__init__", error).error() from error
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
@@ -155,12 +174,20 @@ class CUDA(VecEnv):
         self._full: deque[Block] = deque()
         self._states = States(plan.num_envs)
         self._everyone = range(plan.num_envs)
-        # What actions have to be like to be read from where they are: those of all environments.
-        self._actions_shape = (
-            (self.agents_per_batch, *(self.single_action_space.shape or ())) if plan.synchronous else ()
+        checks = self._launcher.checks_actions
+        if checks:
+            self._launcher.set({name: self._policies.fixed[name] for name in ("policy_nvec", "policy_num_choices")})
+        self._actions = Actions(
+            torch,
+            self._data,
+            self.single_action_space,
+            plan.num_envs,
+            self.agents_per_env,
+            synchronous=plan.synchronous,
+            always=debug or check == "always",
+            launches_check=checks,
         )
-        self._whole_numbers = (torch.int64, torch.int32)
-        self._copy, self._debug = copy, debug
+        self._copy, self._debug, self._as_arrays = copy, debug, as_torch is not None and not as_torch
         self._batch: Batch | None = None
         self._last: Ids | None = None  # whose rows the last batch holds
         self._only_resets = False
@@ -196,6 +223,8 @@ class CUDA(VecEnv):
             raise KernelError(f'"{name}" observes {observed.dtype}, and kernels write float32; have it observe that')
         if not isinstance(acted, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
             raise KernelError(f'"{name}" takes {acted}, and kernels take Discrete or MultiDiscrete actions')
+        if np.any(getattr(acted, "start", 0)):
+            raise KernelError(f'"{name}" takes {acted}, and kernels number actions from 0; leave start out')
 
     # ----------------------------------------------------------------------------------------- asynchronous use
 
@@ -203,8 +232,6 @@ class CUDA(VecEnv):
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
         self._refuse_closed()
-        if options:
-            raise PlanError(f"options={options!r}: a kernel takes none when it resets; leave them out")
         ids: Ids
         if env_ids is None:
             ids = range(self.num_envs)
@@ -213,45 +240,45 @@ class CUDA(VecEnv):
             flying = ids[self._states.of(ids) == FLYING].tolist()
             if flying:
                 raise CallError(f"cannot reset: environments {flying[:8]} are in flight; recv first")
-        seeds = self._seeds_of(seed, ids)
-        fresh = self._states.of(ids) == NEW
+        seeds, anew = given_seeds(seed, ids, self.num_envs)
+        wrong = [each for each in seeds if each is not None and each >= 2**32]
+        if wrong:
+            raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1, or None")
+        if options is not None:
+            self._twins.require_no_effect(options_per_env(options, len(ids)), _listed(ids))
         if env_ids is None:
             self._drop()
+            self._seeds = anew or self._seeds
         self._only_resets = env_ids is not None and (self._only_resets or not len(self._states.where(FLYING)))
-        if seeds is None and fresh.any() and not fresh.all():  # some begin, some go on
-            new, old = np.asarray(ids)[fresh], np.asarray(ids)[~fresh]
-            self._launch(new, None, seeds=self._first_seeds(new), resets=True)
-            self._launch(old, None, resets=True)
+        if self._states.all in (None, NEW):
+            fresh = (self._states.of(ids) == NEW).tolist()
+            seeds = [
+                self._first_seed(env_id) if new and each is None else each
+                for env_id, new, each in zip(ids, fresh, seeds, strict=True)
+            ]
+        seeded = np.array([each is not None for each in seeds])
+        if seeded.all():
+            self._launch(ids, None, seeds=np.array(seeds, np.uint32), resets=True)
+        elif not seeded.any():
+            self._launch(ids, None, resets=True)
         else:
-            seeds = self._first_seeds(ids) if seeds is None and fresh.any() else seeds
-            self._launch(ids, None, seeds=seeds, resets=True)
+            some = np.array([each for each in seeds if each is not None], np.uint32)
+            self._launch(np.asarray(ids)[seeded], None, seeds=some, resets=True)
+            self._launch(np.asarray(ids)[~seeded], None, resets=True)
 
-    def _seeds_of(self, seed: Any, ids: Ids) -> Array | None:
-        """Return the uint32 seeds that a reset was given, one an environment, or None."""
-        if seed is None:
-            return None
-        given, anew = given_seeds(seed, ids, self.num_envs)
-        wrong = [each for each in given if each is None or each >= 2**32]
-        if wrong:
-            raise PlanError(f"seeds {wrong[:8]} are none for a kernel; give each environment 0 to 2**32 - 1")
-        if anew is not None and len(ids) == self.num_envs:
-            self._seeds = anew
-        return np.array(given, np.uint32)
-
-    def _first_seeds(self, ids: Ids) -> Array:
-        """Return the seeds of environments that were never reset."""
+    def _first_seed(self, env_id: int) -> int:
+        """Return the seed of an environment that was never reset."""
         if self._seeds is None:
             self._seeds = Seeds(self._seed, self.num_envs)
-        return np.array([self._seeds[env_id] for env_id in ids], np.uint32)
+        return self._seeds[env_id]
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         if env_ids is None and self._states.all == WAITING:
-            plain = self._plain(actions)
-            if plain is not None:
-                self._send_all(plain)
+            plain = self._actions.plain(actions)
+            if plain is not None and self._send_all(plain):
                 return
         ids = self._ids_of(env_ids)
-        tensor = self._checked(actions, len(ids))
+        tensor = self._actions.checked(actions, _listed(ids))
         self._refuse_busy(ids, env_ids, "send")
         self._only_resets = False
         self._launch(ids, tensor)
@@ -273,25 +300,17 @@ class CUDA(VecEnv):
                 + ("name only those whose rows have been received" if env_ids is not None else "call recv, or reset")
             )
 
-    def _plain(self, actions: Any) -> Any:
-        """Return actions for all environments as a tensor that a kernel can read where it is; None if there is none."""
-        if type(actions) is np.ndarray and actions.dtype in WHOLE_NUMBERS and actions.flags.carray:
-            actions = self._torch.from_numpy(actions)  # the same memory
-        fits = (
-            type(actions) is self._torch.Tensor
-            and actions.shape == self._actions_shape
-            and actions.dtype in self._whole_numbers
-            and actions.device == self.device
-            and actions.is_contiguous()
-        )
-        return actions if fits else None
+    def _send_all(self, actions: Any) -> bool:
+        """Have all environments play actions that fit: the plain case, which is to cost no more than its launch.
 
-    def _send_all(self, actions: Any) -> None:
-        """Have all environments play actions that fit: the plain case, which is to cost no more than its launch."""
+        Return False, and change nothing, where the launch refuses an action.
+        """
         block = self._free[0]
         block.begin()
-        block.play_all(actions)
-        self._all_sent(block)
+        played = block.play_all(actions)
+        if played:
+            self._all_sent(block)
+        return played
 
     def _all_sent(self, block: Block) -> None:
         """Note that a block's rows, those of all environments, have been launched."""
@@ -315,7 +334,7 @@ class CUDA(VecEnv):
         self._states.set(block.ids, WAITING)
         self._last = block.ids
         self._only_resets = False
-        self._batch = batch = block.batch(self._copy)
+        self._batch = batch = block.batch(copied=self._copy, as_arrays=self._as_arrays)
         return batch
 
     def send_logits(
@@ -333,10 +352,11 @@ class CUDA(VecEnv):
             block.begin()
             chosen = block.choose_all(logits, masks, greedy)
             self._all_sent(block)
-            return Chosen(*(each.clone() for each in chosen)) if self._copy else chosen
-        chosen = self.sample(logits, masks, env_ids, greedy=greedy)
-        self.send(chosen.actions, env_ids)
-        return chosen
+            return self._handed(Chosen(*(each.clone() for each in chosen)) if self._copy else chosen)
+        ids, chosen = self._sampled(logits, masks, env_ids, greedy)
+        self._only_resets = False
+        self._launch(ids, chosen.actions)
+        return self._handed(chosen)
 
     def sample(
         self, logits: Any, masks: Any = None, env_ids: Sequence[int] | None = None, *, greedy: bool = False
@@ -345,6 +365,14 @@ class CUDA(VecEnv):
 
         logits, masks, greedy: as there.
         """
+        return self._handed(self._sampled(logits, masks, env_ids, greedy)[1])
+
+    def _handed(self, chosen: Chosen) -> Chosen:
+        """Return what was chosen as the user gets it: arrays in place of tensors where they were asked for."""
+        return Chosen(*map(array_of, chosen)) if self._as_arrays else chosen
+
+    def _sampled(self, logits: Any, masks: Any, env_ids: Sequence[int] | None, greedy: bool) -> tuple[Ids, Chosen]:
+        """Choose actions of environments that wait; return these and what was chosen."""
         ids = self._ids_of(env_ids)
         logits, masks = self._policies.checked(logits, masks, len(ids))
         self._refuse_busy(ids, env_ids, "sample")
@@ -358,7 +386,7 @@ class CUDA(VecEnv):
         launcher.set({"env_ids": 0 if contiguous else self._carried(np.asarray(ids, np.int32), kept)})
         launcher.launch(len(ids), self._stream())
         self._num_launches += 1
-        return chosen
+        return ids, chosen
 
     @overload
     def rollout(self, num_steps: int, actions: Any = None, *, keep: bool = True) -> Batch: ...
@@ -483,36 +511,6 @@ class CUDA(VecEnv):
         self._full.clear()
         self._filling = None
 
-    def _checked(self, actions: Any, num_envs: int, num_steps: int | None = None) -> Any:
-        """Return actions as a tensor on the device, int32 or int64 and contiguous. Raises ActionError."""
-        torch, space = self._torch, self.single_action_space
-        steps = () if num_steps is None else (num_steps,)
-        shape = (*steps, num_envs * self.agents_per_env, *(space.shape or ()))
-        if not isinstance(actions, torch.Tensor):
-            try:
-                array = np.asarray(actions)
-                if not array.flags.carray:
-                    array = array.copy()  # torch takes or likes no other
-                tensor = torch.from_numpy(array)
-            except (TypeError, ValueError) as error:
-                raise ActionError(f"actions cannot be read as an array: {error}") from error
-        else:
-            tensor = actions
-        if tuple(tensor.shape) != shape:
-            raise ActionError(
-                f"actions have shape {tuple(tensor.shape)}, expected {shape}: {self.agents_per_env} row(s) for each of "
-                f"{num_envs} environments"
-            )
-        if tensor.dtype not in (torch.int64, torch.int32):
-            if tensor.dtype not in (torch.uint8, torch.int8, torch.int16):
-                raise ActionError(f"actions have dtype {tensor.dtype}, expected {space.dtype}; convert them")
-            tensor = tensor.to(torch.int64)
-        if tensor.device != self.device:
-            if tensor.device.type == "cpu":
-                self._data.host_to_device_nbytes += tensor.nbytes
-            tensor = tensor.to(self.device)
-        return tensor if tensor.is_contiguous() else tensor.contiguous()
-
     # -------------------------------------------------------------------------------------------------- control
 
     @property
@@ -522,9 +520,11 @@ class CUDA(VecEnv):
     @property
     def host_batch(self) -> Batch | None:
         batch: Any = self._batch
-        if batch is None:
-            return None
-        return Batch._make(part if isinstance(part, Sequence) else part.cpu().numpy() for part in batch)
+        if batch is None or self._as_arrays:
+            return self._batch
+        if self._copy:
+            return Batch._make(part if isinstance(part, Sequence) else array_of(part) for part in batch)
+        return Batch.of(self._leased[-1].arrays(), batch.infos)
 
     @property
     def restarts(self) -> list[int]:
@@ -600,7 +600,8 @@ class CUDA(VecEnv):
         self._start_s = time.perf_counter()
         self._before = (self._data.host_to_device_nbytes, self._data.device_to_host_nbytes)
 
-    def close(self) -> None:
+    def close(self, grace_s: float = 0.0) -> None:
+        """Close all environments. Safe to call again. grace_s: for workers elsewhere; means nothing here."""
         if self._closed:
             return
         self._closed = True
@@ -612,7 +613,7 @@ class CUDA(VecEnv):
         self._blocks, self._batch, self._filling = [], None, None
         for each in (self._free, self._leased, self._full):
             each.clear()
-        del self._data, self._launcher, self._launcher_of, self._launchers, self._policies, self._twins
+        del self._data, self._actions, self._launcher, self._launcher_of, self._launchers, self._policies, self._twins
         close = getattr(self._reference, "close", None)
         if close is not None:
             close()
@@ -630,3 +631,7 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )
+
+
+def _listed(ids: Ids) -> Sequence[int]:
+    return ids if isinstance(ids, range) else ids.tolist()

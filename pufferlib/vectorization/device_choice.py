@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pufferlib.errors import MissingExtra, PlanError, RegistryError
 from pufferlib.registry import load, named
 
-__all__ = ["device_of", "kernel_of", "reference_of", "same_kwargs"]
+__all__ = ["device_of", "kernel_of", "kernel_of_all", "reference_of", "same_args", "same_kwargs"]
 
 
 def kernel_of(env: Any) -> Any:
@@ -28,6 +28,27 @@ def kernel_of(env: Any) -> Any:
     )
 
 
+def kernel_of_all(env: Any, num_envs: int | None) -> tuple[Any, int]:
+    """Return the KernelEnv and the number of environments; env may be a list that names one kernel for each of them.
+
+    Raises PlanError for a list of different kernels or of another length, RegistryError for one without a kernel.
+    """
+    if not isinstance(env, (list, tuple)):
+        return kernel_of(env), 1 if num_envs is None else num_envs
+    if num_envs is not None and num_envs != len(env):
+        raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
+    if not env:
+        raise PlanError("env is an empty list; give at least one creator")
+    kernels = [kernel_of(each) for each in env]
+    others = [each for each in kernels if each != kernels[0]]
+    if others:
+        raise PlanError(
+            f'env lists "{kernels[0].name}" and "{others[0].name}", but one kernel plays all environments; '
+            "list one, or use another backend"
+        )
+    return kernels[0], len(kernels)
+
+
 def reference_of(kernel: Any) -> Any:
     """Return the callable that makes a kernel's reference. Raises RegistryError if there is none of its name."""
     try:
@@ -36,10 +57,20 @@ def reference_of(kernel: Any) -> Any:
         raise type(error)(f'"{kernel.name}" has the reference {kernel.reference}: {error}') from error
 
 
+def same_args(env_args: Any) -> tuple[Any, ...]:
+    """Return the positional arguments of every environment. Raises PlanError."""
+    try:
+        return tuple(env_args)
+    except TypeError:
+        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
+
+
 def same_kwargs(env_kwargs: Any, num_envs: int) -> dict[str, Any]:
     """Return the arguments of every environment. Raises PlanError for a list of them that differ."""
     if env_kwargs is None or isinstance(env_kwargs, Mapping):
         return dict(env_kwargs or {})
+    if not (isinstance(env_kwargs, Sequence) and all(isinstance(each, Mapping) for each in env_kwargs)):
+        raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
     if len(env_kwargs) != num_envs:
         raise PlanError(f"env_kwargs lists {len(env_kwargs)} dicts for {num_envs} environments; give one for all")
     if any(each != env_kwargs[0] for each in env_kwargs):

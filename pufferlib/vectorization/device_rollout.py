@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pufferlib.errors import CallError
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.device_policy import NETWORK
-from pufferlib.vectorization.device_rows import FLYING, WAITING, Block
+from pufferlib.vectorization.device_rows import FLYING, WAITING, Block, array_of
 
 __all__ = ["Rollout", "played"]
 
@@ -44,7 +44,7 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
         raise CallError("a rollout has actions, or a policy that chooses them; leave one out")
     rows, num_envs = vec.agents_per_batch, vec.num_envs
     if actions is not None:
-        actions = vec._checked(actions, num_envs, num_steps)
+        actions = vec._actions.checked(actions, range(num_envs), num_steps)
     all_rows = keep or actions is not None
     chosen = None
     kept: list[Any] = []  # what the launch reads
@@ -88,9 +88,11 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
             masks=by_step(wide.masks),
             infos=[],
         )
-    if chosen is None:
-        return last  # type: ignore[no-any-return]
-    return Rollout(*last, *(map(by_step, chosen) if keep else chosen))
+    if chosen is not None:
+        last = Rollout(*last, *(map(by_step, chosen) if keep else chosen))
+    if vec._as_arrays:
+        last = last._make(array_of(column) if isinstance(column, vec._torch.Tensor) else column for column in last)
+    return last  # type: ignore[no-any-return]
 
 
 def _launcher_with(vec: Any, policy: Any, kept: list[Any]) -> Any:

@@ -1,17 +1,18 @@
-"""A batch on a device: its rows, which launches fill slot by slot, and its infos, made when they are read."""
+"""A batch on a device: its rows, which launches fill slot by slot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from pufferlib.errors import CallError, ClosedError
-from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.batch import IDS, Batch, poison
+from pufferlib.vectorization.device_infos import Endings, Infos
 from pufferlib.vectorization.device_policy import LOGITS, Chosen
 
-__all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States"]
+__all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
 
 Array = np.ndarray[Any, Any]
 Ids = range | Array  # of environments: neighbours, or any
@@ -91,6 +92,9 @@ class Block:
         columns["final_observations"] = self.final_observations
         columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
         self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
+        flags = self.terminations, self.truncations
+        ids = self.env_ids, self.agent_ids
+        self._columns = (self.observations, self.rewards, *flags, *ids, self.masks)  # in the order of ``Batch.of``
         self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
         self._actions: Any = None
         self._arguments: Any = None  # of the plain case
@@ -98,6 +102,8 @@ class Block:
         self._choosing: Any = None  # the same where the kernel chooses actions
         self._choose: Any = None
         self._chosen: Chosen | None = None
+        self._arrays: tuple[Array, ...] | None = None
+        self._handed: tuple[Array, ...] | None = None  # the arrays that the batch was handed over as
         self.ids: Ids = range(0)
         self.num_filled = 0
         self.lap = 0
@@ -126,13 +132,16 @@ class Block:
             self.ids = np.concatenate([np.asarray(self.ids), np.asarray(ids)])
         self.num_filled += len(ids)
 
-    def play_all(self, actions: Any) -> None:
-        """Launch a step of all environments of a synchronous object, with actions read from where they are."""
+    def play_all(self, actions: Any) -> bool:
+        """Launch a step of all environments of a synchronous object, with actions read from where they are.
+
+        Return False, and play nothing, if the launch has found an action that is not in the space.
+        """
         if self._arguments is None:
             self._arguments, self._play = self._prepared(self._vec._launcher)
         self._arguments["actions"] = actions.data_ptr()
         self._arguments["actions_nbytes"] = actions.element_size()
-        self._play(self._vec._stream())
+        return not self._play(self._vec._stream())
 
     def choose_all(self, logits: Any, masks: Any, greedy: bool) -> Chosen:
         """Launch the same with actions that the kernel chooses of logits; return them."""
@@ -194,75 +203,90 @@ class Block:
         if self._event is not None:
             self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
 
-    def batch(self, copied: bool) -> Batch:
+    def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
+        """Return the rows. copied: they are valid for good. as_arrays: as NumPy arrays, with a list of infos."""
         vec = self._vec
         if not vec._plan.synchronous:
             own = self.env_ids[:, None] * vec.agents_per_env + self._places
             self.agent_ids.copy_(own.reshape(-1))
-        columns = (self.observations, self.rewards, self.terminations, self.truncations)
-        ids = (self.env_ids, self.agent_ids, self.masks)
-        if copied:
-            columns, ids = tuple(map(_clone, columns)), tuple(map(_clone, ids))
-        return Batch(*columns, _Infos(self), *ids)  # type: ignore[arg-type]
+        if not (copied or as_arrays):
+            infos: Any = Infos(self._read_in_time, self.lap)
+            return Batch(*self._columns[:4], infos, *self._columns[4:])
+        if as_arrays:
+            arrays = self.arrays()
+            self._handed = arrays
+            if copied:
+                arrays = tuple(array.copy() for array in arrays)
+            return Batch.of(arrays, self._read(self._endings()))
+        columns = tuple(column.clone() for column in self._columns)
+        return Batch.of(columns, Infos(self._read, self._endings().copy()))  # type: ignore[arg-type]
+
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the same as arrays: on the host over the same memory, the same objects each time, else copied.
+
+        Ids that are the same in each batch are read-only, as the other backends have them.
+        """
+        if self._arrays is not None:
+            return self._arrays
+        arrays = tuple(array_of(column) for column in self._columns)
+        if self._vec._plan.synchronous:
+            for index in IDS:
+                arrays[index].flags.writeable = False
+        if self._vec.device.type == "cpu":
+            self._arrays = arrays
+        else:
+            self._vec._data.device_to_host_nbytes += sum(array.nbytes for array in arrays)
+        return arrays
 
     def expire(self, debug: bool) -> None:
         """Be valid no longer."""
         if debug:
-            self.observations.fill_(float("nan"))
-            self.rewards.fill_(float("nan"))
+            for column in (self.observations, self.rewards):
+                column.fill_(float("nan"))
+            for column in (self.terminations, self.truncations, self.masks):
+                column.fill_(True)
+            if self._handed is not None:  # which a GPU's rows were copied to
+                poison(self._handed)
+        self._handed = None
 
-    def infos(self) -> list[dict[str, Any]]:
-        """Return the infos of the block's rows. Copies columns to the host, and waits for them."""
-        vec, num_agents = self._vec, self._vec.agents_per_env
-        vec._data.device_to_host_nbytes += self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
-        over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
-        if not over.any():
-            return []
-        ended = self.ended.cpu().numpy()
-        returns = self.returns.cpu().numpy().reshape(-1, num_agents)
-        lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
-        scores = self.scores.cpu().numpy()
-        vec._data.device_to_host_nbytes += returns.nbytes + lengths.nbytes + scores.nbytes
-        finals = None
-        if self.final_observations is not None and ended.any():
-            vec._data.device_to_host_nbytes += self.final_observations.nbytes
-            finals = self.final_observations.cpu().numpy()
-        env_ids = np.asarray(self.ids)
+    def _endings(self) -> Endings:
+        vec = self._vec
         stats = vec.stats()
-        mean_step_s = stats.seconds * vec.num_envs / max(1, stats.num_env_steps)
-        found = []
-        for slot in np.flatnonzero(over.any(axis=1)).tolist():
-            env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())
-            told: list[tuple[int | None, dict[str, Any]]] = [
-                (int(place), {"episode": _episode(returns[slot, place], lengths[slot, place], mean_step_s)})
-                for place in np.flatnonzero(over[slot])
-            ]
-            if ended[slot] and vec.multi_agent:
-                told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
-            elif ended[slot]:
-                told[0][1]["env"] = True
-            if ended[slot] and not np.isnan(scores[slot]):
-                told[-1][1]["score"] = float(scores[slot])
-            for agent, info in told:
-                if finals is not None and ended[slot]:
-                    last = dict(info)
-                    info.pop("score", None)
-                    if agent is not None:
-                        info["final_obs"] = finals[slot * num_agents + agent]
-                    info["final_info"] = last
-                info["env_id"] = env_id
-                if agent is not None:
-                    info["agent_id"] = env_id * num_agents + agent
-                found.append(info)
-        return found
+        return Endings(
+            self.terminations,
+            self.truncations,
+            self.masks,
+            self.ended,
+            self.returns,
+            self.lengths,
+            self.scores,
+            self.final_observations,
+            self.ids,
+            vec.agents_per_env,
+            vec.multi_agent,
+            stats.seconds * vec.num_envs / max(1, stats.num_env_steps),
+        )
+
+    def _read(self, endings: Endings) -> list[dict[str, Any]]:
+        """Return the infos of these endings, and count what went to the host, as long as anybody can ask for that."""
+        infos, nbytes = endings.infos()
+        if not self._vec.closed:
+            self._vec._data.device_to_host_nbytes += nbytes
+        return infos
+
+    def _read_in_time(self, lap: int) -> list[dict[str, Any]]:
+        """Return the infos of the batch that the block held when its number was this. Raises CallError."""
+        if self.lap != lap:
+            raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
+        if self._vec.closed:
+            raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
+        return self._read(self._endings())
 
 
-def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, Any]:
-    return {"r": float(episode_return), "l": int(length), "t": int(length) * mean_step_s}
-
-
-def _clone(tensor: Any) -> Any:
-    return tensor.clone()
+def array_of(tensor: Any) -> Array:
+    """Return a tensor as an array, over the same memory where it is on the host. Waits for a device."""
+    found: Array = tensor.detach().cpu().numpy()
+    return found
 
 
 class _Launching:
@@ -286,44 +310,6 @@ class _Launching:
         if self._block._stream is not None:
             self._block._event = self._block._torch.cuda.Event()
             self._block._event.record(self._block._stream)
-
-
-class _Infos(Sequence[dict[str, Any]]):
-    """The infos of a batch, made when they are read. Raises CallError if that is after the batch was valid."""
-
-    def __init__(self, block: Block) -> None:
-        self._block: Block | None = block
-        self._lap = block.lap
-        self._found: list[dict[str, Any]] = []
-
-    def _read(self) -> list[dict[str, Any]]:
-        block = self._block
-        if block is not None:
-            if block.lap != self._lap:
-                raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
-            if block.closed:
-                raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
-            self._found = block.infos()
-            self._block = None
-        return self._found
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._read()[index]
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def __eq__(self, other: object) -> bool:
-        return self._read() == (other._read() if isinstance(other, _Infos) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._read())
 
 
 def _indices(ids: Ids) -> Any:

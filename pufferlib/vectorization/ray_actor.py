@@ -129,13 +129,8 @@ def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
 
 
 def opened(data: bytes | tuple[Any, ...]) -> Answer:
-    """Return the answer; its observations are read-only, as all that comes from the object store."""
-    if not isinstance(data, bytes):
-        return Answer(*data)
-    answer = Answer(*pickle.loads(data))
-    if answer.observations is not None:
-        answer.observations.flags.writeable = False
-    return answer
+    """Return the answer of ``sealed``."""
+    return Answer(*(pickle.loads(data) if isinstance(data, bytes) else data))
 
 
 def own_host() -> str:

@@ -41,7 +41,7 @@ from pufferlib.vectorization.ray_actor import (
 )
 from pufferlib.vectorization.ray_calls import Actor, Calls
 from pufferlib.vectorization.ray_connection import Connection, Placement, reason
-from pufferlib.vectorization.slab import LAPS, Slab, SlabShape
+from pufferlib.vectorization.slab import Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
 from pufferlib.vectorization.worker import WorkerTask, require_same_face
@@ -98,10 +98,7 @@ class Sealed(NamedTuple):
 
 
 class RayCrew(Crew):
-    """Workers in actors. The slab is the driver's own, and rows are copied there as they come.
-
-    All of a synchronous batch that comes from one actor is not: its arrays lie in the object store, and are the batch.
-    """
+    """Workers in actors. The slab is the driver's own, and rows are copied there as they come."""
 
     compiled = False
     watched = False  # actors watch over their workers
@@ -148,7 +145,6 @@ class RayCrew(Crew):
         self._ended: set[int] = set()  # workers that have died in actors that live
         self._kept: list[Any] = []
         self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
-        self._lent: dict[int, tuple[Any, ...]] = {}  # laps whose rows lie in the object store
         self._counting = np.arange(plan.num_envs)
         self._slab: Slab | None = None
         self._format: Format | None = None
@@ -273,7 +269,6 @@ class RayCrew(Crew):
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
         by_actor: dict[int, list[int]] = {}
         self._slots[list(env_ids)] = slots
-        self._take_back(slots[0] // self._plan.num_envs, partly=False)
         for env_id in env_ids:
             by_actor.setdefault(self._group_of[env_id].index, []).append(env_id)
         for index, ids in by_actor.items():
@@ -282,31 +277,9 @@ class RayCrew(Crew):
     def step_all(self, lap: int) -> None:
         num_envs = self._plan.num_envs
         self._slots[:] = range(lap * num_envs, (lap + 1) * num_envs)
-        self._take_back(lap, partly=False)
         for actor in self._actors:
             ids = actor.env_ids
             self._call(actor, [(STEPS, None, [array[ids.start : ids.stop].tobytes() for array in self._actions])])
-
-    def _lend(self, lap: int, answer: Answer, outcomes: Sequence[Array]) -> None:
-        """Have arrays of the object store be the rows of a lap."""
-        assert self._slab is not None and self.batches is not None and answer.observations is not None
-        *columns, masks = outcomes
-        ids = self._slab.env_ids[lap], self._slab.agent_ids[lap]
-        arrays: tuple[Array, ...] = (answer.observations, *columns, *ids, masks)
-        self._lent[lap] = arrays
-        self.batches.adopt(lap, arrays)
-
-    def _take_back(self, lap: int, *, partly: bool) -> None:
-        """The rows of a lap are about to come to the slab; partly: some are repeated there from the lap before."""
-        if self._lent.pop(lap, None) is not None:
-            assert self.batches is not None
-            self.batches.adopt(lap, None)
-        before = self._lent.get((lap - 1) % LAPS) if partly else None
-        if before is not None:
-            first = (lap - 1) % LAPS * self._plan.num_envs
-            for column, rows in zip(self._columns, (*before[:4], before[6]), strict=True):
-                place = column[first : first + self._plan.num_envs]
-                place[...] = rows.reshape(place.shape)
 
     def all_played(self, timeout_s: float) -> bool:
         return False  # ``poll`` has it, at a cost that is nothing beside a call's
@@ -328,9 +301,6 @@ class RayCrew(Crew):
                 self._slots[env_id] = slot
             actor = self._actor_of[worker]
             by_actor.setdefault(actor.index, []).append((TOLD, worker - actor.workers.start, request.frame))
-        slots = [slot for request in sealed.values() for slot in request.slots.values()]
-        if slots:
-            self._take_back(slots[0] // self._plan.num_envs, partly=True)
         for index, requests in by_actor.items():
             self._call(self._actors[index], requests)
 
@@ -403,11 +373,8 @@ class RayCrew(Crew):
                 place = slice(first, first + len(slots))
             num_rows = len(ids) * self._slab.shape.agents_per_env
             outcomes = outcomes_of(answer.outcomes, num_rows, self._slab.shape.reward_dtype)
-            if self.batches is not None and len(ids) == self._plan.num_envs == self._plan.batch_size:
-                self._lend(first // self._plan.num_envs, answer, outcomes)
-            else:
-                for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
-                    column[place] = rows.reshape(len(ids), *column.shape[1:])
+            for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
+                column[place] = rows.reshape(len(ids), *column.shape[1:])
         quiet = [Done(list(actor.env_ids), [False] * len(actor.env_ids), [])] if answer.quiet else []
         return [*quiet, *self._messages(actor, answer.frames)]
 

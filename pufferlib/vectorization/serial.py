@@ -8,6 +8,7 @@ from typing import Any
 
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
+from pufferlib.vectorization.launch import start_method
 from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
@@ -25,6 +26,8 @@ class Serial(CrewedVecEnv):
     def _make_crew(
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
     ) -> Crew:
+        if context is not None:
+            start_method(context)  # of no use here, but no less wrong than elsewhere
         return InPlace(task(0, range(plan.num_envs)))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.errors import ActionError, MissingExtra, PlanError, SpaceError
 
-__all__ = ["Tensors", "as_numpy", "imported_torch"]
+__all__ = ["Tensors", "as_numpy", "imported_torch", "tensors_of"]
 
 Array = np.ndarray[Any, Any]
 KEPT = 64  # keys whose tensors are kept: more than a VecEnv has blocks
@@ -25,7 +25,7 @@ class Tensors:
     """Makes tensors of a batch's arrays, again and again the same arrays.
 
     device: a name, or a torch.device.
-        None or "cpu": tensors share the arrays' memory, and are valid as long as the arrays are.
+        None, "cpu" or "host": tensors share the arrays' memory, and are valid as long as the arrays are.
         "cuda", "cuda:1", …: tensors are copies in device memory, made on a stream of their own. ``of`` returns at once;
         what the caller's current stream does afterwards waits, on the device, for the copy. They are valid until the
         second ``of`` after this one. The arrays must stay as they are until the copy has passed, for which
@@ -52,7 +52,7 @@ class Tensors:
     def _found(self, device: Any) -> Any:
         torch = self._torch
         try:
-            found = torch.device("cpu" if device is None else device)
+            found = torch.device("cpu" if device is None or device == "host" else device)
             if found.type == "cuda" and self._cuda is None:
                 count = torch.cuda.device_count()  # makes no CUDA context, so that workers may still fork
                 if (found.index or 0) >= count:
@@ -200,6 +200,18 @@ class Tensors:
         if self._cuda is None:
             self._cuda = Cuda(self._torch, self.device)
         return self._cuda
+
+
+def tensors_of(as_torch: bool | None, device: Any, *, copy: bool) -> Tensors | None:
+    """Return what makes tensors of batches; None where they are to be arrays.
+
+    as_torch: None asks for tensors where a device is named. With False a device means nothing to workers on CPUs, but
+    has to be one. Raises as Tensors does.
+    """
+    if device is None or (device == "host" and as_torch is not None):
+        return Tensors(copy=copy) if as_torch else None
+    tensors = Tensors(device, copy=copy)
+    return tensors if as_torch is None or as_torch else None
 
 
 class Cuda:

@@ -1,0 +1,135 @@
+"""The infos of a batch on a device, made when they are read, which copies columns to the host and waits for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+__all__ = ["Endings", "Infos"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Endings:
+    """What infos are made of: columns of a batch, tensors on the device, and whose they are.
+
+    env_ids: whose rows each slot has. mean_step_s: an environment's share of the time of a step.
+    """
+
+    terminations: Any
+    truncations: Any
+    masks: Any
+    ended: Any
+    returns: Any
+    lengths: Any
+    scores: Any
+    final_observations: Any
+    env_ids: range | Array
+    num_agents: int
+    multi_agent: bool
+    mean_step_s: float
+
+    def copy(self) -> Endings:
+        """Return the same with columns of their own, on the device, without waiting."""
+        return dataclasses.replace(
+            self, **{name: each.clone() for name, each in vars(self).items() if hasattr(each, "clone")}
+        )
+
+    def infos(self) -> tuple[list[dict[str, Any]], int]:
+        """Return the infos, and how many bytes were copied to the host for them."""
+        num_agents = self.num_agents
+        nbytes = self.ended.nbytes + self.terminations.nbytes + self.truncations.nbytes
+        over = ((self.terminations | self.truncations) & self.masks).cpu().numpy().reshape(-1, num_agents)
+        if not over.any():
+            return [], nbytes
+        ended = self.ended.cpu().numpy()
+        returns = self.returns.cpu().numpy().reshape(-1, num_agents)
+        lengths = self.lengths.cpu().numpy().reshape(-1, num_agents)
+        scores = self.scores.cpu().numpy()
+        nbytes += returns.nbytes + lengths.nbytes + scores.nbytes
+        finals = None
+        if self.final_observations is not None and ended.any():
+            nbytes += self.final_observations.nbytes
+            finals = self.final_observations.cpu().numpy()
+        env_ids, mean_step_s = np.asarray(self.env_ids), self.mean_step_s
+        found = []
+        for slot in np.flatnonzero(over.any(axis=1)).tolist():
+            env_id, length = int(env_ids[slot]), int(lengths[slot][over[slot]].max())
+            told: list[tuple[int | None, dict[str, Any]]] = [
+                (int(place), {"episode": _episode(returns[slot, place], lengths[slot, place], mean_step_s)})
+                for place in np.flatnonzero(over[slot])
+            ]
+            if ended[slot] and self.multi_agent:
+                told.append((None, {"env": True, "episode": _episode(returns[slot].sum(), length, mean_step_s)}))
+            elif ended[slot]:
+                told[0][1]["env"] = True
+            if ended[slot] and not np.isnan(scores[slot]):
+                told[-1][1]["score"] = float(scores[slot])
+            for agent, info in told:
+                if finals is not None and ended[slot]:
+                    last = dict(info)
+                    info.pop("score", None)
+                    if agent is not None:
+                        info["final_obs"] = finals[slot * num_agents + agent].copy()  # the next step writes there
+                    info["final_info"] = last
+                info["env_id"] = env_id
+                if agent is not None:
+                    info["agent_id"] = env_id * num_agents + agent
+                found.append(info)
+        return found, nbytes
+
+
+def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, Any]:
+    return {"r": float(episode_return), "l": int(length), "t": int(length) * mean_step_s}
+
+
+class Infos(Sequence[dict[str, Any]]):
+    """The infos of a batch, made when they are first read; copies, sums and pickles of them are plain lists.
+
+    read: makes them of source. It may raise CallError where that is after the batch was valid.
+    """
+
+    def __init__(self, read: Callable[[Any], list[dict[str, Any]]], source: Any) -> None:
+        self._read: Callable[[Any], list[dict[str, Any]]] | None = read
+        self._source = source
+        self._found: list[dict[str, Any]] = []
+
+    def copy(self) -> list[dict[str, Any]]:
+        return list(self._list())
+
+    def _list(self) -> list[dict[str, Any]]:
+        if self._read is not None:
+            self._found = self._read(self._source)
+            self._read = self._source = None
+        return self._found
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._list()[index]
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def __add__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [*self._list(), *other]
+
+    def __radd__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [*other, *self._list()]
+
+    def __eq__(self, other: object) -> bool:
+        return self._list() == (other._list() if isinstance(other, Infos) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self.copy(),)
+
+    def __repr__(self) -> str:
+        return repr(self._list())

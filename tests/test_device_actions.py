@@ -1,0 +1,251 @@
+"""What kernels do with actions that there are not: refused with row, value and space, or played as action 0."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import pufferlib
+from cuda_ext import sources
+from cuda_ext.classic_cartpole import KERNEL
+from cuda_ext.references.classic_cartpole import ClassicCartpole
+from cuda_ext.schema import KernelEnv
+from pufferlib.action_values import ActionValues
+from pufferlib.errors import ActionError, KernelError
+
+pytestmark = pytest.mark.beside
+
+KERNELS: list[KernelEnv] = [importlib.import_module(f"cuda_ext.{stem}").KERNEL for stem in sources.stems()]
+NAMES = [kernel.name for kernel in KERNELS]
+NUM_ENVS = 5
+COLUMNS = ("observations", "rewards", "terminations", "truncations", "masks")
+WRONG = [-1, 99, 2**31 - 1, -(2**31), 2**32 + 1, -(2**63), 2**63 - 1]
+
+
+def make(name: Any, **kwargs: Any) -> Any:
+    return pufferlib.make(name, **{"backend": "cuda", "device": "host", "num_envs": NUM_ENVS, "seed": 1, **kwargs})
+
+
+def good(vec: Any, num_envs: int = NUM_ENVS) -> Any:
+    return np.zeros((num_envs * vec.agents_per_env, *vec.single_action_space.shape), np.int64)
+
+
+def pattern(vec: Any, row: int, env_id: int) -> str:
+    return (
+        rf"action \S.* of row {row} \(environment {env_id}, agent {row % vec.agents_per_env}\) is not in "
+        rf"(Multi)?Discrete"
+    )
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("kwargs", [{}, {"backend_kwargs": {"checked": True}}, {"num_workers": 2}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_host_every_step_is_checked(name: str, kwargs: dict[str, Any], value: int) -> None:
+    with make(name, **kwargs) as vec:
+        vec.reset()
+        for step in range(3):
+            for dtype in (np.int64, np.int32):
+                row = (7 * step + 3) % vec.agents_per_batch
+                actions = good(vec).astype(dtype)
+                if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+                    continue
+                actions[row] = value
+                for sent in (actions, torch.from_numpy(actions), actions.tolist(), np.repeat(actions, 2, 0)[::2]):
+                    with pytest.raises(ActionError, match=pattern(vec, row, row // vec.agents_per_env)):
+                        vec.send(sent)
+            vec.step(good(vec))
+            assert vec.get_attr("t") == [step + 1] * NUM_ENVS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_last_action_is_one_and_the_next_is_none(name: str) -> None:
+    with make(name) as vec:
+        vec.reset()
+        space = vec.single_action_space
+        options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
+        for row in range(vec.agents_per_batch):
+            actions = good(vec)
+            actions[row] = options - 1
+            vec.step(actions)
+            for choice in range(options.size):
+                actions.reshape(vec.agents_per_batch, -1)[row, choice] += 1
+                with pytest.raises(ActionError, match=pattern(vec, row, row // vec.agents_per_env)):
+                    vec.send(actions)
+                actions.reshape(vec.agents_per_batch, -1)[row, choice] -= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_environments_are_named_by_their_ids(name: str) -> None:
+    with make(name) as vec, make(name, batch_size=2) as pooled:
+        vec.reset()
+        pooled.async_reset()
+        ids = [int(env_id) for env_id in pooled.recv().env_ids]
+        for each, env_ids in ((vec, [3, 1]), (pooled, ids), (pooled, None)):
+            actions = good(each, 2)
+            actions[each.agents_per_env] = 99
+            with pytest.raises(ActionError, match=pattern(each, each.agents_per_env, (env_ids or ids)[1])):
+                each.send(actions, env_ids)
+        table = np.zeros((4, *good(vec).shape), int)
+        table[2, 1] = -1
+        with pytest.raises(ActionError, match="in step 2 of the table, " + pattern(vec, 1, 1 // vec.agents_per_env)):
+            vec.rollout(4, table)
+        assert vec.get_attr("t") == [0] * NUM_ENVS
+
+
+class OnDevice:
+    """A CUDA on the host whose tensors are taken for those of a GPU: reading them would wait."""
+
+    def __init__(self, name: Any, **kwargs: Any) -> None:
+        self.vec = make(name, **kwargs)
+        actions = self.vec._actions
+        actions._waits, actions._on_host, actions._launches_check = True, False, False
+        self.vec._launcher.set({"policy_nvec": 0})  # a launch on a GPU does not check
+
+    def __enter__(self) -> Any:
+        return self.vec.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self.vec.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_device_the_first_step_is_checked_and_others_play_action_0(name: str, dtype: Any) -> None:
+    """So no value reaches memory that is not the environment's: those that there are not play what zeros play."""
+    random = np.random.default_rng(1)
+    with OnDevice(name) as vec, make(name) as zeros:
+        vec.reset()
+        zeros.reset()
+        wrong = torch.from_numpy(good(vec)).to(dtype)
+        wrong[2] = 99
+        with pytest.raises(ActionError, match=pattern(vec, 2, 2 // vec.agents_per_env)):
+            vec.send(wrong)
+        for step in range(60):
+            actions = good(vec)
+            there = random.random(actions.shape) < 0.5
+            sent = np.where(there, actions, random.choice(WRONG, actions.shape))
+            if step == 0:
+                sent = actions
+            vec.step(torch.from_numpy(sent) if dtype == torch.int64 else _narrowed(sent))
+            zeros.step(actions)
+            for column in COLUMNS:
+                assert torch.equal(getattr(vec.batch, column), getattr(zeros.batch, column)), (step, column)
+        with pytest.raises(ActionError, match="of row 2 "):
+            vec.send(wrong.numpy())  # what is on the host is read anyway
+
+
+def _narrowed(actions: Any) -> torch.Tensor:
+    """int32 of the same values, but for those that it has not."""
+    return torch.from_numpy(np.clip(actions, -(2**31), 2**31 - 1).astype(np.int32))
+
+
+@pytest.mark.parametrize("kwargs", [{"check": "always"}, {"debug": True}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_device_every_step_is_checked_where_that_is_asked_for(name: str, kwargs: dict[str, Any]) -> None:
+    with OnDevice(name, **kwargs) as vec:
+        vec.reset()
+        for step in range(3):
+            actions = torch.from_numpy(good(vec))
+            vec.step(actions)
+            actions[1] = -1
+            with pytest.raises(ActionError, match=pattern(vec, 1, 1 // vec.agents_per_env)):
+                vec.send(actions)
+            with pytest.raises(ActionError, match="in step 1 of the table"):
+                vec.rollout(2, torch.stack([actions * 0, actions]))
+            assert vec.get_attr("t") == [step + 1] * NUM_ENVS
+
+
+def test_on_a_device_each_environment_has_its_first_step() -> None:
+    with OnDevice("classic/cartpole", batch_size=1) as vec:
+        vec.async_reset()
+        for turn in range(NUM_ENVS + 2):
+            env_id = int(vec.recv().env_ids[0])
+            wrong = torch.tensor([5])
+            if turn < NUM_ENVS:
+                with pytest.raises(ActionError, match=rf"action 5 of row 0 \(environment {env_id}, agent 0\)"):
+                    vec.send(wrong)
+                vec.send(wrong * 0)
+            else:
+                vec.send(wrong)
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(NUM_ENVS), torch.full((NUM_ENVS,), float("nan")), torch.zeros(1).bool()])
+def test_on_a_device_shape_and_dtype_are_checked_at_every_step(wrong: torch.Tensor) -> None:
+    with OnDevice("classic/cartpole") as vec:
+        vec.reset()
+        for _ in range(3):
+            with pytest.raises(ActionError, match=r"actions have (dtype torch.float32|shape \(1,\)), expected"):
+                vec.send(wrong)
+            vec.step(torch.ones(NUM_ENVS, dtype=torch.bool))
+
+
+def test_logits_choose_actions_that_there_are() -> None:
+    for logits in (np.nan, np.inf, -np.inf, 1e38):
+        with make("tag/continuous", check="always") as vec:
+            vec.reset()
+            nvec = vec.single_action_space.nvec
+            for _ in range(3):
+                chosen = vec.send_logits(torch.full((vec.agents_per_batch, int(nvec.sum())), logits))
+                assert ((chosen.actions >= 0) & (chosen.actions < torch.from_numpy(nvec))).all()
+                vec.recv()
+
+
+def test_actions_are_numbered_from_0() -> None:
+    with pytest.raises(KernelError, match=r"takes Discrete\(2, start=1\), and kernels number actions from 0"):
+        make(dataclasses.replace(KERNEL, reference="test_device_actions:Shifted"))
+
+
+class Shifted(ClassicCartpole):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(2, start=1)
+
+
+def test_options_that_a_kernel_cannot_follow_are_named() -> None:
+    with make(dataclasses.replace(KERNEL, reference="test_device_actions:Tilted")) as vec:
+        vec.reset(options={"colour": "red"})
+        before = vec.get_attr("episode")
+        with pytest.raises(pufferlib.PlanError, match=r"options=\{'theta': 0.1\} of environment 2 change theta in the"):
+            vec.reset(options=[None, {}, {"theta": 0.1}, {"theta": 0.1}, None])
+        with pytest.raises(pufferlib.PlanError, match="change max_episode_steps in the reference"):
+            vec.reset(options={"most": 3})
+        with pytest.raises(pufferlib.WorkerError, match=r"environment 3 \(worker 0\) raised in reset: KeyError: 'x'"):
+            vec.async_reset(options=[{"x": 1}], env_ids=[3])
+        assert vec.get_attr("episode") == before
+
+
+class Tilted(ClassicCartpole):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observation = super().reset(seed=seed)
+        if options and "x" in options:
+            raise KeyError("x")
+        self.theta = np.float32((options or {}).get("theta", self.theta))
+        self.max_episode_steps = (options or {}).get("most", self.max_episode_steps)
+        return observation
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "refused"),
+    [
+        (spaces.Discrete(3, start=-1), -1, [-2, 2]),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [[2, 0], [0, 3], [-1, 0]]),
+        (spaces.MultiBinary(2), [1, 0], [[2, 0], [0, -1]]),
+        (spaces.Box(-1, 1, (2,), np.float32), [50.0, -9.0], [[np.nan, 0.0], [0.0, np.inf], [-np.inf, 0.0]]),
+    ],
+    ids=str,
+)
+def test_values_are_refused_by_their_space(space: Any, value: Any, refused: list[Any]) -> None:
+    part = np.array([[[value, value]] for _ in range(3)])[:, 0]
+    ActionValues(space).refuse(part, [4, 5, 6])
+    for wrong in refused:
+        changed = part.copy()
+        changed[1, 1] = wrong
+        with pytest.raises(ActionError) as caught:
+            ActionValues(space).refuse(changed, [4, 5, 6])
+        assert str(caught.value).startswith(f"action {wrong!r} of row 3 (environment 5, agent 1) is not in {space}")
