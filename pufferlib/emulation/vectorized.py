@@ -129,6 +129,11 @@ class VectorRows(HeldRows):
                 f"{self._name}.step returned rewards of shape {rewards.shape}, terminations of {terminations.shape} "
                 f"and truncations of {truncations.shape}; expected ({self.num_agents},), one for each copy"
             )
+        for flags in (terminations, truncations):
+            if flags.dtype.kind != "b" and not (flags.dtype.kind in "iuf" and ((flags == 0) | (flags == 1)).all()):
+                raise SpaceError(
+                    f"{self._name}.step returned the flags {flags!r:.80}; expected bools, one for each copy"
+                )
         self._tick += 1
         self._masks = True
         if self._due is not None:
