@@ -147,8 +147,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             if hasattr(given, "reset") and hasattr(given, "step"):
                 kind = type(given).__name__
                 raise RegistryError(
-                    f"{given!r} is one environment, and each copy is made where it runs; pass what makes it, such as "
-                    f"{kind}, or lambda: {kind}(…)"
+                    f"{given!r} is one environment, and each row needs its own, made where it runs; pass a function "
+                    f"that makes a new one each time, such as {kind}, or lambda: {kind}(…)"
                 )
             raise RegistryError(f"{given!r} is no environment; pass a callable that makes one, or a name")
         return env

@@ -270,7 +270,11 @@ class Work:
         self._limit_imported()
         if format is not None:
             self.attach(format)
-        return self._frames(Ready(self._first_worker, self._face))
+        found = {
+            env_id + self._first_env: where._replace(env_id=where.env_id + self._first_env)
+            for env_id, where in crew.found.items()
+        }
+        return self._frames(Ready(self._first_worker, self._face, found))
 
     def _make_crew(self, plan: Plan) -> Crew:
         task, each = self._task, not plan.synchronous

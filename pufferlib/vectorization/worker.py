@@ -21,6 +21,7 @@ from pufferlib.emulation import emulate
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
+from pufferlib.vectorization.sharing import Claims, Found, Held
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
 from pufferlib.vectorization.telemetry import Stopwatch
@@ -67,6 +68,9 @@ class Worker:
         limits = task.limits if refuses_late else Limits()
         self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
         self.envs: dict[int, RowEnv] = {}
+        self._claims = Claims()
+        self._held: Held | None = None  # while all environments are made: what their creators held before
+        self._found: dict[int, Found] = {}  # which of the environments were among that
         self._face = task.face
         self._adopt: Callable[[int, RowEnv], None]
         self._early: set[int] = set()  # environments that were made before the reset that was to make them
@@ -85,6 +89,7 @@ class Worker:
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
+        self._held = Held(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
             try:
                 self._make(env_id)
@@ -92,13 +97,19 @@ class Worker:
                 self.failed(env_id, "__init__", error)
                 return
         assert self._face is not None
-        self.emit(Ready(self.task.worker, self._face))
+        self._held = None
+        self.emit(Ready(self.task.worker, self._face, self._found))
 
     def _make(self, env_id: int) -> None:
         """Make an environment, which takes the place of the one that there may be."""
         first = self.task.env_ids[0]
         self._unmake(env_id)
-        env = self.envs[env_id] = emulate(self.task.creators[env_id - first](), **self.task.wrap_kwargs)
+        made = self.task.creators[env_id - first]()
+        found = None if self._held is None else self._held.find(made)
+        self._claims.claim(env_id, made, found)
+        if found is not None:
+            self._found[env_id] = found
+        env = self.envs[env_id] = emulate(made, **self.task.wrap_kwargs)
         face = EnvFace.of(env)
         if self._face is None:
             self._face = face
@@ -111,6 +122,7 @@ class Worker:
 
     def _unmake(self, env_id: int) -> None:
         """Close an environment that is of no use, if there is one."""
+        self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
             try:
@@ -367,6 +379,7 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "close", error)
         self.envs = {}
+        self._claims.release()
 
     def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
         first_agent = env_id * env.num_agents
