@@ -279,7 +279,7 @@ class Work:
     def _make_crew(self, plan: Plan) -> Crew:
         task, each = self._task, not plan.synchronous
         tasks = [
-            own._replace(worker=worker, env_ids=share, each=each, first_finished=each)
+            own._replace(worker=worker, env_ids=share, each=each, first_finished=each, first_env=self._first_env)
             for worker, (own, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
         ]
         if task.in_place:

@@ -56,12 +56,16 @@ class Found(NamedTuple):
 
 
 class Claims:
-    """The objects that play rows of one VecEnv in this process. While it is open no other row may be theirs."""
+    """The objects that play rows of one VecEnv in this process. While it is open no other row may be theirs.
+
+    first_env: the number that environment 0 has in the VecEnv, where workers count from there.
+    """
 
     _all: ClassVar[weakref.WeakSet[Claims]] = weakref.WeakSet()
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self) -> None:
+    def __init__(self, first_env: int = 0) -> None:
+        self._first_env = first_env
         self._played: dict[int, tuple[Any, int]] = {}  # by identity: the object, and its environment's number
         self._pid = os.getpid()
         with self._lock:
@@ -79,7 +83,7 @@ class Claims:
             for layer in objects:
                 player = each._played.get(id(layer))
                 if player is not None and (each is not self or player[1] != env_id):
-                    raise _shared(env_id, player[1], layer, found, elsewhere=each is not self)
+                    raise _shared(player[1] + each._first_env, layer, found, elsewhere=each is not self)
         self._played.update({id(layer): (layer, env_id) for layer in objects})
 
     def claim_originals(self, creators: Sequence[Any], found: Mapping[int, Found]) -> Iterator[tuple[int, PlanError]]:
@@ -104,11 +108,11 @@ class Claims:
         self._played = kept
 
 
-def _shared(env_id: int, other: int, env: Any, found: Found | None, *, elsewhere: bool) -> PlanError:
+def _shared(other: int, env: Any, found: Found | None, *, elsewhere: bool) -> PlanError:
     held = f", which its creator holds as {found.name}" if found is not None and found.name else ""
     player = f"environment {other}" + (" of another VecEnv that is open" if elsewhere else "")
     return PlanError(
-        f"environment {env_id} is {_shown(env)}{held}, and that object already plays {player}; pass a function that "
+        f"it is {_shown(env)}{held}, and that object already plays {player}; pass a function that "
         "makes a new environment each time, such as lambda: gymnasium.make(…)"
     )
 

@@ -34,6 +34,7 @@ class WorkerTask(NamedTuple):
     """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``.
 
     face: of the first worker, for one that takes a dead one's place: its environments are made as they are reset.
+    first_env: the number of environment 0 in the VecEnv, where workers of a group count from there.
     """
 
     worker: int
@@ -45,6 +46,7 @@ class WorkerTask(NamedTuple):
     first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
     limits: Limits = Limits()
     face: EnvFace | None = None
+    first_env: int = 0
 
 
 class Worker:
@@ -68,7 +70,7 @@ class Worker:
         limits = task.limits if refuses_late else Limits()
         self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
         self.envs: dict[int, RowEnv] = {}
-        self._claims = Claims()
+        self._claims = Claims(task.first_env)
         self._held: Held | None = None  # while all environments are made: what their creators held before
         self._found: dict[int, Found] = {}  # which of the environments were among that
         self._face = task.face
