@@ -319,6 +319,9 @@ def test_flags_of_vector_environments_are_bools(value: Any) -> None:
         observation_space = gymnasium.vector.utils.batch_space(single_observation_space, 2)
         action_space = gymnasium.vector.utils.batch_space(single_action_space, 2)
 
+        def __init__(self) -> None:  # Gymnasium 0.29's asks for the above
+            pass
+
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
             return np.zeros((2, 1), np.float32), {}
 

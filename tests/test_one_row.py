@@ -118,6 +118,7 @@ def play(env: Any, backend: str, num_envs: int | None, num_workers: int, **kwarg
         assert observations[:, 0].tolist() == [1] * vec.num_envs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "kwargs"), BACKENDS)
 @pytest.mark.parametrize("num_workers", [1, 3])
 def test_an_object_plays_one_row(backend: str, kwargs: Any, num_workers: int) -> None:
