@@ -5,9 +5,9 @@ export PYTHON TORCH
 
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras. The versions leave out
 # what is slow, too: each of them has the rest.
-CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,action_values architecture contract emulation failures layout \
-	layout_actions layout_fit layout_kinds misuse native native_pack ocean_gymnasium odd_envs philox population restarts \
-	squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls))
+CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,action_values architecture by_agent contract emulation failures \
+	layout layout_actions layout_fit layout_kinds misuse native native_pack ocean_gymnasium odd_envs one_row philox \
+	population restarts squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls))
 
 # What is about the compiled path alone.
 NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)

@@ -27,7 +27,7 @@ from pufferlib.leaves import (
     where,
 )
 
-__all__ = ["Place", "Views", "Writer", "compile_writer", "describe", "packing_plan", "parts"]
+__all__ = ["Place", "Views", "Writer", "compile_writer", "describe", "fills", "packing_plan", "parts"]
 
 Views = Sequence[Array]
 
@@ -39,7 +39,8 @@ class Writer:
     """The careful writer: takes whatever fits, and says what does not. ``compile_writer`` makes the fast one.
 
     strict: look at values too, and raise for those that their space does not contain. lenient: only warn where they
-    leave a Box or Text, which can be stored all the same (observations leave their bounds by many a rounding error).
+    leave a Box or Text, which can be stored all the same (observations leave their bounds by many a rounding error), or
+    where a shape has other axes of length 1.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
@@ -76,7 +77,8 @@ class Writer:
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
         """Return a sample (or count of them, stacked) as an array of the leaf's dtype and shape.
 
-        It is cast where nothing but precision is lost: by same_kind, and from Python's own numbers where they fit.
+        It is cast where nothing but precision is lost: by same_kind, and from Python's own numbers where they fit. An
+        observation whose shape differs by axes of length 1 only is reshaped.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
@@ -86,10 +88,17 @@ class Writer:
         plain = not hasattr(sample, "dtype")  # Python's own numbers have no dtype to insist on
         if plain and array.size == 0 and 0 in shape and len(array) == shape[0]:
             array = np.zeros(shape, leaf.dtype)
-        if array.shape != shape:
-            raise _mismatch(leaf, shape, sample)
+        given = array.shape
+        if given != shape:
+            if not (self.lenient and fills(given, leaf.shape, count)):
+                raise _mismatch(leaf, shape, sample)
+            array = array.reshape(shape)
         if np.dtype(array.dtype.type) != leaf.dtype:
             array = self.cast(leaf, sample, array, plain)
+        if given != shape:
+            self.warn(
+                "shape", f"{where(leaf.path)}: shape {given} is reshaped to {shape}, the space's shape, at every step"
+            )
         if self.strict and array.size:
             self.check_range(leaf, array)
         return array
@@ -239,6 +248,15 @@ class Writer:
             else:
                 for view in its:
                     view[...] = 0
+
+
+def fills(given: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
+    """Return whether two shapes differ by axes of length 1 only. count: ``given`` has a first axis of this length."""
+    if count is not None:
+        if given[:1] != (count,):
+            return False
+        given = given[1:]
+    return [size for size in given if size != 1] == [size for size in shape if size != 1]
 
 
 def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:

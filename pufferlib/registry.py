@@ -152,8 +152,8 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             if hasattr(given, "reset") and hasattr(given, "step"):
                 kind = type(given).__name__
                 raise RegistryError(
-                    f"{given!r} is one environment, and each copy is made where it runs; pass what makes it, such as "
-                    f"{kind}, or lambda: {kind}(…)"
+                    f"{given!r} is one environment, and each row needs its own, made where it runs; pass a function "
+                    f"that makes a new one each time, such as {kind}, or lambda: {kind}(…)"
                 )
             if _is_kernel(given):
                 raise RegistryError(f'the kernel "{given.name}" {_FOR_CUDA}')

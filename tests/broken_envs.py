@@ -69,6 +69,11 @@ class Float64(Walk):
         return {**super().observe(), "position": self.position.astype(np.float64)}
 
 
+class LongerShape(Walk):
+    def observe(self) -> Any:
+        return {**super().observe(), "position": self.position[None].copy()}
+
+
 class WrongShape(Walk):
     """From the third step on, when emulation no longer checks everything."""
 

@@ -91,6 +91,50 @@ def test_plain_numbers_and_lists_are_taken_as_they_are(space: Any, x: Any, expec
     assert same(value, {"k": expected}) and messages == []
 
 
+ELEMENTS = Sequence(Box(0, 1, (2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("space", "x", "expected", "path", "shapes"),
+    [
+        (Box(0, 1, (1,)), np.array(0.5, np.float32), np.array([0.5], np.float32), "", "() is reshaped to (1,)"),
+        (Box(0, 1, (1,)), np.float32(0.5), np.array([0.5], np.float32), "", "() is reshaped to (1,)"),
+        (Box(0, 1, (1,)), 0.5, np.array([0.5], np.float32), "", "() is reshaped to (1,)"),
+        (Box(0, 1, ()), np.ones((1, 1), np.float32), np.array(1, np.float32), "", "(1, 1) is reshaped to ()"),
+        (FLOATS, np.ones((1, 3), np.float32), np.ones(3, np.float32), "", "(1, 3) is reshaped to (3,)"),
+        (Box(0, 9, (2, 1, 3)), FLOATS.high[None, None] * [[1], [2]], np.array([[[1] * 3], [[2] * 3]], np.float32), "",
+         "(1, 2, 3) is reshaped to (2, 1, 3)"),
+        (Box(0, 9, (0,)), np.zeros((1, 0), np.float32), np.zeros(0, np.float32), "", "(1, 0) is reshaped to (0,)"),
+        (Discrete(4), np.array([3]), np.int64(3), "", "(1,) is reshaped to ()"),
+        (MultiDiscrete([3, 3]), np.array([[1], [2]]), np.array([1, 2]), "", "(2, 1) is reshaped to (2,)"),
+        (MultiBinary(2), [[1, 0]], np.array([1, 0], np.int8), "", "(1, 2) is reshaped to (2,)"),
+        (ELEMENTS, (np.zeros(2, np.float32),), (np.zeros((2, 1), np.float32),), "data", "(2,) is reshaped to (2, 1)"),
+        (Sequence(FLOATS, stack=True), np.ones((2, 1, 3), np.float32), np.ones((2, 3), np.float32), "data",
+         "(2, 1, 3) is reshaped to (2, 3)"),
+        (Sequence(Box(0, 1, (1,)), stack=True), np.ones(3, np.float32), np.ones((3, 1), np.float32), "data",
+         "(3,) is reshaped to (3, 1)"),
+    ],
+)  # fmt: skip
+def test_axes_of_length_one_are_reshaped_with_one_warning(
+    space: Any, x: Any, expected: Any, path: str, shapes: str
+) -> None:
+    for wrapped in (space, Dict({"k": space, "l": space})):
+        layout = observation_layout(wrapped, **BOUNDS)
+        sample = x if wrapped is space else {"k": x, "l": x}
+        name = ".".join(part for part in ("" if wrapped is space else "k", path) if part) or "the sample"
+        value, messages = cast_of(layout, sample)
+        assert same(value if wrapped is space else value["l"], expected)
+        assert [text for text in messages if "cast" not in text] == [
+            f"{name}: shape {shapes}, the space's shape, at every step"
+        ]
+        assert cast_of(layout, sample)[1] == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            layout.check(sample)
+        with pytest.raises(SpaceError, match="expected"):  # what is an action's is the learner's to mend
+            action_layout(wrapped, **BOUNDS).check(sample)
+
+
 @pytest.mark.parametrize(
     ("space", "x", "message"),
     [
@@ -122,7 +166,7 @@ NODES, EDGES, LINKS = np.zeros((2, 3), np.float32), np.zeros(2, np.int64), np.ze
     [
         (FLOATS, np.zeros(4, np.float32), "k: expected float32 of shape (3,), got float32 of shape (4,)"),
         (FLOATS, np.zeros(1, np.float32), "k: expected float32 of shape (3,), got float32 of shape (1,)"),
-        (FLOATS, np.zeros((1, 3), np.float32), "k: expected float32 of shape (3,), got float32 of shape (1, 3)"),
+        (FLOATS, np.zeros((2, 3), np.float32), "k: expected float32 of shape (3,), got float32 of shape (2, 3)"),
         (FLOATS, np.float32(1), "k: expected float32 of shape (3,), got float32 of shape ()"),
         (FLOATS, 1.0, "k: expected float32 of shape (3,), got float 1.0"),
         (FLOATS, None, "k: expected float32 of shape (3,), got NoneType None"),
@@ -137,7 +181,7 @@ NODES, EDGES, LINKS = np.zeros((2, 3), np.float32), np.zeros(2, np.int64), np.ze
         (IMAGE, [[1, 2], [3, 256]], "k: list [[1, 2], [3, 256]] has values that uint8 cannot hold"),
         (Box(0, 9, (1,), np.int32), np.array([2**40]), "k: int64 of shape (1,) has values that int32 cannot hold"),
         (Discrete(4), 1.0, "k: expected int64 of shape (), got float 1.0"),
-        (Discrete(4), np.array([1]), "k: expected int64 of shape (), got int64 of shape (1,)"),
+        (Discrete(4), np.array([1, 1]), "k: expected int64 of shape (), got int64 of shape (2,)"),
         (Discrete(4), 2**70, f"k: expected int64 of shape (), got int {2**70}"),
         (MultiDiscrete([2, 2]), [1], "k: expected int64 of shape (2,), got list [1]"),
         (Tuple((FLOATS,)), (), "k: expected a tuple of 1, got one of 0"),

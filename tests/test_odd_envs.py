@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from gymnasium.utils.env_checker import check_env
 from row_tools import SpacesEnv, reset, step, without_time
 
+import pufferlib
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import SpaceError
 
@@ -336,3 +337,55 @@ def test_a_step_of_another_length_is_an_error(values: int) -> None:
     env.reset()
     with pytest.raises(SpaceError, match=f"Short.step returned {values} values"):
         env.step(0)
+
+
+class Scalars(gymnasium.Env[Any, Any]):
+    """Its observations lack axes of length 1, or have some too many, from the first reset on."""
+
+    observation_space: Any = Dict(a=Box(0, 9, (1,), np.float32), b=Box(0, 9, (4,), np.uint8), c=Discrete(9))
+    action_space = Discrete(2)
+
+    def observe(self) -> Any:
+        return {"a": np.float32(self.tick), "b": np.full((1, 4), self.tick, np.uint8), "c": np.array([self.tick])}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.tick = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        return self.observe(), 1.0, self.tick == 5, False, {}
+
+
+class LoneScalar(Scalars):
+    observation_space = Box(0, 9, (1,), np.float32)
+
+    def observe(self) -> Any:
+        return np.float32(self.tick)
+
+
+@pytest.mark.parametrize("check", ["first", "always"])
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+@pytest.mark.parametrize("creator", [Scalars, LoneScalar])
+@pytest.mark.filterwarnings("ignore:.*is reshaped to")
+def test_axes_of_length_one_are_reshaped_at_every_step(creator: Any, backend: str, check: str) -> None:
+    with pufferlib.make(creator, backend=backend, num_envs=2, num_workers=1, check=check) as vec:
+        vec.reset()
+        for tick in (1, 2, 3, 4, 5, 0, 1):
+            observations, *_ = vec.step(np.zeros(2, int))
+            for row in observations:
+                expected = [tick] if creator is LoneScalar else {"a": [tick], "b": [tick] * 4, "c": tick}
+                seen = vec.observation_layout.decode(row)
+                if creator is Scalars:
+                    seen = {key: value.tolist() for key, value in seen.items()}
+                assert seen == expected
+
+
+def test_axes_of_length_one_are_warned_of_once() -> None:
+    env = wrap(Scalars())
+    with pytest.warns(UserWarning, match=r"a: shape \(\) is reshaped to \(1,\)") as caught:
+        env.reset()
+        for _ in range(4):
+            env.step(0)
+    assert len(caught) == 1

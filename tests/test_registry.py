@@ -281,7 +281,7 @@ def test_callables_of_the_user(module):
         ("users_game:number", "is no callable but a int"),
         ("users_game:Users-v9", 'Gymnasium knows no environment "Users-v9"; did you mean Users-v0'),
         (7, "7 is no environment; pass a callable that makes one, or a name"),
-        (gymnasium.Env(), "pass what makes it, such as Env, or lambda: Env(…)"),
+        (gymnasium.Env(), "pass a function that makes a new one each time, such as Env, or lambda: Env(…)"),
         ("games/a_game.py:Maze", "names a file; name its module: a_game:Maze, in the folder games"),
         ("a_game.py:Maze", '"a_game.py:Maze" names a file, and there is no such file; name its module: a_game:Maze'),
         ("a-game.py", "such file; name its module: a_game:function, once the file is called a_game.py"),

@@ -127,6 +127,40 @@ class Copies(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         self.is_closed = True
 
 
+class Flat(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
+    """Copies that give an array (copies,) where the space of each is (1,), alone or in a Dict."""
+
+    single_action_space = spaces.Discrete(2)
+    action_space = spaces.MultiDiscrete([2, 2, 2])
+    num_envs = 3
+
+    def __init__(self, nested: bool) -> None:
+        leaf = spaces.Box(0, 9, (1,), np.float32)
+        self.nested = nested
+        self.single_observation_space = spaces.Dict(a=leaf, b=spaces.Discrete(3)) if nested else leaf
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, 3)
+
+    def see(self) -> Any:
+        array = np.arange(3, dtype=np.float32)
+        return {"a": array, "b": np.array([[0], [1], [2]])} if self.nested else array
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.see(), {}
+
+    def step(self, actions: Any) -> Any:
+        return self.see(), np.zeros(3), np.zeros(3, bool), np.zeros(3, bool), {}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_axes_of_length_one_are_reshaped_with_a_warning(nested: bool) -> None:
+    with pytest.warns(UserWarning, match="is reshaped to"), pufferlib.make(lambda: Flat(nested), num_envs=1) as vec:
+        vec.reset()
+        for _ in range(3):
+            rows = vec.observation_layout.unflatten(vec.step(np.zeros(3, int))[0])
+            assert (rows["a"] if nested else rows).tolist() == [[0], [1], [2]]
+            assert not nested or rows["b"].tolist() == [0, 1, 2]
+
+
 class Oracle:
     """What the rows of Copies must be, copy by copy and in plain Python."""
 

@@ -13,10 +13,11 @@ from pettingzoo import ParallelEnv
 from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.agents import Agents
 from pufferlib.emulation.beside import Beside
+from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
-from pufferlib.emulation.pettingzoo_rows import as_parallel, checked_step, probe, split_reset
-from pufferlib.emulation.single_agent import Resetter
+from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
+from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
@@ -68,11 +69,14 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         action_mask, _ = probe(parallel, possible, action_mask, spaces_given=True)
         self._fixed = possible is not None
-        name = type(self.unwrapped).__name__
+        self._possible = frozenset(possible or ())
+        self._name = name = type(self.unwrapped).__name__
         self._beside = Beside(parallel, name, possible, state, agent_type) if state or agent_type else None
         self._agents = Agents(parallel, bounds, action_mask, self._beside, check)
         self._reset = Resetter(parallel, name)
         self._was_reset = False
+        self._known: set[Any] = set()  # the agents of this episode
+        self._ended: set[Any] = set()  # those of them whose end has been told
 
     @property
     def raw(self) -> Any:
@@ -115,12 +119,13 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
-        observations, infos = split_reset(self._reset(seed, options))
+        observations, infos = split_reset(self._reset(seed, options), self._name)
         if not self._fixed:
             self._agents.new_episode()
         self._was_reset = True
-        self._known = set(self._parallel.agents)
-        return self._flat(observations, infos), self._infos(observations, infos)
+        self._known, self._ended = set(self._parallel.agents), set()
+        require_known(f"{self._name}.reset", self._knows, infos=infos)
+        return self._flat(observations, infos), self._infos(observations, infos, "reset")
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -128,12 +133,43 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
-        told = checked_step(self._parallel.step(raw_actions), type(self.unwrapped).__name__)
-        observations, rewards, terminations, truncations, infos = told
-        infos = infos or {}
+        acted = [agent for agent in self._parallel.agents if agent not in self._ended]
+        observations, *told, infos = checked_step(self._parallel.step(raw_actions), self._name)
         self._known.update(self._parallel.agents)
+        rewards, terminations, truncations = self._outcome(acted, observations, *told)
+        require_known(f"{self._name}.step", self._knows, infos=infos)
         flat = self._flat(observations, infos)
-        return flat, dict(rewards), dict(terminations), dict(truncations), self._infos(observations, infos)
+        return flat, rewards, terminations, truncations, self._infos(observations, infos, "step")
+
+    def _knows(self, agent: Any) -> bool:
+        return agent in self._known or agent in self._possible
+
+    def _outcome(
+        self,
+        acted: list[Any],
+        observations: Mapping[Any, Any],
+        rewards: Mapping[Any, Any],
+        terminations: Mapping[Any, Any],
+        truncations: Mapping[Any, Any],
+    ) -> tuple[dict[Any, float], dict[Any, bool], dict[Any, bool]]:
+        """Return rewards and flags as numbers and bools. Raises SpaceError where one is missing or is no agent's."""
+        name = self._name
+        require_known(f"{name}.step", self._knows, rewards=rewards, terminations=terminations, truncations=truncations)
+        terminated = {agent: checked_flag(flag, "termination", name) for agent, flag in terminations.items()}
+        truncated = {agent: checked_flag(flag, "truncation", name) for agent, flag in truncations.items()}
+        listed = set(self._parallel.agents)
+        for agent in acted:
+            ended = terminated.get(agent, False) or truncated.get(agent, False)
+            if agent in listed:
+                for what, flags in (("termination", terminations), ("truncation", truncations)):
+                    if agent not in flags:
+                        raise lacking(name, what, agent, flags)
+            told = agent in listed or ended or observations.get(agent) is not None
+            if told and agent not in rewards:  # who just vanishes is told nothing
+                raise lacking(name, "reward", agent, rewards)
+            if ended:
+                self._ended.add(agent)
+        return {agent: scalar_reward(each, name) for agent, each in rewards.items()}, terminated, truncated
 
     def _raw_action(self, agent: Any, action: Any) -> Any:
         if action is None:  # what AEC environments take from the dead
@@ -155,8 +191,12 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             flat[name] = agent.observation_layout.flatten(agent.observed(name, observation, infos.get(name)))
         return flat
 
-    def _infos(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
-        owned = {name: {} if info is None else own(info) for name, info in infos.items()}
+    def _infos(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any], call: str) -> dict[Any, Any]:
+        owned = {}
+        for name, info in infos.items():
+            if name in self._known and info is not None:
+                info = checked_info(info, name, f"{self._name}.{call}")
+            owned[name] = {} if info is None else own(info)
         for name, observation in observations.items():
             if isinstance(observation, dict) and name in self._known and ACTION_MASK in observation:
                 owned.setdefault(name, {}).setdefault(ACTION_MASK, own(observation[ACTION_MASK]))

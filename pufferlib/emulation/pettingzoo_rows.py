@@ -12,6 +12,7 @@ import numpy as np
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.emulation.agents import Agent, Agents
 from pufferlib.emulation.beside import STATE, Beside, row_layout
+from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.common import (
     action_reader,
     common_action_space,
@@ -21,11 +22,14 @@ from pufferlib.emulation.common import (
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.places import Places
 from pufferlib.emulation.rows import HeldRows, Rows
-from pufferlib.emulation.single_agent import Resetter, scalar_reward
+from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.errors import PlanError, SpaceError, naming_arguments
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
+
+
+FALSE = np.False_  # there is one of it, as of False
 
 
 def as_parallel(env: Any) -> Any:
@@ -56,7 +60,7 @@ def probe(
         action_mask = False
     if action_mask is not None and (known or spaces_given):
         return action_mask, known
-    _, infos = split_reset(parallel.reset())
+    _, infos = split_reset(parallel.reset(), type(getattr(parallel, "unwrapped", parallel)).__name__)
     if action_mask is None:
         action_mask = any(isinstance(info, Mapping) and ACTION_MASK in info for info in infos.values())
     return action_mask, known or list(parallel.agents)
@@ -72,24 +76,6 @@ def _most_agents(parallel: Any) -> int | None:
 
 def _equal(space: Any, other: Any) -> bool:
     return space is other or bool(space == other)
-
-
-def split_reset(result: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return observations and infos of a reset, also of one that returns observations alone."""
-    if isinstance(result, tuple) and len(result) == 2:
-        return result[0], result[1] or {}
-    return result, {}
-
-
-def checked_step(result: Any, name: str) -> Any:
-    """Return what a parallel environment's step returned. Raises SpaceError unless that is five."""
-    if not isinstance(result, (tuple, list)) or len(result) != 5:
-        got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
-        raise SpaceError(
-            f"{name}.step returned {got}; expected five dicts by agent: observations, rewards, terminations, "
-            "truncations and infos"
-        )
-    return result
 
 
 class PettingZooRows(HeldRows):
@@ -234,7 +220,7 @@ class PettingZooRows(HeldRows):
         if not self._fixed:
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
-        observations, infos = split_reset(self._reset(seed, options))
+        observations, infos = split_reset(self._reset(seed, options), self.name)
         if self._beside is not None:
             self._beside.look()
         self._clear()
@@ -245,7 +231,7 @@ class PettingZooRows(HeldRows):
         agents = list(self._parallel.agents)
         self._places.restart(agents)
         self._greet(agents, observations, infos)
-        self.infos = self._told(infos)
+        self.infos = self._told(infos, "reset")
 
     def _clear(self) -> None:
         self._held = [None] * self.num_agents
@@ -281,7 +267,6 @@ class PettingZooRows(HeldRows):
         else:
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
         observations, rewards, terminations, truncations, infos = checked_step(self._parallel.step(chosen), self.name)
-        infos = infos or {}
         if self._beside is not None:
             self._beside.look()
         listed = list(self._parallel.agents)
@@ -290,22 +275,38 @@ class PettingZooRows(HeldRows):
         held, occupants = self._held, self._occupants
         masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # a store into a list costs a third of one
         ended: dict[Any, int] = {}
+        all_told = len(rewards) == len(terminations) == len(truncations) == len(living)
         for name, place in living.items():
-            observation = observations.get(name)
-            if terminations.get(name) or truncations.get(name) or name not in present:
-                ended[name] = place
-                terminated, truncated = bool(terminations.get(name)), bool(truncations.get(name))
+            observation, reward = observations.get(name), rewards.get(name)
+            terminated, truncated = terminations.get(name), truncations.get(name)
+            if (
+                (terminated is not False and terminated is not FALSE)
+                or (truncated is not False and truncated is not FALSE)
+                or name not in present
+            ):
+                if name in present:
+                    for what, told in (("termination", terminations), ("truncation", truncations)):
+                        if name not in told:
+                            raise lacking(self.name, what, name, told)
+                terminated = checked_flag(terminations.get(name, False), "termination", self.name)
+                truncated = checked_flag(truncations.get(name, False), "truncation", self.name)
                 flagged = terminated or truncated
-                self._terminations[place], self._truncations[place] = terminated, truncated or not flagged
-                if not (flagged or name in rewards or observation is not None):
-                    continue  # vanished: the env tells nothing of what its last action led to
+                if flagged or name not in present:
+                    ended[name] = place
+                    self._terminations[place], self._truncations[place] = terminated, truncated or not flagged
+                    if not (flagged or name in rewards or observation is not None):
+                        all_told = False
+                        continue  # vanished: the env tells nothing of what its last action led to
+                elif observation is None:
+                    raise self._unobserved(name, observations)
             elif observation is None:
                 raise self._unobserved(name, observations)
+            if reward is None and name not in rewards:
+                raise lacking(self.name, "reward", name, rewards)
             agent = occupants[place]
             if observation is not None:
                 held[place] = observation if agent.plain else agent.observed(name, observation, infos.get(name))
             masks[place] = True
-            reward = rewards.get(name, 0.0)
             values[place] = reward if type(reward) is float else scalar_reward(reward, self.name)
         self._masks[:] = masks
         self._rewards[:] = values
@@ -317,7 +318,10 @@ class PettingZooRows(HeldRows):
         stillborn = [name for name in present.difference(living) if terminations.get(name) or truncations.get(name)]
         spawned = places.advance(listed, list(ended), stillborn)
         over = not places.living
-        self.infos = self._told(infos)
+        if ended or not all_told:
+            told_all = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
+            require_known(f"{self.name}.step", places.knows, **told_all)
+        self.infos = self._told(infos, "step")
         if ended:
             self._add_episodes(ended.values(), over)
         if spawned:
@@ -328,18 +332,21 @@ class PettingZooRows(HeldRows):
             self._starts_s[seats] = perf_counter()
         return over
 
-    def _told(self, infos: Mapping[Any, Any]) -> list[tuple[int | None, dict[str, Any]]]:
+    def _told(self, infos: Mapping[Any, Any], call: str) -> list[tuple[int | None, dict[str, Any]]]:
         """Return the infos that are not empty by place; those of no agent, by their key, as one of the env's."""
+        last = self._places.last
+        if not infos.keys() <= last.keys():
+            require_known(f"{self.name}.{call}", self._places.knows, infos=infos)
         told: list[tuple[int | None, dict[str, Any]]] = []
         others: dict[str, Any] = {}
         for name, info in infos.items():
-            if not info:
+            if info is None or (type(info) is dict and not info):
                 continue
-            place = self._places.last.get(name)
-            owned = own(info)
-            if place is None or not isinstance(owned, dict):
-                others[name] = owned
+            place = last.get(name)
+            if place is None:
+                others[name] = own(info)
                 continue
+            owned = own(checked_info(info, name, f"{self.name}.{call}"))
             if self._mask_in_info:
                 owned.pop(ACTION_MASK, None)
             if owned:

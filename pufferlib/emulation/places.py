@@ -30,6 +30,7 @@ class Places:
                 ),
             )
         self._name = name
+        self._possible = frozenset(possible_agents or ())
         self._fixed: dict[Any, int] | None = None
         if possible_agents is not None and (max_agents is None or max_agents >= len(possible_agents)):
             self._fixed = {agent: place for place, agent in enumerate(possible_agents)}
@@ -45,6 +46,10 @@ class Places:
     def is_fixed(self) -> bool:
         """Whether each agent has one place for good."""
         return self._fixed is not None
+
+    def knows(self, agent: Any) -> bool:
+        """Return whether this is the name of an agent: one that is possible, or lives or has lived in this episode."""
+        return agent in self.last or agent in self._possible or agent in self._ended
 
     def restart(self, agents: Sequence[Any]) -> None:
         """Seat the agents of a new episode."""

@@ -16,7 +16,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_spac
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 
-__all__ = ["Caller", "Resetter", "own_space", "scalar_reward"]
+__all__ = ["Caller", "Resetter", "checked_flag", "own_space", "scalar_reward"]
 
 
 class Caller:
@@ -82,7 +82,7 @@ class Caller:
         elif len(result) == 4:
             observation, reward, done, info = result
             reward, done, _, info = self._regular(reward, done, False, info)
-            truncated = done and bool(info.get("TimeLimit.truncated", False))
+            truncated = done and checked_flag(info.get("TimeLimit.truncated", False), "truncation", self.name)
             terminated = done and not truncated
         else:
             raise SpaceError(
@@ -91,6 +91,8 @@ class Caller:
             )
         if info is None:
             info = {}
+        elif type(info) is not dict and not isinstance(info, Mapping):
+            raise SpaceError(f"{self.name}.step returned the info {info!r:.60}; expected a dict")
         if self._check_step or self.action_mask:
             observation = self.observed(observation, info, self._check_step)
             self._check_step = self._always
@@ -127,8 +129,8 @@ class Caller:
             info = {**(info or {}), "rewards": reward}
             reward = sum(reward) if isinstance(reward, (list, tuple)) else reward.sum()
         reward = scalar_reward(reward, self.name)
-        terminated = _flag(terminated)
-        truncated = _flag(truncated)
+        terminated = checked_flag(terminated, "termination", self.name)
+        truncated = checked_flag(truncated, "truncation", self.name)
         return reward, terminated, truncated, {} if info is None else info
 
 
@@ -193,10 +195,20 @@ def scalar_reward(reward: Any, name: str) -> float:
         raise SpaceError(f"{name}.step returned the reward {reward!r}; expected a number") from None
 
 
-def _flag(value: Any) -> bool:
+def checked_flag(value: Any, what: str, name: str) -> bool:
+    """Return a flag as a bool: of any type if it is 0 or 1, of several values if all are 1. Raises SpaceError."""
     if type(value) is bool:
         return value
-    return bool(np.all(value))
+    if type(value) is np.bool_:
+        return bool(value)
+    try:
+        array = np.asarray(value)
+        fine = array.dtype.kind in "biuf" and array.size > 0 and bool(((array == 0) | (array == 1)).all())
+    except Exception:  # ragged lists, tensors on another device, whatever __array__ may raise
+        fine = False
+    if not fine:
+        raise SpaceError(f"{name}.step returned the {what} {value!r:.60}; expected a bool")
+    return bool(array.all())
 
 
 def _accepted_arguments(env: Any) -> set[str]:

@@ -18,6 +18,7 @@ from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.pack import fills
 
 __all__ = ["VectorRows", "is_vectorized"]
 
@@ -128,6 +129,11 @@ class VectorRows(HeldRows):
                 f"{self._name}.step returned rewards of shape {rewards.shape}, terminations of {terminations.shape} "
                 f"and truncations of {truncations.shape}; expected ({self.num_agents},), one for each copy"
             )
+        for flags in (terminations, truncations):
+            if flags.dtype.kind != "b" and not (flags.dtype.kind in "iuf" and ((flags == 0) | (flags == 1)).all()):
+                raise SpaceError(
+                    f"{self._name}.step returned the flags {flags!r:.80}; expected bools, one for each copy"
+                )
         self._tick += 1
         self._masks = True
         if self._due is not None:
@@ -149,7 +155,9 @@ class VectorRows(HeldRows):
         self._write(self._observations, rows)
 
     def _hold(self, observations: Any, infos: Infos, check: bool) -> None:
-        if self._shape is not None and getattr(observations, "shape", None) != self._shape:
+        shape = getattr(observations, "shape", None)
+        reshaped = self._shape is not None and shape != self._shape
+        if reshaped and not (shape and fills(shape, self.observation_layout.shape, self.num_agents)):
             raise SpaceError(
                 f"{self._name} returned observations of {getattr(observations, 'shape', type(observations).__name__)}; "
                 f"expected {self._shape}, all {self.num_agents} copies in each batch: make it without a batch_size "
@@ -170,7 +178,7 @@ class VectorRows(HeldRows):
             ids = infos.get("env_id")
             if ids is not None and "_env_id" not in infos and list(ids) != list(range(self.num_agents)):
                 raise SpaceError(f"{self._name} returned the copies {ids}; expected all {self.num_agents}, in order")
-        self._observations = observations
+        self._observations = observations.reshape(self._shape) if reshaped else observations
         self._frames = infos.get("episode_frame_number")
 
     def _begin(self, places: Array) -> None:
@@ -299,6 +307,9 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
             for key in path:
                 source = source[key]
             if source.shape != target.shape:
+                if fills(source.shape, target.shape[1:], num):
+                    np.copyto(target, source.reshape(target.shape))
+                    continue
                 raise SpaceError(f"observations at {path} have shape {source.shape}; expected {target.shape}")
             np.copyto(target, source)
 

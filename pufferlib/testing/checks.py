@@ -107,6 +107,10 @@ def types(lab: Lab) -> Verdict:
     faults = lab.rollout.faults
     if "type" in faults:
         return "failed", f"{faults['type']}; return what the space says, or change the space"
+    if "shape" in faults:
+        return "warning", (
+            f"{faults['shape']}; pufferlib reshapes it at every step: return that shape, or change the space"
+        )
     if "cast" in faults:
         return "warning", f"{faults['cast']}; pufferlib casts it at every step: return that dtype, or change the space"
     return "passed", "observations have the shapes and dtypes of their space"

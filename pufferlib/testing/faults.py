@@ -8,13 +8,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
+from pufferlib.pack import fills
+
 __all__ = ["Fault", "find_fault", "same"]
 
 
 class Fault(NamedTuple):
-    """kind: "type" (structure, shape, dtype), "cast" (a dtype that emulation casts), or "range" (a value)."""
+    """kind: "type" (structure, shape, dtype), "shape" (one that emulation reshapes), "cast" (a dtype that emulation
+    casts), or "range" (a value)."""
 
-    kind: Literal["type", "cast", "range"]
+    kind: Literal["type", "shape", "cast", "range"]
     text: str
 
 
@@ -44,7 +47,7 @@ def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Faul
 def _first(parts: list[tuple[Space[Any], Any, str]]) -> Fault | None:
     """Return the worst fault: a value out of its range is only worth saying where all types are right."""
     faults = [fault for part in parts if (fault := find_fault(*part)) is not None]
-    for kind in ("type", "cast", "range"):
+    for kind in ("type", "shape", "cast", "range"):
         for fault in faults:
             if fault.kind == kind:
                 return fault
@@ -57,14 +60,18 @@ def _array_fault(space: Space[Any], value: Any, path: str) -> Fault | None:
         array = np.asarray(value)
     except ValueError:  # ragged
         return Fault("type", f"{path} is {_described(value)}, of which no array can be made")
-    if array.shape != space.shape or array.dtype.kind not in "biuf":
+    if not fills(array.shape, space.shape) or array.dtype.kind not in "biuf":
         return Fault("type", f"{path} should be {space.dtype} of shape {space.shape}, and is {_described(value)}")
+    shape, array = array.shape, array.reshape(space.shape)
     # Python's own numbers have no dtype to insist on, and single whole numbers are as good as Python's.
     plain = not hasattr(value, "dtype") or (array.ndim == 0 and array.dtype.kind in "biu")
     safe = np.can_cast(array.dtype, space.dtype) or (plain and (space.dtype.kind == "f" or array.dtype.kind in "biu"))
     if not safe:
         castable = np.can_cast(array.dtype, space.dtype, "same_kind")
-        return Fault("cast" if castable else "type", f"{path} is {array.dtype}, and its space says {space.dtype}")
+        if not castable or shape == space.shape:
+            return Fault("cast" if castable else "type", f"{path} is {array.dtype}, and its space says {space.dtype}")
+    if shape != space.shape:
+        return Fault("shape", f"{path} has shape {shape}, and its space says {space.shape}")
     low, high = _bounds(space)
     outside = ~((array >= low) & (array <= high))
     if array.dtype.kind == "f" and outside.any():

@@ -26,9 +26,9 @@ MAX_PICKLED = 100  # pickling infos may cost more than the steps
 class Rollout:
     """What a rollout showed.
 
-    faults: by kind, a sentence about the first of it: "type", "cast" and "range" of observations as in ``find_fault``;
-    "round trip"; "outcome" (rewards, infos); "live" (views of buffers that the next step overwrites); "agents", and
-    "odd agents" for what emulation puts right.
+    faults: by kind, a sentence about the first of it: "type", "shape", "cast" and "range" of observations as in
+    ``find_fault``; "round trip"; "outcome" (rewards, infos); "live" (views of buffers that the next step overwrites);
+    "agents", and "odd agents" for what emulation puts right.
     """
 
     num_steps: int = 0

@@ -9,6 +9,7 @@ from typing import Any
 from pufferlib import _native
 from pufferlib.vectorization.messages import Call, EnvFace, Reset
 from pufferlib.vectorization.plan import available_cpus
+from pufferlib.vectorization.sharing import Found
 from pufferlib.vectorization.slab import Slab, SlabShape
 
 __all__ = ["CLOSE_S", "SLICE_S", "Crew"]
@@ -37,6 +38,8 @@ class Crew(ABC):
     closing = False  # whoever is in a wait is to leave it
     left_open = False  # ``close`` has given up waiting for a thread that is in a step; another close goes on
 
+    near = False  # environments are in this process
+    found: Mapping[int, Found]  # after ``start``: environments that their creators hold, and where
     refusal: Any = None  # the message behind the WorkerError that ``start`` has raised
 
     @property

@@ -37,6 +37,7 @@ from pufferlib.vectorization.inbox import Inbox, flight_over
 from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, summary_of, told_once
 from pufferlib.vectorization.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
+from pufferlib.vectorization.sharing import Claims
 from pufferlib.vectorization.slab import SlabShape
 from pufferlib.vectorization.telemetry import Recording
 from pufferlib.vectorization.tensors import as_numpy, tensors_of
@@ -120,6 +121,13 @@ class CrewedVecEnv(VecEnv):
             **own_kwargs,
         )
         face = crew.start()
+        self._claims = Claims()
+        if not crew.near:  # where they are near, the worker has claimed them itself
+            for env_id, error in self._claims.claim_originals(creators, crew.found):
+                crew.close()
+                self._claims.release()
+                worker = next(index for index, share in enumerate(crew.shares) if env_id in share)
+                raise Failed.of(env_id, worker, "__init__", error).error()
         space = face.action_space
         action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
         self._action_values = [ActionValues(space) for space in action_spaces]
@@ -141,6 +149,7 @@ class CrewedVecEnv(VecEnv):
                 self._tensors.pin(self._slab.memory)
         except BaseException:
             crew.close()
+            self._claims.release()
             raise
         self._workers, self._finalizer = crew, weakref.finalize(self, crew.close)
 
@@ -410,6 +419,7 @@ class CrewedVecEnv(VecEnv):
         """
         self._inbox.close()
         self._lane = None
+        self._claims.release()
         if not self._finalizer.alive:
             return
         within = self._turn.owner == threading.get_ident()  # a call that goes on after this: a signal handler closes

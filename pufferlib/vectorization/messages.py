@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pufferlib.emulation.rows import RowEnv
 from pufferlib.errors import WorkerError
+from pufferlib.vectorization.sharing import Found
 from pufferlib.vectorization.watch import Doing
 
 __all__ = [
@@ -119,10 +120,11 @@ class Call(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """All environments of the worker exist."""
+    """All environments of the worker exist. found: which of them a creator held before it was called, and where."""
 
     worker: int
     face: EnvFace
+    found: dict[int, Found]
 
 
 class Done(NamedTuple):

@@ -35,6 +35,7 @@ from pufferlib.vectorization.doorbell import (
 from pufferlib.vectorization.launch import Launch, LifePipe, Process, start_method
 from pufferlib.vectorization.messages import Call, Died, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan, available_cpus, checked_count
+from pufferlib.vectorization.sharing import Found
 from pufferlib.vectorization.signals import undisturbed
 from pufferlib.vectorization.slab import LAPS, Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
@@ -149,6 +150,7 @@ class ProcessCrew(Crew):
         self._rested = False  # whether it has slept already, so that the next poll need not stay awake
         self._ring: Any = None
         self._face = tasks[0].face
+        self.found: dict[int, Found] = {}
         self._owner = os.getpid()
         self._closed = False
         self.turn = Turn()
@@ -217,6 +219,7 @@ class ProcessCrew(Crew):
                     self.refusal = message
                     raise message.error()
                 faces[message.worker] = message.face
+                self.found.update(message.found)
         return faces
 
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:

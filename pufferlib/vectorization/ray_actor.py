@@ -263,12 +263,16 @@ class Work:
         self._limit_imported()
         if format is not None:
             self.attach(format)
-        return self._frames(Ready(self._first_worker, self._face))
+        found = {
+            env_id + self._first_env: where._replace(env_id=where.env_id + self._first_env)
+            for env_id, where in crew.found.items()
+        }
+        return self._frames(Ready(self._first_worker, self._face, found))
 
     def _make_crew(self, plan: Plan) -> Crew:
         task, each = self._task, not plan.synchronous
         tasks = [
-            own._replace(worker=worker, env_ids=share, each=each, first_finished=each)
+            own._replace(worker=worker, env_ids=share, each=each, first_finished=each, first_env=self._first_env)
             for worker, (own, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
         ]
         if task.in_place:

@@ -41,6 +41,7 @@ from pufferlib.vectorization.ray_actor import (
 )
 from pufferlib.vectorization.ray_calls import Actor, Calls
 from pufferlib.vectorization.ray_connection import Connection, Placement, reason
+from pufferlib.vectorization.sharing import Found
 from pufferlib.vectorization.slab import Slab, SlabShape
 from pufferlib.vectorization.turns import LEAVE_S, NOBODY, Turn, shut
 from pufferlib.vectorization.watch import Limits
@@ -149,6 +150,7 @@ class RayCrew(Crew):
         self._slab: Slab | None = None
         self._format: Format | None = None
         self._face: EnvFace | None = None
+        self.found: dict[int, Found] = {}
         self._closed = False
         self._owner = os.getpid()
         self.turn = Turn()
@@ -228,6 +230,7 @@ class RayCrew(Crew):
                 if not isinstance(message, Ready):
                     raise message.error()
                 faces[self._actor_of[message.worker].index] = message.face
+                self.found.update(message.found)
         return faces
 
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:

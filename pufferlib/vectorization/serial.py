@@ -34,11 +34,13 @@ class Serial(CrewedVecEnv):
 class InPlace(Crew):
     """One worker, run at once whenever it is asked for something."""
 
+    near = True
     watched = False  # nobody could kill this very process
 
     def __init__(self, task: WorkerTask) -> None:
         self.shares = (task.env_ids,)
         self.dead = set()
+        self.found = {}
         self.turn = Turn()
         self.spin = 0
         self._messages: list[Any] = []
@@ -61,6 +63,7 @@ class InPlace(Crew):
         self._worker.build()
         for message in self.poll(0):
             if isinstance(message, Ready):
+                self.found = message.found
                 return message.face
             assert isinstance(message, Failed), message
             self.refusal = message

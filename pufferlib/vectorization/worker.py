@@ -22,6 +22,7 @@ from pufferlib.emulation import emulate, is_wrapped
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
+from pufferlib.vectorization.sharing import Claims, Found, Held
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
 from pufferlib.vectorization.telemetry import Stopwatch
@@ -34,6 +35,7 @@ class WorkerTask(NamedTuple):
     """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``.
 
     face: of the first worker, for one that takes a dead one's place: its environments are made as they are reset.
+    first_env: the number of environment 0 in the VecEnv, where workers of a group count from there.
     """
 
     worker: int
@@ -45,6 +47,7 @@ class WorkerTask(NamedTuple):
     first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
     limits: Limits = Limits()
     face: EnvFace | None = None
+    first_env: int = 0
 
 
 class Worker:
@@ -68,6 +71,9 @@ class Worker:
         limits = task.limits if refuses_late else Limits()
         self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
         self.envs: dict[int, RowEnv] = {}
+        self._claims = Claims(task.first_env)
+        self._held: Held | None = None  # while all environments are made: what their creators held before
+        self._found: dict[int, Found] = {}  # which of the environments were among that
         self._face = task.face
         self._adopt: Callable[[int, RowEnv], None]
         self._wrapped: set[int] = set()  # environments that users have wrapped themselves
@@ -87,6 +93,7 @@ class Worker:
 
     def build(self) -> None:
         """Make the environments; emits Ready, or Failed."""
+        self._held = Held(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
         for env_id in self.task.env_ids:
             try:
                 self._make(env_id)
@@ -94,7 +101,8 @@ class Worker:
                 self.failed(env_id, "__init__", error)
                 return
         assert self._face is not None
-        self.emit(Ready(self.task.worker, self._face))
+        self._held = None
+        self.emit(Ready(self.task.worker, self._face, self._found))
 
     def _make(self, env_id: int) -> None:
         """Make an environment, which takes the place of the one that there may be."""
@@ -105,6 +113,10 @@ class Worker:
         made = self.task.creators[env_id - first]()
         if not is_wrapped(made):
             self._wrapped.discard(env_id)
+        found = None if self._held is None else self._held.find(made)
+        self._claims.claim(env_id, made, found)
+        if found is not None:
+            self._found[env_id] = found
         env = self.envs[env_id] = emulate(made, **self.task.wrap_kwargs)
         face = EnvFace.of(env)
         if self._face is None:
@@ -118,6 +130,7 @@ class Worker:
 
     def _unmake(self, env_id: int) -> None:
         """Close an environment that is of no use, if there is one."""
+        self._claims.release(env_id)
         env = self.envs.pop(env_id, None)
         if env is not None:
             try:
@@ -374,6 +387,7 @@ class Worker:
             except (Exception, SystemExit) as error:
                 self.failed(env_id, "close", error)
         self.envs = {}
+        self._claims.release()
 
     def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
         first_agent = env_id * env.num_agents

@@ -1,0 +1,84 @@
+"""What an environment of several agents returns: dicts by agent, in which no agent is missing and none is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pufferlib.errors import SpaceError
+
+__all__ = ["COMMON", "checked_info", "checked_step", "lacking", "require_known", "split_reset"]
+
+COMMON = frozenset(("common", "__common__"))  # in infos: PettingZoo's and RLlib's key for what concerns no agent alone
+STEP = ("observations", "rewards", "terminations", "truncations", "infos")
+
+
+def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    """Return observations and infos of a reset, also of one that returns observations alone. Raises SpaceError."""
+    observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+    infos = {} if infos is None else infos
+    _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")
+    return observations, infos
+
+
+def checked_step(result: Any, name: str) -> Any:
+    """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError."""
+    if not isinstance(result, (tuple, list)) or len(result) != 5:
+        got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise SpaceError(
+            f"{name}.step returned {got}; expected five dicts by agent: observations, rewards, terminations, "
+            "truncations and infos"
+        )
+    for value in result:
+        if type(value) is not dict:
+            break
+    else:
+        return result
+    *others, infos = result
+    result = (*others, {} if infos is None else infos)
+    _require_dicts(result, STEP, f"{name}.step")
+    return result
+
+
+def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> None:
+    for value, what in zip(values, names, strict=True):
+        if not isinstance(value, Mapping):
+            raise SpaceError(
+                f"{call} returned {what} that are no dict but a {type(value).__name__}, {value!r:.60}; return one by "
+                "agent"
+            )
+
+
+def checked_info(info: Any, agent: Any, call: str) -> dict[Any, Any]:
+    """Return an agent's info as a dict. Raises SpaceError for what is no mapping."""
+    if isinstance(info, dict):
+        return info
+    if not isinstance(info, Mapping):
+        raise SpaceError(f"{call} returned the info {info!r:.60} for agent {agent!r}; expected a dict")
+    return dict(info)
+
+
+def lacking(name: str, what: str, agent: Any, told: Mapping[Any, Any]) -> SpaceError:
+    """Return the error for an agent that acted and is missing in one of the dicts."""
+    return SpaceError(
+        f"{name}.step gave no {what} for agent {agent!r}, which acted; it gave those of {list(told)}: give one to each "
+        "agent that acted"
+    )
+
+
+def require_known(call: str, knows: Callable[[Any], bool], **told: Mapping[Any, Any]) -> None:
+    """Raise SpaceError for rewards, flags or infos under a key that is no agent's name.
+
+    PettingZoo allows other keys in infos. So an info that is a dict, as an agent's is, must be an agent's or "common",
+    and any other value is the environment's.
+    """
+    for what, values in told.items():
+        foreign = [agent for agent in values if not knows(agent)]
+        if foreign and what == "infos":
+            foreign = [key for key in foreign if key not in COMMON and isinstance(values[key], (Mapping, type(None)))]
+        if foreign:
+            hint = "; what concerns no agent alone goes under 'common'" if what == "infos" else ""
+            raise SpaceError(
+                f"{call} returned {what} for {', '.join(map(repr, foreign))}, which no agent is called; use the names "
+                f"in agents{hint}"
+            )

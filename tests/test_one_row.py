@@ -1,0 +1,260 @@
+"""One environment, one row: what a creator holds and returns twice is refused by name, on every backend."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import pufferlib
+from pufferlib.errors import RegistryError, WorkerError
+from pufferlib.vectorization.sharing import Claims
+
+SAYS = "that object already plays environment 0.*pass a function that makes a new environment each time"
+BACKENDS = [("serial", {}), ("multiprocessing", {}), ("multiprocessing", {"context": "spawn"}), ("pool", {})]
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    observation_space = Box(0, 99, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.tick = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        return np.full(1, self.tick, np.float32), 1.0, False, False, {}
+
+
+class Around(gymnasium.Wrapper[Any, Any, Any, Any]):
+    pass
+
+
+class Factory:
+    def __init__(self) -> None:
+        self.made = {"walk": [Walk()]}
+
+    def __call__(self) -> Any:
+        return self.made["walk"][0]
+
+    def take(self) -> Any:
+        return self()
+
+
+class Endless:
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    def __next__(self) -> Any:
+        return self.env
+
+
+ENV = Walk()
+
+
+def read_global() -> Any:
+    return ENV
+
+
+def through_another() -> Any:
+    return read_global()
+
+
+def in_closure() -> Callable[[], Any]:
+    env = Walk()
+    return lambda: env
+
+
+def in_default(env: Any = ENV) -> Any:
+    return env
+
+
+def in_keyword_default(*, env: Any = ENV) -> Any:
+    return env
+
+
+def given(env: Any) -> Any:
+    return env
+
+
+def inside(env: Any) -> Any:
+    return env.unwrapped
+
+
+in_attribute: Any = lambda: in_attribute.env  # noqa: E731
+in_attribute.env = Walk()
+
+ONE_FOR_ALL: dict[str, Any] = {
+    "a global": read_global,
+    "a global of a function that is called": through_another,
+    "a closure": in_closure(),
+    "a default": in_default,
+    "a keyword's default": in_keyword_default,
+    "an argument of partial": functools.partial(given, Walk()),
+    "a keyword of partial": functools.partial(given, env=Walk()),
+    "a factory": Factory(),
+    "a bound method": Factory().take,
+    "an iterator": Endless(Walk()).__next__,
+    "an attribute of the function": in_attribute,
+    "what it wraps": lambda: Around(ENV),
+    "what it wraps twice": lambda: pufferlib.wrap(Around(ENV)),
+    "the inside of what it holds": functools.partial(inside, Around(Walk())),
+}
+
+
+def play(env: Any, backend: str, num_envs: int | None, num_workers: int, **kwargs: Any) -> None:
+    with pufferlib.make(env, backend=backend, num_envs=num_envs, num_workers=num_workers, **kwargs) as vec:
+        vec.reset(seed=0)
+        observations, *_ = vec.step(np.zeros(vec.num_envs, int))
+        assert observations[:, 0].tolist() == [1] * vec.num_envs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "kwargs"), BACKENDS)
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_an_object_plays_one_row(backend: str, kwargs: Any, num_workers: int) -> None:
+    for name, env_creator in ONE_FOR_ALL.items():
+        if kwargs and name not in ("a closure", "a factory", "a global of a function that is called"):
+            continue  # a process that is spawned takes its time
+        with pytest.raises(WorkerError, match=SAYS) as raised:
+            play(env_creator, backend, 3, num_workers, **kwargs)
+        assert raised.value.env_id == 1, name
+        if not kwargs:
+            play(env_creator, backend, 1, 1)
+            play(env_creator, backend, 1, 1)  # after close it is free again
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_the_refusal_names_where_it_lies(backend: str) -> None:
+    for name, says in (
+        ("a global of a function that is called", "Walk, which its creator holds as read_global's ENV, and"),
+        ("a closure", "Walk, which its creator holds as env, and"),
+        ("a factory", r"Walk, which its creator holds as made\['walk'\]\[0\], and"),
+        ("a default", "Walk, which its creator holds as default 0, and"),
+    ):
+        with pytest.raises(WorkerError, match=says):
+            play(ONE_FOR_ALL[name], backend, 2, 2)
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_creators_that_make_new_ones_may_hold_others(backend: str, num_workers: int) -> None:
+    three, made = [Walk(), Walk(), Walk()], []
+    one, two = Walk(), Around(Walk())
+
+    def remembered() -> Any:
+        made.append(Walk())
+        return made[-1]
+
+    for env_creator in (
+        lambda: copy.deepcopy(ENV),
+        lambda: Around(copy.deepcopy(two)),
+        lambda: type(ENV)(),
+        lambda env_index: three[env_index],
+        remembered,
+        [lambda: one, lambda: two, lambda: ENV],
+    ):
+        num_envs = None if isinstance(env_creator, list) else 3
+        play(env_creator, backend, num_envs, num_workers)
+        play(env_creator, backend, num_envs, num_workers)
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_creators_in_a_list_share_no_environment(backend: str) -> None:
+    env = Walk()
+    for creators in ([lambda: env, lambda: env], [Walk, lambda: env, lambda: Around(env)]):
+        with pytest.raises(WorkerError, match="already plays environment"):
+            play(creators, backend, None, len(creators))
+    with pytest.raises(WorkerError, match=SAYS):
+        play(given, backend, 2, 2, env_kwargs={"env": env})
+    play(given, backend, 2, 2, env_kwargs=[{"env": env}, {"env": Walk()}])
+
+
+@pytest.mark.parametrize("first", ["serial", "multiprocessing"])
+@pytest.mark.parametrize("second", ["serial", "pool"])
+def test_an_object_plays_in_one_open_vecenv(first: str, second: str) -> None:
+    env = Walk()
+    with pufferlib.make(lambda: env, backend=first, num_envs=1) as vec:
+        vec.reset()
+        for env_creator in (lambda: env, lambda: Around(env)):
+            with pytest.raises(WorkerError, match="already plays environment 0 of another VecEnv that is open"):
+                pufferlib.make(env_creator, backend=second, num_envs=1)
+        vec.step(np.zeros(1, int))
+        play(lambda: copy.deepcopy(env), second, 2, 2)
+    play(lambda: env, second, 1, 1)
+
+
+def test_a_cache_that_is_filled_is_seen() -> None:
+    @functools.lru_cache
+    def cached() -> Any:
+        return Walk()
+
+    with pytest.raises(WorkerError, match=SAYS):
+        play(cached, "serial", 2, 1)
+    with pytest.raises(WorkerError, match=SAYS):  # within one process
+        play(cached, "multiprocessing", 2, 1)
+    repeated = itertools.repeat(Walk())
+    with pytest.raises(WorkerError, match=SAYS):
+        play(lambda: next(repeated), "serial", 2, 1)
+
+
+def test_what_functional_environments_share_is_no_environment() -> None:
+    class Functions:
+        def reset(self, key: Any) -> Any:
+            return 0
+
+        def step(self, key: Any, state: Any, action: Any) -> Any:
+            return state + 1
+
+    class Stateful(Walk):
+        def __init__(self, functions: Any) -> None:
+            self.env = functions
+
+    functions = Functions()
+    for backend in ("serial", "multiprocessing"):
+        play(lambda: Stateful(functions), backend, 3, 3)
+
+
+def test_an_environment_that_is_made_again_takes_its_own_place() -> None:
+    class Fragile(Walk):
+        def step(self, action: Any) -> Any:
+            if self.tick == 2:
+                raise RuntimeError("it broke")
+            return super().step(action)
+
+    env = Fragile()
+    with pufferlib.make(lambda: env, num_envs=1, on_error="restart") as vec:
+        vec.reset()
+        for _ in range(6):
+            vec.step(np.zeros(1, int))
+        assert sum(vec.restarts) == 1
+
+
+def test_what_was_refused_leaves_nothing_behind() -> None:
+    env = Walk()
+    for backend in ("serial", "multiprocessing"):
+        with pytest.raises(WorkerError, match="already plays"):
+            play(lambda: env, backend, 2, 2)
+        with pytest.raises(WorkerError, match="no environment|expected a Gymnasium"):
+            play([lambda: env, lambda: 3], backend, None, 2)  # type: ignore[list-item]
+        play(lambda: env, backend, 1, 1)
+    vec: Any = pufferlib.make(lambda: env, num_envs=1)
+    del vec
+    claims = Claims()
+    claims.claim(0, env)
+    claims.release()
+    play(lambda: env, "serial", 1, 1)
+
+
+def test_the_advice_for_an_instance_is_what_works() -> None:
+    with pytest.raises(RegistryError, match=r"pass a function that makes a new one each time, such as Walk, or lambda"):
+        pufferlib.make(ENV, num_envs=2)  # type: ignore[arg-type]
