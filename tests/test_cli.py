@@ -610,7 +610,7 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(command: str, c
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"{sys.executable} -m pufferlib.cli envs minigrid | head -n 1"
+    command = f"{shlex.quote(sys.executable)} -m pufferlib.cli envs minigrid | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("name") and done.stderr == ""
 
