@@ -444,12 +444,14 @@ def learn(
             iterate = iteration(rollout, config, update)
             most_steps = int(total(torch.tensor(rollout.real.numel(), device=config.device)))  # of an iteration
             before: Reading | None = None
+            known_steps = learner.num_steps  # without those of the iteration before, even where these have been read
             report.phase("learning")
             while learner.num_steps < last_step:
-                rates = [team.set_rate(learner.num_steps, config.total_steps) for team in learner.teams]
+                rates = [team.set_rate(known_steps, config.total_steps) for team in learner.teams]
                 reading = Reading(iterate(), rates)
                 if before is not None:
                     tell(session, learner, rollout, before)
+                known_steps = learner.num_steps
                 before, due = reading, session.is_due()
                 if due or learner.num_steps + most_steps >= last_step:
                     tell(session, learner, rollout, before)

@@ -248,9 +248,10 @@ def test_a_run_that_is_killed_goes_on_from_newest(
 ) -> None:
     """It has the steps that its weights have learnt from; and the run itself takes no notice."""
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
-    settings = config(trainer.Config, separate=True, total_steps=1000, schedule="constant")
+    settings = config(trainer.Config, separate=True, total_steps=1000)
     whole = trainer.train(settings)
     noting = trainer.train(replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))
+    settings = replace(settings, schedule="constant")
     killed = replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "killed"))
     assert whole.num_steps == noting.num_steps
     weights = whole.actor.policy.state_dict()
