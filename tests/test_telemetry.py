@@ -427,6 +427,11 @@ def test_what_an_environment_takes_long_for_is_its_spread_on_a_busy_machine_too(
     assert stats.spread > 0.9 * own.std() / own.mean()
 
 
+def test_what_sleeps_is_not_preempted() -> None:
+    stats = stats_of(EXPONENTIAL[:8], steps_per_s=100.0, cpu=0.05, queued=0.3)
+    assert stats.preempted == 0 and stats.spread == pytest.approx(1, rel=0.05)
+
+
 @pytest.mark.parametrize("fastest", ["serial", "multiprocessing", "pool"])
 def test_what_was_measured_settles_the_verdict(fastest: str) -> None:
     """Whatever a model says of them: it would advise all kinds of plans here."""

@@ -144,8 +144,12 @@ class Stats:
         step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
         reset = scalars(times_of(pooled(times[:, RESET])))
         weights = times[:, STEP, WEIGHT]
-        waited_for_cores = recorded.parent_queued_s if backend == "serial" else float(recorded.worker_queued_s.sum())
-        own = own_times(env_step, histogram, waited_for_cores)
+        own_cpu, own_queued = recorded.parent_cpu_s, recorded.parent_queued_s
+        if backend != "serial":
+            own_cpu, own_queued = float(recorded.worker_cpu_s.sum()), float(recorded.worker_queued_s.sum())
+        # What sleeps most of the time takes long by itself.
+        sleeps = own_cpu + own_queued < 0.5 * float(times[:, :, SUM].sum())
+        own = own_times(env_step, histogram, 0.0 if sleeps else own_queued)
         within, between = _spreads(own)
 
         parent = recorded.parent_times
