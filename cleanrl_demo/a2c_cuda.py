@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
+from cleanrl_demo.checkpoints import found
 from cleanrl_demo.peers import joined, require_as_many
 from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, normalized, shares_of
 from cleanrl_demo.results import Result
@@ -46,7 +47,7 @@ def resume(
     folder: Path, env: Any = None, total_steps: int | None = None, *, trust: bool = False
 ) -> tuple[Config, Result]:
     """Go on with the run in a folder, as ``ppo_cuda.resume`` says, and return its settings, too."""
-    require_as_many(folder)
+    require_as_many(found(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 

@@ -33,6 +33,7 @@ import torch
 
 import pufferlib
 from cleanrl_demo.fleet import Fleet, Told, connected, node_name, ray_module
+from cleanrl_demo.minibatches import shares
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
 from cleanrl_demo.recent import numbers_in
@@ -125,6 +126,10 @@ class Config(RunConfig):
         """How many rollouts are learnt from at a time."""
         return self.num_actors if self.rollouts_per_update is None else self.rollouts_per_update
 
+    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
+        """Return how many rows an update learns from at most: those of several rollouts."""
+        return super().rows_per_update(vec) * self.num_rollouts
+
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
         normalize = {"normalize": True} if self.normalize_observations else {}
@@ -195,7 +200,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         for last_step in session.stretches():
             fleet.broadcast(learner.version, learner.actor.policy)
             fleet.begin(session.seed)
-            while learner.num_steps < last_step:
+            while session.goes_on(last_step):
                 report.phase("environments")
                 rollouts, lags = fleet.gather(config.num_rollouts)
                 report.phase("learning")
@@ -269,7 +274,7 @@ def update(learner: Learner, rollouts: Sequence[Lines], config: Config) -> dict[
     for epoch in range(config.num_epochs):
         told = []
         shuffled = torch.randperm(columns[0].shape[1], generator=generator, device=config.device)
-        for agents in shuffled.chunk(config.num_minibatches):
+        for agents in shares(shuffled, config.num_minibatches, 1 if len(columns[0]) > 1 else 2):
             seen, starts, choices, aims, *others = (column[:, agents] for column in columns)
             old_log_probs, gains, aimed_values, counts = (column.flatten() for column in others)
             if not counts.any():

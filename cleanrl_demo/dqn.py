@@ -230,7 +230,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         learner.outcomes.forget()
         told, reported = list[Tensor](), learner.num_steps // STEPS_PER_REPORT
         frames = FrameStack(learner.actor.layout, config.frame_stack, vec.num_envs * vec.agents_per_env, config.device)
-        while learner.num_steps < last_step:
+        while session.goes_on(last_step):
             batch: Any = vec.recv()  # of tensors
             host = vec.host_batch
             assert host is not None

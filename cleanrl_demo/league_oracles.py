@@ -31,7 +31,8 @@ from pufferlib.toml import checked
 VEC = ("num_envs", "backend", "num_workers", "batch_size")  # of the VecEnv in which responses are learnt
 THE_LEAGUES = {
     "env", "env_kwargs", "wrap_kwargs", "on_error", "max_restarts", "step_timeout", "seed", "checkpoint_every",
-    "eval_episodes", "eval_greedy", "runs", "track", "track_project", "video_envs", "video_every", "keep_buffer",
+    "checkpoint_minutes", "eval_episodes", "eval_greedy", "runs", "track", "track_project", "video_envs", "video_every",
+    "keep_buffer",
 }  # fmt: skip
 LOGITS = "pufferlib.population.games:Logits"  # for games whose information states are numbered
 

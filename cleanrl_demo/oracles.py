@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cleanrl_demo import dqn, ppo
+from cleanrl_demo.minibatches import require_rows
 from cleanrl_demo.report import require_finite
 from cleanrl_demo.session import torch_set_up
 from pufferlib import VecEnv
@@ -104,6 +105,8 @@ class LearnedOracle(Oracle, ImprovingOracle):
         """Return a trainer's learner that has learnt. weights: it begins with; None: new ones. state: goes on with."""
         config = self._seeded()
         make_learner, learn = TRAINERS[type(config)]
+        num_rows = config.rows_per_update(self._vec) // self._vec.agents_per_env
+        require_rows(config, num_rows * len(self._seats[seat].places))
         with torch_set_up(config):
             learner = make_learner(self._vec, self._origin, config)
             if weights is not None:
@@ -112,7 +115,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
             try:
                 opponents = Opponents(mixture, seat, own, config.seed)
                 router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
-                learn(Practice(OwnRows(self._vec, router, own), config), learner, config)
+                learn(Practice(OwnRows(self._vec, router, own), learner, config), learner, config)
             finally:
                 self.pool.drop(own)
         self.num_episodes += opponents.num_episodes
@@ -142,12 +145,15 @@ class Opponents(Sampled):
 class Practice:
     """As much of a Session as a trainer's ``learn`` needs, in one stretch; its report raises, and says nothing."""
 
-    def __init__(self, vec: OwnRows, config: Config) -> None:
-        self.vec, self.report, self._config = vec, self, config
+    def __init__(self, vec: OwnRows, learner: Any, config: Config) -> None:
+        self.vec, self.report, self._learner, self._config = vec, self, learner, config
 
     def stretches(self) -> Iterator[int]:
         self.vec.async_reset(seed=self._config.seed)
         yield self._config.total_steps
+
+    def goes_on(self, last_step: int) -> bool:
+        return bool(self._learner.num_steps < last_step)
 
     def film(self) -> None:
         pass

@@ -28,6 +28,7 @@ import torch
 from torch import nn
 
 import pufferlib
+from cleanrl_demo.minibatches import shares
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
@@ -171,7 +172,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
     for last_step in session.stretches():
         learner.outcomes.forget()
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
-        while learner.num_steps < last_step:
+        while session.goes_on(last_step):
             rollout.start()
             for rows in rollout.batches[1:]:
                 batch: Any = vec.recv()  # of tensors
@@ -214,8 +215,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
         told = []
         shuffled = real[torch.randperm(len(real), generator=generator, device=config.device)]
         columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
-        chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
-        for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
+        chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
+        for rows, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
             choices, aims, old_log_probs, gains, aimed_values = minibatch
             distribution, values, _ = actor(rollout.observations[rows])
             log_ratios = distribution.log_prob(choices, aims) - old_log_probs

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 import pufferlib
+from cleanrl_demo.checkpoints import found
 from cleanrl_demo.exposures import Exposures
 from cleanrl_demo.iterations import Iteration, Reading, on_own_stream
 from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
@@ -106,6 +107,11 @@ class DeviceConfig(RunConfig):
             for name in ("learning_rate", "entropy_coefficient"):
                 if not isinstance(table.get(name, 0.0), (int, float)):
                     raise PlanError(f"a team's {name}={table[name]!r} is no number; leave out the quotation marks")
+
+    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
+        """Return how many rows an update learns from at most: those of the smallest team."""
+        teams = teams_of(vec.agent_names or [""] * vec.agents_per_env, self)
+        return self.rollout_length * vec.num_envs * min(map(len, teams.values()))
 
 
 class Team:
@@ -201,7 +207,7 @@ def resume(
 
     Raises PlanError unless as many processes go on as have begun it.
     """
-    require_as_many(folder)
+    require_as_many(found(folder).parent)
     return resumed(folder, Config, Learner, learn, env, total_steps, trust, as_begun)
 
 
@@ -426,8 +432,7 @@ def learn(
 ) -> None:
     """Play and update in turns until ``total_steps`` transitions have been learnt from.
 
-    What is told of an iteration is read when the next one is under way, so the last of a stretch is one more than it
-    had to be.
+    What is told of an iteration is read when the next one is under way, unless it may have been the stretch's last.
     """
     report = session.report
     for last_step in session.stretches():
@@ -437,16 +442,22 @@ def learn(
             if rollout.exposures is not None:
                 show(session, rollout.exposures, learner, Reading(rollout.exposures.tensors(1), ()).values())
             iterate = iteration(rollout, config, update)
+            most_steps = int(total(torch.tensor(rollout.real.numel(), device=config.device)))  # of an iteration
             before: Reading | None = None
+            known_steps = learner.num_steps  # without those of the iteration before, even where these have been read
             report.phase("learning")
             while learner.num_steps < last_step:
-                rates = [team.set_rate(learner.num_steps, config.total_steps) for team in learner.teams]
+                rates = [team.set_rate(known_steps, config.total_steps) for team in learner.teams]
                 reading = Reading(iterate(), rates)
                 if before is not None:
                     tell(session, learner, rollout, before)
-                before = reading
-            if before is not None:
-                tell(session, learner, rollout, before)
+                known_steps = learner.num_steps
+                before, due = reading, session.is_due()
+                if due or learner.num_steps + most_steps >= last_step:
+                    tell(session, learner, rollout, before)
+                    before = None
+                if due:
+                    session.save_newest()
 
 
 def iteration(rollout: Rollout, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update) -> Iteration:

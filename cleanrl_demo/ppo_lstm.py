@@ -33,6 +33,7 @@ import torch
 from torch import nn
 
 import pufferlib
+from cleanrl_demo.minibatches import shares
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
@@ -182,7 +183,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         initial = learner.actor.initial_state(vec.num_envs * vec.agents_per_env)
         assert initial is not None
         memory = Memory(initial)
-        while learner.num_steps < last_step:
+        while session.goes_on(last_step):
             rollout.start()
             for rows in rollout.batches[1:]:
                 batch: Any = vec.recv()  # of tensors
@@ -227,7 +228,7 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
     for epoch in range(config.num_epochs):
         told = []
         shuffled = torch.randperm(lines.shape[1], generator=generator, device=config.device)
-        for agents in shuffled.chunk(config.num_minibatches):
+        for agents in shares(shuffled, config.num_minibatches, 1 if len(lines) > 1 else 2):
             steps = lines[:, agents]
             rows, counts = steps.flatten(), real[steps].flatten()
             if not counts.any():

@@ -35,6 +35,7 @@ import torch
 from torch import nn
 
 import pufferlib
+from cleanrl_demo.minibatches import shares
 from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
@@ -107,6 +108,11 @@ class Config(RunConfig):
         self.require("more than 0", lambda value: value > 0, "clip", "advantage_floor", "max_grad_norm")
         self.require(", ".join(SCHEDULES), lambda value: value in SCHEDULES, "schedule")
         self.require(", ".join(PRECISIONS), lambda value: value in PRECISIONS, "precision")
+
+    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
+        """Return how many rows an update learns from at most, where the learner has the smallest seat."""
+        fewest = min((len(seat.places) for seat in seats_of_run(vec, self)), default=0)
+        return super().rows_per_update(vec) // vec.agents_per_env * fewest
 
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
@@ -272,7 +278,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         router = Router(learner.pool, whole, league, seats=seats, seed=session.seed)
         vec: Any = OwnRows(whole, router, learner.id)
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
-        while learner.num_steps < last_step:
+        while session.goes_on(last_step):
             if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
                 learner.past.append(learner.pool.freeze(learner.id))
                 league.add(learner.past[-1])
@@ -322,8 +328,8 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> dict[str, floa
         told = []
         shuffled = real[torch.randperm(len(real), generator=generator, device=config.device)]
         columns = (rollout.choices, rollout.aims, rollout.log_probs, advantages, returns)
-        chunks = [column[shuffled].chunk(config.num_minibatches) for column in columns]
-        for rows, *minibatch in zip(shuffled.chunk(config.num_minibatches), *chunks, strict=True):
+        chunks = [shares(column[shuffled], config.num_minibatches) for column in columns]
+        for rows, *minibatch in zip(shares(shuffled, config.num_minibatches), *chunks, strict=True):
             choices, aims, old_log_probs, gains, aimed_values = minibatch
             distribution, values, _ = actor(rollout.observations[rows])
             log_ratios = distribution.log_prob(choices, aims) - old_log_probs

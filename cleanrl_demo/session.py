@@ -4,6 +4,10 @@
 the policy and plays it on fresh seeds. A ``Session`` cuts a run into stretches that end in checkpoints: what
 environments hold cannot be kept, so all of them begin anew after each, and with seeds that follow from the run's seed
 and the checkpoint's number. An uninterrupted run does the same as one that is resumed there.
+
+Between checkpoints, ``newest.pt`` keeps what has been learnt since, by the clock. The run itself goes on as if it had
+not, since what it learns must not depend on a clock. A run that is resumed from there begins its environments anew, and
+so ends otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ import numpy as np
 import torch
 
 import pufferlib
+from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, both, found
 from cleanrl_demo.evaluation import evaluate
+from cleanrl_demo.minibatches import require_rows
 from cleanrl_demo.peers import gathered, is_first, mine, several
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
@@ -33,8 +39,8 @@ from pufferlib.errors import CheckpointError, PlanError, PufferError
 from pufferlib.models import Actor, BatchPlayer, Origin, save_policy
 from pufferlib.models.files import POLICY_FILE, is_plain, misfit, read_checkpoint, require_trust, save_checkpoint
 
-KIND = "pufferlib checkpoint"
-FILE = "checkpoint.pt"
+SAVING_SHARE = 0.02  # of the time, at most, goes into newest.pt, which may hold a replay buffer
+TURNS_TOGETHER = 16  # several processes agree so often whether it is due
 COARSE = 0.2  # a rollout of so many of the steps that are left is told of
 
 
@@ -82,6 +88,8 @@ class RunConfig:
     """more only help large networks"""
     checkpoint_every: int | None = 1_000_000
     """steps between checkpoints, after each of which all environments begin anew; there is one at the end, too"""
+    checkpoint_minutes: float | None = 1.0
+    """minutes after which newest.pt keeps what was learnt since a checkpoint, while environments go on; None: never"""
     eval_episodes: int = 1000
     eval_greedy: bool = False
     """evaluate with the likeliest action instead of a sampled one"""
@@ -104,6 +112,7 @@ class RunConfig:
         self.require("1 or more", lambda value: value >= 1, "total_steps", "frame_stack")
         self.require("1 or more", lambda value: value >= 1, "torch_threads", "eval_episodes", "video_every")
         self.require("1 or more, or None", lambda value: value is None or value >= 1, "checkpoint_every", "batch_size")
+        self.require("0 or more, or None", lambda value: value is None or value >= 0, "checkpoint_minutes")
         self.require("more than 0, or None", lambda value: value is None or value > 0, "reward_clip")
         try:
             torch.device(self.device)
@@ -119,6 +128,12 @@ class RunConfig:
     def made_as(self) -> tuple[str, Mapping[str, Any]]:
         """Return the policy's name, and its arguments."""
         return self.policy, self.policy_kwargs
+
+    def rows_per_update(self, vec: pufferlib.VecEnv) -> int:
+        """Return how many rows an update learns from at most, where a trainer has a ``rollout_length``."""
+        batch_size = vec.agents_per_batch // vec.agents_per_env
+        length: int = getattr(self, "rollout_length", 1)
+        return max(1, length * vec.num_envs // batch_size) * vec.agents_per_batch
 
 
 class Learner(Protocol):
@@ -137,7 +152,7 @@ class Session:
     ::
 
         for last_step in session.stretches():        # environments have just begun anew
-            while learner.num_steps < last_step:
+            while session.goes_on(last_step):        # between updates
                 …
     """
 
@@ -159,6 +174,8 @@ class Session:
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
         self.num_kept = 0  # steps of learning that are in the policy's file
+        self.resumed_at: int | None = None  # the step within a stretch, where it goes on from newest.pt
+        self.num_turns, self.next_save_s = 0, 0.0
 
     def stretches(self) -> Iterator[int]:
         """Yield the step up to which to learn now; and write a checkpoint when that is done."""
@@ -167,10 +184,38 @@ class Session:
             self.vec.async_reset(seed=self.seed)
             self.report.reset()
             self.report.phase("environments")
+            self.next_save_s = time.monotonic() + 60 * (self.config.checkpoint_minutes or 0)
             yield total_steps if every is None else min(total_steps, (self.learner.num_steps // every + 1) * every)
-            self.num_checkpoints += 1
+            self.num_checkpoints, self.resumed_at = self.num_checkpoints + 1, None
             if self.folder is not None or several():
                 self.save(self.folder)
+
+    def goes_on(self, last_step: int) -> bool:
+        """Return whether the stretch has steps left. Called between updates, it writes newest.pt when that is due."""
+        if self.learner.num_steps >= last_step:
+            return False
+        if self.is_due():
+            self.save_newest()
+        return True
+
+    def is_due(self) -> bool:
+        """Return whether it is time for ``save_newest``, the same in all processes; called between updates."""
+        if self.config.checkpoint_minutes is None:
+            return False
+        news = self.learner.num_steps > self.num_kept
+        due = self.folder is not None and news and time.monotonic() >= self.next_save_s
+        if not several():
+            return due
+        self.num_turns += 1
+        return self.num_turns % TURNS_TOGETHER == 0 and bool(gathered(due)[0])
+
+    def save_newest(self) -> None:
+        """Write what has been learnt up to now, from which a run can go on, but not to the same end."""
+        began_s = time.monotonic()
+        self.save(self.folder, NEWEST)
+        ended_s = time.monotonic()
+        wait_s = max(60 * (self.config.checkpoint_minutes or 0), (ended_s - began_s) / SAVING_SHARE)
+        self.next_save_s = ended_s + wait_s
 
     def film(self) -> None:
         """Take pictures of those that are filmed; to be called while the environments of the batch wait for actions."""
@@ -182,11 +227,12 @@ class Session:
     @property
     def seed(self) -> int:
         """Seed of the environments in this stretch; in the first one that of the run."""
-        if not self.num_checkpoints:
+        words = [self.num_checkpoints] if self.resumed_at is None else [self.num_checkpoints, self.resumed_at]
+        if words == [0]:
             return self.config.seed
-        return int(np.random.SeedSequence([self.config.seed, self.num_checkpoints]).generate_state(1)[0])
+        return int(np.random.SeedSequence([self.config.seed, *words]).generate_state(1)[0])
 
-    def save(self, folder: Path | None) -> None:
+    def save(self, folder: Path | None, file: str = FILE) -> None:
         """Write a checkpoint, and the policy for those who want to see it play, over the ones before.
 
         Of several processes each gives what is its own, and has no folder unless it is the first.
@@ -197,12 +243,15 @@ class Session:
             "config": settings if is_plain(settings) else None,
             "named": self.origin.env is not None,
             "num_checkpoints": self.num_checkpoints,
+            "within": file == NEWEST,
             "learner": self.learner.state(),
             "torch": gathered(torch.get_rng_state()),
             "report": self.report.state(),
         }
         if folder is not None:
-            save_checkpoint(folder / FILE, KIND, content)
+            save_checkpoint(folder / file, KIND, content)
+            if file == FILE:
+                (folder / NEWEST).unlink(missing_ok=True)  # which is older now
             self._save_policy(folder)
 
     def _save_policy(self, folder: Path) -> None:
@@ -221,10 +270,13 @@ class Session:
             self._save_policy(folder)
         passed = self.origin.env is None
         lines = [f"To go on: {command_to_resume(folder, num_processes(), 'my_module:make_env' if passed else '')}"]
-        if not (folder / FILE).exists():
+        if not found(folder).exists():
             lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
         elif not is_plain(vars(self.config)):
             lines = ["It cannot go on, as no file can keep its settings; use plain values"]
+        elif both(folder):
+            newest = command_to_resume(folder / NEWEST, num_processes(), "my_module:make_env" if passed else "")
+            lines.append(f"To go on from later, but not to the same end: {newest}")
         if (folder / POLICY_FILE).exists():
             steps = f" in {learner.num_steps:,} steps" if learner.num_steps else ""  # else they are not restored yet
             lines.append(
@@ -241,6 +293,7 @@ class Session:
             raise misfit(f"{self.folder} holds a run", error) from error
         torch.set_rng_state(mine(kept["torch"]))
         self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
+        self.resumed_at = self.learner.num_steps if kept.get("within") else None
         self.report.restore(kept["report"])
 
 
@@ -255,19 +308,20 @@ def run(
 ) -> Result:
     """Train a policy, evaluate it on fresh seeds, and return both.
 
-    env: a creator, in place of the name in config. resume: the folder of a run to go on with; config is the run's own,
-    but for ``total_steps``. whole: what is written down as the run's settings, where config is the share of one of
-    several processes. Raises CheckpointError where the folder has no checkpoint that fits.
+    env: a creator, in place of the name in config. resume: the checkpoint to go on from; config is the run's own, but
+    for ``total_steps``. whole: what is written down as the run's settings, where config is the share of one of
+    several processes. Raises CheckpointError for a checkpoint that does not fit, PlanError for minibatches too small.
     """
     whole = config if whole is None else whole
-    kept = None if resume is None else read_checkpoint(resume / FILE, KIND, FILE)
+    kept = None if resume is None else read_checkpoint(resume, KIND, FILE)
     name, origin = name_of(config, env), origin_of(config, env)
     tracker = Tracker.asked_for(config)
     with ExitStack() as stack:
         stack.enter_context(torch_set_up(config))
         vec = stack.enter_context(environments(config, env))
         learner = make_learner(vec, origin, config)
-        folder, resumed_at = resume if is_first() else None, None
+        require_rows(config, config.rows_per_update(vec) * num_processes())
+        folder, resumed_at = resume.parent if resume is not None and is_first() else None, None
         if kept is not None:
             resumed_at = kept["learner"]["num_steps"]
         elif config.runs is not None:
@@ -282,6 +336,7 @@ def run(
                     session.restore(kept)
                     if folder is not None:
                         note_resumed(folder, whole, learner.num_steps)
+                    _tell_where(report, resume, learner.num_steps)
                     kept = None  # which may be as large as a replay buffer
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
@@ -302,6 +357,19 @@ def run(
             session.break_off()
             raise
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
+
+
+def _tell_where(report: Report, checkpoint: Path | None, num_steps: int) -> None:
+    """Say where a run goes on, unless that is to the same end and there is nothing later."""
+    if checkpoint is None:
+        return
+    if checkpoint.name == NEWEST:
+        line = "from newest.pt: environments begin anew here, so it ends otherwise than it would have"
+    elif both(checkpoint.parent):
+        line = f"from the last checkpoint, to the same end; there is a later one: --resume {checkpoint.parent / NEWEST}"
+    else:
+        return
+    report.console.print(f"{report.title}  goes on at step {num_steps:,} {line}", soft_wrap=True, markup=False)
 
 
 def _coarseness(vec: pufferlib.VecEnv, config: RunConfig, num_steps: int) -> str:
@@ -383,7 +451,7 @@ def environments(config: RunConfig, env: Callable[..., Any] | None) -> pufferlib
 
 def algorithm_of(folder: Path) -> str:
     """Return the name of the trainer whose run is in a folder. Raises CheckpointError where there is no checkpoint."""
-    algorithm: str = read_checkpoint(folder / FILE, KIND, FILE)["algorithm"]
+    algorithm: str = read_checkpoint(found(folder), KIND, FILE)["algorithm"]
     return algorithm
 
 
@@ -399,21 +467,24 @@ def resumed(
 ) -> tuple[Any, Result]:
     """Go on with the run in a folder from its last checkpoint, to the same end as if it had never stopped.
 
-    kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust: as
-    ``pufferlib.models.read_policy``. joining: yields this process's settings, and those of all (``peers.joined``).
-    Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and RegistryError, with the
-    folder in which the run was begun, for names that are not found.
+    folder: or ``newest.pt`` in it, which is later but leads to another end; it is taken where there is no other.
+    kind: of the trainer's Config. env: a name, or a creator, in place of the run's. total_steps: likewise. trust:
+    as ``pufferlib.models.read_policy``. joining: yields this process's settings, and those of all
+    (``peers.joined``). Returns its settings, too. Raises CheckpointError where there is nothing to go on with, and
+    RegistryError, with the folder in which the run was begun, for names that are not found.
     """
-    config, env = _config_of(folder, kind, env, total_steps, trust)
+    checkpoint = found(folder)
+    folder = checkpoint.parent
+    config, env = _config_of(checkpoint, kind, env, total_steps, trust)
     with saying_where(folder), nullcontext((config, config)) if joining is None else joining(config) as (own, whole):
-        return config, run(own, make_learner, learn, env=env, resume=folder, whole=whole)
+        return config, run(own, make_learner, learn, env=env, resume=checkpoint, whole=whole)
 
 
 def _config_of(
-    folder: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
+    checkpoint: Path, kind: type[Any], env: Any, total_steps: int | None, trust: bool
 ) -> tuple[Any, Callable[..., Any] | None]:
-    """Return the settings of the run in a folder, to go on with it, and a creator of its environment or None."""
-    kept = read_checkpoint(folder / FILE, KIND, FILE)
+    """Return the settings of a checkpoint's run, to go on with it, and a creator of its environment or None."""
+    kept, folder = read_checkpoint(checkpoint, KIND, FILE), checkpoint.parent
     if kept["algorithm"] != kind.algorithm:
         raise CheckpointError(
             f"{folder} is a run of {kept['algorithm']}, not of {kind.algorithm}; resume it with that trainer"
@@ -428,7 +499,7 @@ def _config_of(
     known = {each.name for each in fields(kind)}
     config = kind(**{name: value for name, value in kept["config"].items() if name in known})
     named = [config.policy, config.policy_kwargs, config.env if env is None else None, config.env_kwargs]
-    require_trust(folder / FILE, named, trust)
+    require_trust(checkpoint, named, trust)
     done = kept["learner"]["num_steps"]
     if total_steps is not None and total_steps < min(done, config.total_steps):
         raise CheckpointError(f"total_steps={total_steps} is less than the {done} that {folder} has; use more")

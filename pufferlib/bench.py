@@ -23,7 +23,7 @@ from pufferlib.vectorization.plan import Plan, available_cpus
 from pufferlib.vectorization.stats import POOL_BACKENDS, Stats
 from pufferlib.version import __version__
 
-__all__ = ["Speed", "compare_backends", "machine", "overload", "verdict"]
+__all__ = ["Speed", "compare_backends", "machine", "overload", "profile_text", "right_one", "verdict"]
 
 WARM_UP_S = 0.2
 PROFILE_TURNS = 4
@@ -115,21 +115,49 @@ def compare_backends(
     return [speed for _, speed in runs]
 
 
-def verdict(speeds: Sequence[Speed]) -> str:
-    """Return in a sentence which backend to take."""
+def right_one(speeds: Sequence[Speed]) -> Speed:
+    """Return the backend to take: serial, unless another is clearly faster."""
     serial = next((speed for speed in speeds if speed.backend == "serial"), None)
     others = [speed for speed in speeds if speed is not serial]
     if serial is None or not others:
-        best = max(speeds, key=lambda speed: median(speed.steps_per_s))
-        return f'backend="{best.backend}" is the fastest of these.'
-    best = max(others, key=lambda speed: median(speed.ratios(serial)))
-    ratio, slowest = median(best.ratios(serial)), min(best.ratios(serial))
-    if ratio >= CLEARLY and slowest > 1:
-        return f'backend="{best.backend}" is right: {ratio:.1f} times as fast as serial.'
+        return max(speeds, key=lambda speed: median(speed.steps_per_s))
+    best = _fastest(others, serial)
+    return best if _is_clearly_faster(best, serial) else serial
+
+
+def _fastest(speeds: Sequence[Speed], base: Speed) -> Speed:
+    return max(speeds, key=lambda speed: median(speed.ratios(base)))
+
+
+def _is_clearly_faster(speed: Speed, base: Speed) -> bool:
+    ratios = speed.ratios(base)
+    return median(ratios) >= CLEARLY and min(ratios) > 1
+
+
+def verdict(speeds: Sequence[Speed]) -> str:
+    """Return in a sentence which backend to take."""
+    right = right_one(speeds)
+    serial = next((speed for speed in speeds if speed.backend == "serial"), None)
+    if serial is None or len(speeds) == 1:
+        return f'backend="{right.backend}" is the fastest of these.'
+    if right is not serial:
+        return f'backend="{right.backend}" is right: {median(right.ratios(serial)):.1f} times as fast as serial.'
+    best = _fastest([speed for speed in speeds if speed is not serial], serial)
+    ratio = median(best.ratios(serial))
     step = f"a step takes {1e6 / median(serial.steps_per_s):,.0f} µs, and "
     if ratio > 1:
         return f'backend="serial" is right: {step}{best.backend} is not clearly faster ({ratio:.2f} times).'
     return f'backend="serial" is right: {step}{best.backend}, the next, makes {ratio:.2f} times as many.'
+
+
+def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
+    """Return the figures of a backend, and a verdict that agrees with what was measured of all of them."""
+    if not isinstance(speed.stats, Stats):
+        return str(speed.stats)
+    right = right_one(speeds)
+    times = median(right.ratios(speed))
+    settled = speed.stats.verdict_beside(right.backend, times, [each.backend for each in speeds])
+    return f"{speed.stats.table}\n\n{settled}"
 
 
 def overload() -> str:

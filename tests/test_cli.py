@@ -17,12 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from programs import running
+from timing_tools import stats_of
 
 import pufferlib
 from pufferlib import environments
-from pufferlib.bench import Speed, compare_backends, verdict
+from pufferlib.bench import Speed, compare_backends, profile_text, right_one, verdict
 from pufferlib.cli import main, options, parsing
 from pufferlib.cli.options import Autotune, Wrap, typed
 from pufferlib.errors import PlanError
@@ -371,6 +373,21 @@ def test_bench_with_a_profile(
     assert capsys.readouterr().out.endswith('a plot needs matplotlib: pip install "pufferlib[train]"\n')
 
 
+@pytest.mark.parametrize("rates", [(100.0, 79.0, 77.0), (100.0, 150.0, 80.0), (100.0, 80.0, 150.0), (9.0, 8.9, 9.1)])
+def test_a_profile_does_not_contradict_what_was_measured(rates: tuple[float, ...]) -> None:
+    durations = np.random.default_rng(0).exponential(0.01, (8, 1000))
+    plans = [("serial", 8, 1, 8), ("multiprocessing", 8, 2, 8), ("pool", 8, 2, 4)]
+    speeds = [
+        Speed(*plan, 1, [rate] * 3, stats_of(durations, steps_per_s=rate, plan=plan))
+        for plan, rate in zip(plans, rates, strict=True)
+    ]
+    told = [verdict(speeds), *(profile_text(speed, speeds).splitlines()[-1] for speed in speeds)]
+    right = right_one(speeds).backend
+    assert f'backend="{right}" is right' in told[0]
+    assert all(("serial is right" in line) <= (right == "serial") for line in told[1:])
+    assert all(("a pool of" in line) <= (right == "pool") for line in told)
+
+
 @pytest.fixture
 def one_core() -> Iterator[None]:
     """Keep this process and its workers on one core, where a trivial environment is right on serial."""
@@ -595,7 +612,7 @@ def test_a_file_in_place_of_a_module_is_answered_with_the_module(command: str, c
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"{sys.executable} -m pufferlib.cli envs minigrid | head -n 1"
+    command = f"{shlex.quote(sys.executable)} -m pufferlib.cli envs minigrid | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.startswith("name") and done.stderr == ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,12 +19,15 @@ from torch import Tensor
 import pufferlib
 from benchmarks.tag_learning import NUM_ERRORS, compared, trained
 from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
+from cleanrl_demo.checkpoints import FILE, KIND
 from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
+from cleanrl_demo.report import Report
 from cleanrl_demo.runs import read_config, read_run
 from cleanrl_demo.teams import teams_of
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin, load_policy
+from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
 
 pytestmark = pytest.mark.beside
@@ -226,6 +231,63 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
             observations, *_, infos = env.step(player.act(observations, infos))
 
 
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_plays_no_more_than_it_announces(trainer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    result = trainer.train(config(trainer.Config, total_steps=10))
+    announced = re.search(r"whole rollouts, of up to ([\d,]+) steps", capsys.readouterr().out)
+    assert announced is not None
+    most = int(announced[1].replace(",", ""))
+    assert 10 <= result.num_steps <= most
+    several = trainer.train(config(trainer.Config, total_steps=2 * most))
+    assert 2 * most <= several.num_steps < 3 * most  # the rollout that reaches it is the last
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_that_is_killed_goes_on_from_newest(
+    trainer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the steps that its weights have learnt from; and the run itself takes no notice."""
+    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    settings = config(trainer.Config, separate=True, total_steps=1000)
+    whole = trainer.train(settings)
+    noting = trainer.train(replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))
+    settings = replace(settings, schedule="constant")
+    killed = replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "killed"))
+    assert whole.num_steps == noting.num_steps
+    weights = whole.actor.policy.state_dict()
+    assert all(torch.equal(weights[name], part) for name, part in noting.actor.policy.state_dict().items())
+    update, told = Report.update, list[int]()
+
+    def stopped(self: Report, num_steps: int, scalars: Any) -> None:
+        update(self, num_steps, scalars)
+        told.append(num_steps)
+        if num_steps >= 600:
+            raise InterruptedError
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(Report, "update", stopped)
+        trainer.train(killed)
+    (folder,) = (tmp_path / "killed").iterdir()
+    kept = read_checkpoint(folder / "newest.pt", KIND, FILE)
+    assert kept["learner"]["num_steps"] == told[-2] and not (folder / FILE).exists()
+    short = trainer.train(replace(settings, total_steps=told[-2])).actor.policy.state_dict()
+    assert all(torch.equal(short[name], part) for name, part in kept["learner"]["weights"].items())
+    again = shutil.copytree(folder, tmp_path / "again")
+    one, other = (trainer.resume(each)[1].actor.policy.state_dict() for each in (folder, again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("more", [{}, {"separate": True}])
+def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) -> None:
+    settings = config(rollout_length=1, total_steps=1, **more)
+    with pytest.raises(PlanError, match=r"num_minibatches=\d+ of the (\d+) rows .* fewer than two in each") as refused:
+        train(replace(settings, num_minibatches=10**6))
+    num_rows = int(refused.value.args[0].split("of the ")[1].split()[0])
+    assert train(replace(settings, num_minibatches=num_rows // 2)).num_steps > 0
+    with pytest.raises(PlanError, match="fewer than two"):
+        train(replace(settings, num_minibatches=num_rows // 2 + 1))
+
+
 PEER = """
 import os, torch, torch.distributed
 from tests.test_ppo_cuda import config, played
@@ -272,8 +334,9 @@ import os, sys, torch, torch.distributed
 from dataclasses import replace
 from pathlib import Path
 from tests.test_ppo_cuda import config
-from cleanrl_demo import ppo_cuda
+from cleanrl_demo import ppo_cuda, session
 
+session.TURNS_TOGETHER = 1  # newest.pt is written all the while, and changes nothing
 folder = Path("{folder}")
 rank = int(os.environ["RANK"])
 
@@ -286,7 +349,9 @@ def keep(name, result):
     torch.save((result.num_steps, result.actor.policy.state_dict()), folder / f"{{name}}-{{rank}}.pt")
 
 # Of nine environments one process has five.
-settings = config(num_envs=9, rollout_length=5, total_steps=600, checkpoint_every=300, schedule="constant")
+settings = config(
+    num_envs=9, rollout_length=5, total_steps=600, checkpoint_every=300, checkpoint_minutes=0, schedule="constant"
+)
 keep("whole", ppo_cuda.train(settings))
 half = ppo_cuda.train(replace(settings, total_steps=300, runs=str(folder / "runs"))).run_folder
 assert (half is None) == bool(rank), half

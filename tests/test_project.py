@@ -64,6 +64,17 @@ def test_commands_of_the_documents_exist() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
+@pytest.mark.parametrize("name", ["pufferlib", "ocean", "cleanrl_demo"])
+def test_a_script_beside_a_checkout_of_that_name_gets_the_package(name: str, tmp_path: Path) -> None:
+    """Python looks there first; where a folder is all that it finds, the installed package comes before it."""
+    (tmp_path / name).symlink_to(ROOT, target_is_directory=True)
+    (tmp_path / "script.py").write_text(f"import {name}; print({name}.__file__)")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert (done.stdout, done.stderr) == (f"{ROOT / name / '__init__.py'}\n", "")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree, unpacked; built from a copy, since setuptools builds beside its source."""

@@ -13,17 +13,22 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import pufferlib
 from cleanrl_demo import dqn, ppo, ppo_lstm, ppo_selfplay
+from cleanrl_demo.checkpoints import FILE, KIND, NEWEST
 from cleanrl_demo.evaluation import Subject, play
+from cleanrl_demo.minibatches import shares
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Episode, Result
 from cleanrl_demo.runs import read_config, read_run
-from cleanrl_demo.session import FILE, KIND
-from pufferlib.errors import CheckpointError, RegistryError
+from cleanrl_demo.session import Session
+from pufferlib.cli import main
+from pufferlib.errors import CheckpointError, PlanError, RegistryError
 from pufferlib.models import LSTM, MLP, load_policy, read_policy
 from pufferlib.models.files import read_checkpoint, save_checkpoint
 
@@ -94,6 +99,97 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
         assert np.array_equal(told, told_whole), tag  # what was told after the checkpoint is told anew, and the same
     other = trainer.train(trainer.Config(**{**settings, "checkpoint_every": None}, runs=None))
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
+
+
+@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
+def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(trainer, tmp_path, monkeypatch, capsys):
+    """It is written by the clock, of which the run takes no notice; to go on from it ends the same each time."""
+    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    settings = {**OF[trainer], "backend": "serial", "checkpoint_every": 100_000}
+    whole = trainer.train(trainer.Config(**settings, checkpoint_minutes=None, runs=str(tmp_path / "whole")))
+    assert_same(whole, trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "noting"))))
+    assert [path.name for path in (tmp_path / "noting").glob("*/*.pt")].count(NEWEST) == 0  # it has ended
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        stop_at(patched, 700)
+        trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "killed")))
+    (folder,) = (tmp_path / "killed").iterdir()
+    kept = read_checkpoint(folder / NEWEST, KIND, FILE)
+    assert not (folder / FILE).exists() and 500 < kept["learner"]["num_steps"] < 1_000
+    assert len(play(Subject.of(folder, trust=True), num_episodes=2, backend="serial").episodes) == 2
+    again = shutil.copytree(folder, tmp_path / "again")
+    capsys.readouterr()
+    _, resumed = trainer.resume(folder)
+    told = capsys.readouterr().out
+    assert f"goes on at step {kept['learner']['num_steps']:,} from newest.pt: environments begin anew here" in told
+    assert_same(resumed, trainer.resume(again)[1])
+    assert resumed.num_steps >= settings["total_steps"] and resumed.run_folder == folder
+    assert (folder / FILE).exists() and not (folder / NEWEST).exists()
+
+
+def test_a_checkpoint_that_leads_to_the_same_end_comes_before_a_newer_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    settings = dict(EVERYTHING, checkpoint_minutes=0)
+    whole = ppo.train(ppo.Config(**settings, runs=str(tmp_path / "whole")))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patched, 900)
+        ppo.train(ppo.Config(**settings, runs=str(tmp_path / "parts")))
+    (folder,) = (tmp_path / "parts").iterdir()
+    told = capsys.readouterr().out
+    assert f"To go on: puffer train --resume {folder}\n" in told
+    assert f"To go on from later, but not to the same end: puffer train --resume {folder / NEWEST}\n" in told
+    again = shutil.copytree(folder, tmp_path / "again")
+    assert_same(whole, ppo.resume(folder)[1])
+    assert f"to the same end; there is a later one: --resume {folder / NEWEST}\n" in capsys.readouterr().out
+    later = read_checkpoint(again / NEWEST, KIND, FILE)["learner"]["num_steps"]
+    assert later > read_checkpoint(again / FILE, KIND, FILE)["learner"]["num_steps"]
+    assert main(["train", "--resume", str(again / NEWEST)]) == 0
+    assert f"goes on at step {later:,} from newest.pt" in capsys.readouterr().out
+
+
+def test_what_is_kept_by_the_clock_takes_little_of_the_time(tmp_path, monkeypatch):
+    now_s, saved_s = [0.0], []
+    monkeypatch.setattr("cleanrl_demo.session.time.monotonic", lambda: now_s[0])
+    save, update = Session.save, Report.update
+
+    def saving(self, folder, file=FILE):
+        save(self, folder, file)
+        if file == NEWEST:
+            saved_s.append(now_s[0])
+            now_s[0] += 10.0
+
+    def updating(self, *args):
+        update(self, *args)
+        now_s[0] += 20.0
+
+    monkeypatch.setattr(Session, "save", saving)
+    monkeypatch.setattr(Report, "update", updating)
+    ppo.train(ppo.Config(**SMALL | dict(rollout_length=4, total_steps=1_200), runs=str(tmp_path)))
+    assert len(saved_s) >= 2 and saved_s[0] == 60 and np.diff(saved_s).min() >= 500
+
+
+@pytest.mark.parametrize(("trainer", "more"), [(ppo, {}), (ppo_lstm, {}), (ppo_selfplay, {"env": "tag/grid"})])
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_minibatches_of_fewer_than_two_rows_are_refused(trainer, more, backend):
+    def config(num_minibatches, **others):
+        how = dict(backend=backend, num_envs=4, num_workers=1, rollout_length=5, total_steps=20, eval_episodes=1)
+        return trainer.Config(**how | more | others, num_minibatches=num_minibatches, num_epochs=1, runs=None)
+
+    text = "num_minibatches=11 of the 20 rows that an update has at most leave fewer than two in each.*use 1 to 10, or"
+    with pytest.raises(PlanError, match=text):
+        trainer.train(config(11))
+    with pytest.raises(PlanError, match="num_minibatches=1 of the 1 rows .* use larger rollouts"):
+        trainer.train(config(1, num_envs=1, rollout_length=1))
+    if trainer is not ppo_selfplay:  # which plays hundreds of games in the end
+        trainer.train(config(10))
+
+
+@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 2))
+def test_minibatches_are_of_two_rows_or_more_and_of_all(num_rows, num_minibatches, at_least):
+    parts = shares(torch.arange(num_rows), num_minibatches, at_least)
+    sizes = [len(part) for part in parts]
+    assert torch.cat(parts).tolist() == list(range(num_rows))
+    assert min(sizes) >= min(at_least, num_rows) and max(sizes) - min(sizes) <= 1
+    assert len(parts) == (num_minibatches if num_rows >= at_least * num_minibatches else max(1, num_rows // at_least))
 
 
 def interrupt_at(monkeypatch, num_steps):

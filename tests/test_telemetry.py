@@ -180,6 +180,36 @@ def test_figures_are_those_of_the_steps() -> None:
         stats.spread = 0.0  # type: ignore[misc]
 
 
+DURATIONS = st.floats(1e-9, 1e3) | st.sampled_from([100e-6, 1e-3, 2.0**22 * 1e-9, 10.0])
+
+
+@given(st.lists(st.lists(DURATIONS, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
+def test_figures_could_be_those_of_some_steps(durations: list[list[float]], second_period: bool) -> None:
+    noted = arrays(len(durations))
+    stopwatch, recording = Stopwatch(noted["times"], noted["histogram"], 1e-12), Recording(noted, lambda: [0])
+    if second_period:  # whose longest step is known only roughly
+        for env_id in range(len(durations)):
+            stopwatch.record(env_id, 2e3)
+        recording.begin()
+    for env_id, row in enumerate(durations):
+        for seconds in row:
+            stopwatch.left_out[env_id] = 0
+            stopwatch.record(env_id, seconds)
+    stats = Stats.of(recording.take(), backend="serial", num_envs=len(durations), num_workers=1, batch_size=1, cores=1)
+    for times in (stats.step, stats.env_step):
+        slack = 1e-6 * np.abs(times.max_s)
+        assert np.all(times.p50_s <= times.p99_s + slack) and np.all(times.p99_s <= times.max_s + slack)
+        assert np.all(times.mean_s <= times.max_s + slack)
+        assert np.all(np.abs(times.p50_s - times.mean_s) <= times.std_s + slack)
+    if not second_period:
+        assert stats.step.max_s == max(map(max, durations))
+
+
+def test_a_median_of_steps_beyond_the_last_bucket_is_among_them() -> None:
+    stats = stats_of(np.full((2, 10), 10.0), steps_per_s=0.1)
+    assert stats.step[1:] == pytest.approx((10.0, 0.0, 10.0, 10.0, 10.0))
+
+
 def test_nothing_measured_is_no_error() -> None:
     noted = arrays(3, 2)
     taken = Recording(noted, lambda: [0, 0]).take()
@@ -364,6 +394,57 @@ def test_serial_is_right() -> None:
     one_core = stats_of(np.full((8, 200), 0.01), steps_per_s=100.0, cpu=1.0, plan=("serial", 8, 1, 8), cores=1)
     assert one_core.verdict.startswith("environment-bound: a step takes 10.0 ms, on 1 core: serial is right")
     assert "2 workers rather than 1 would raise throughput about 2.0×" in replace(one_core, cores=2).verdict
+
+
+def preempted(durations: Any, share: float, wait_s: float) -> tuple[Any, float]:
+    """Return steps of which a share waited for a core, and the seconds of all waits."""
+    waits = np.random.default_rng(7).random(durations.shape) < share
+    return durations + wait_s * waits, float(wait_s * waits.sum())
+
+
+@pytest.mark.parametrize("plan", [("serial", 8, 1, 8), ("multiprocessing", 8, 2, 8), ("pool", 8, 2, 4)])
+@pytest.mark.parametrize(("step_s", "share", "wait_s"), [(7e-6, 0.002, 4e-3), (1e-3, 0.2, 4e-3)])
+def test_a_wait_for_a_core_is_no_spread_of_the_environment(
+    plan: tuple[str, int, int, int], step_s: float, share: float, wait_s: float
+) -> None:
+    durations, waited_s = preempted(np.full((8, 5000), step_s), share, wait_s)
+    queued = waited_s / durations.sum()
+    stats = stats_of(durations, steps_per_s=0.9 / durations.mean(), cpu=1 - queued, queued=queued, plan=plan)
+    assert stats.spread < 0.2 and stats.preempted == pytest.approx(share, rel=0.3)
+    assert stats.step.std_s == pytest.approx(durations.std())  # what was measured stays to be seen
+    assert "preempted" in str(stats) and "a pool of" not in stats.verdict
+    if step_s < 50e-6 and plan[0] != "serial":  # too short to have slept
+        assert stats.cpu + stats.queued == pytest.approx(1)
+    unexplained = stats_of(durations, steps_per_s=0.9 / durations.mean(), cpu=1.0, plan=plan)
+    assert unexplained.preempted == 0 and unexplained.spread == pytest.approx(durations.std() / durations.mean())
+
+
+def test_what_an_environment_takes_long_for_is_its_spread_on_a_busy_machine_too() -> None:
+    own = np.where(np.random.default_rng(3).random((8, 5000)) < 0.1, 3e-3, 0.1e-3)
+    durations, waited_s = preempted(own, 0.02, 4e-3)
+    queued = waited_s / durations.sum()
+    stats = stats_of(durations, steps_per_s=1000.0, cpu=1 - queued, queued=queued, plan=("serial", 8, 1, 8))
+    assert stats.spread > 0.9 * own.std() / own.mean()
+
+
+def test_what_sleeps_is_not_preempted() -> None:
+    stats = stats_of(EXPONENTIAL[:8], steps_per_s=100.0, cpu=0.05, queued=0.3)
+    assert stats.preempted == 0 and stats.spread == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("fastest", ["serial", "multiprocessing", "pool"])
+def test_what_was_measured_settles_the_verdict(fastest: str) -> None:
+    """Whatever a model says of them: it would advise all kinds of plans here."""
+    backends = ("serial", "multiprocessing", "pool")
+    for backend in backends:
+        for durations in (np.full((8, 1000), 1e-6), EXPONENTIAL[:8]):
+            plan = (backend, 8, 1 if backend == "serial" else 2, 4 if backend == "pool" else 8)
+            stats = stats_of(durations, steps_per_s=0.3 / durations.mean(), plan=plan)
+            told = stats.verdict_beside(fastest, 1.0 if fastest == backend else 1.25, backends)
+            if fastest != backend:
+                assert f"{fastest}, measured in turn with this, made 1.25 times as many steps" in told
+            assert ("serial is right" in told) == (backend == fastest == "serial")
+            assert "a pool of" not in told or backend == fastest == "pool"
 
 
 # --------------------------------------------------------------------------------------- with real workers

@@ -332,11 +332,12 @@ def bench(words: list[str]) -> int:
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
     """Show the stats of each backend, and draw them."""
+    from pufferlib.bench import profile_text
     from pufferlib.vectorization.cuda import KernelStats
 
     for speed in speeds:
         assert speed.stats is not None
-        console.print(f"\n{speed.stats}", markup=False, soft_wrap=True)
+        console.print(f"\n{profile_text(speed, speeds)}", markup=False, soft_wrap=True)
         if isinstance(speed.stats, KernelStats):  # which has nothing to draw
             continue
         name = file_name(f"bench-{options.env}-{speed.backend}")

@@ -204,7 +204,8 @@ class Resuming:
     """What the help of a training says of going on with one; ``Resume`` is what that takes."""
 
     resume: str | None = None
-    """go on with the run in this folder, under its own settings; only --total-steps and --trust go with it"""
+    """go on with the run in this folder, or with newest.pt in it, under its own settings; only --total-steps and
+    --trust go with it"""
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class Resume:
 
     env: str = ""
     resume: str = ""
-    """the run's folder"""
+    """the run's folder, or newest.pt in it"""
     trust: bool = False
     """also where the run names code that is not in the current folder"""
     total_steps: int | None = None

@@ -71,8 +71,7 @@ def _algorithm(words: Sequence[str]) -> str:
 def _resumed(words: list[str]) -> int:
     """Go on with a run."""
     options: Resume = parse(Resume, "train", words, "ENV", "of the run; where it has no name, module:function")
-    folder = Path(options.resume)
-    folder = folder.parent if folder.is_file() else folder
+    folder = Path(options.resume)  # or a file in it
     trainer = _demo(_demo("session").algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
     print(_demo("results").summary(config, result))

@@ -9,15 +9,22 @@ import numpy as np
 
 from pufferlib.vectorization.telemetry import MAX, SQUARES, SUM, WEIGHT, bucket_edges
 
-__all__ = ["Times", "percent", "scalars", "seconds_text", "share_of", "times_of", "times_text"]
+__all__ = [
+    "Own", "Times", "own_times", "percent", "pooled", "scalars", "seconds_text", "share_of", "times_of", "times_text",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+
+LONG = 4  # medians of an environment's steps: a shorter step was not preempted
+RARE = 0.01  # share of long steps up to which a part of them may be preempted ones
+ALL, SOME = 1.25, 3.0  # times the wait for cores that all long steps, or the longest of rare ones, may have lasted
 
 
 class Times(NamedTuple):
     """Durations in seconds: floats, or arrays (num_envs,) of one value an environment; NaN where there were none.
 
-    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide. num: how many there were.
+    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide, within what mean_s, std_s
+    and max_s allow. num: how many there were.
     """
 
     num: Any
@@ -38,8 +45,78 @@ def times_of(sums: Array, histogram: Array | None = None) -> Times:
     if histogram is None:
         p50 = p99 = np.full(len(num), np.nan)
     else:
-        p50, p99 = (np.array([percentile(row, share) for row in histogram]) for share in (0.5, 0.99))
-    return Times(num, mean, std, np.minimum(p50, longest), np.minimum(p99, longest), longest)
+        p50, p99 = (
+            np.minimum(_bounded([percentile(row, share) for row in histogram], share, mean, std), longest)
+            for share in (0.5, 0.99)
+        )
+    return Times(num, mean, std, p50, p99, longest)
+
+
+def pooled(sums: Array) -> Array:
+    """Return the rows of ``times`` as one, (1, 4)."""
+    together = sums.sum(0, keepdims=True)
+    together[0, MAX] = sums[:, MAX].max(initial=0.0)
+    return np.asarray(together)
+
+
+def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
+    """Return percentiles no further from the mean than any distribution's with that deviation (Cantelli's inequality).
+
+    A bucket says only roughly where its steps are, and of the last one the upper bound is not known.
+    """
+    odds = math.sqrt(share / (1 - share))
+    return np.asarray(np.clip(values, mean - std / odds, mean + std * odds))
+
+
+class Own(NamedTuple):
+    """Step times without the steps during which other programs had the core: (num_envs, …).
+
+    share: of the steps, those left out. waited_s: the seconds by which these were longer than usual.
+    """
+
+    histogram: Array
+    num: Array
+    mean_s: Array
+    std_s: Array
+    share: float
+    waited_s: float
+
+
+def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
+    """Return step times without preempted steps, judged by the seconds that their threads waited for a core.
+
+    times, histogram: one row an environment. queued_s: NaN or 0 leaves out none.
+
+    A step is long above four medians of its environment. If the wait explains all that was long, every long step is
+    left out; else, if long steps are rare, the longest ones, as far as the wait goes. What an environment takes long
+    for by itself is no wait, and stays.
+    """
+    edges = bucket_edges()
+    middles = (edges[:-1] + edges[1:]) / 2
+    num = np.asarray(times.num, np.float64)
+    medians = np.nan_to_num(times.p50_s)[:, None]
+    long = np.where(edges[:-1] > LONG * medians, histogram, 0).astype(np.float64)
+    waited_s = (long * (middles - medians)).sum(0)  # by bucket
+    if not queued_s > 0 or not long.any():
+        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+    if waited_s.sum() > ALL * queued_s:
+        rare = long.sum() <= RARE * num.sum()
+        from_top = np.cumsum(waited_s[::-1])[::-1]
+        long[:, (from_top > SOME * queued_s) | (not rare)] = 0
+    touched = long.any(1)
+    if not touched.any():
+        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+    rest = np.maximum(0, histogram - long)
+    left = num - long.sum(1)
+    means = np.array(times.mean_s)
+    means[touched] = (num * means - (long * middles).sum(1))[touched] / left[touched]
+    stds = np.array(times.std_s)
+    for row in np.flatnonzero(touched):  # the sums of squares are those of the long steps, mostly
+        weights = rest[row] / rest[row].sum()
+        around = middles - (weights * middles).sum()
+        stds[row] = math.sqrt((weights * (around**2 + np.diff(edges) ** 2 / 12)).sum())
+    waits_s = (long * (middles - medians)).sum()
+    return Own(rest, left, means, stds, float(long.sum() / num.sum()), float(waits_s))
 
 
 def scalars(times: Times) -> Times:

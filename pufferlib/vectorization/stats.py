@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy as np
 from pufferlib import _native
 from pufferlib.errors import CallError
 from pufferlib.vectorization.durations import (
+    Own,
     Times,
+    own_times,
     percent,
+    pooled,
     scalars,
     seconds_text,
     share_of,
@@ -28,7 +32,6 @@ from pufferlib.vectorization.telemetry import (
     FILL_MAX,
     FILL_NUM,
     FILL_SUM,
-    MAX,
     NUM_RECV,
     RECV,
     RESET,
@@ -52,6 +55,7 @@ WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
 MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
 NEARLY = 0.95  # of the best: reached by a smaller pool, that one is named
 LEARNER_BOUND = 0.8  # share of the time that the learner thinks
+SLEEPLESS_S = 50e-6  # a step is taken to have slept only where it takes longer
 SPIN_S = 30e-6  # a wait costs at most so much CPU time before it is a sleep
 # Seconds that plans which were not measured cost beside steps and thinking: a row on serial; a batch, and each row of
 # it, on processes. Orders of magnitude, for the verdict on a plan of the other kind; autotune measures them.
@@ -83,7 +87,9 @@ class Stats:
         the environments, emulation included; a reset's percentiles are NaN.
     histogram: uint64 (num_envs, 128), of step times; ``edges`` (129,) are its buckets' bounds in seconds.
     spread: standard deviation of step times over their mean; spread_within, spread_between: of the steps of one
-        environment, and of the environments' means; their squares add up.
+        environment, and of the environments' means; their squares add up. All three leave out the steps during which
+        other programs had the core. preempted: the share of these; own: the times of the others, one value an
+        environment.
     busy: (num_workers,), share of the time that each worker had something to do.
     cpu, queued: shares of the busy time in which workers had a core, and in which they waited for one because others
         had them; NaN where the system does not tell.
@@ -109,6 +115,8 @@ class Stats:
     spread: float
     spread_within: float
     spread_between: float
+    preempted: float
+    own: Own = field(repr=False)
     busy: Array
     cpu: float
     queued: float
@@ -133,15 +141,16 @@ class Stats:
         """Return the stats of what was recorded under a plan, with so many cores at hand."""
         times, histogram = recorded.times, recorded.histogram
         env_step, env_reset = times_of(times[:, STEP], histogram), times_of(times[:, RESET])
-        step = scalars(times_of(times[:, STEP].sum(0, keepdims=True), histogram.sum(0, keepdims=True)))
-        reset = scalars(times_of(times[:, RESET].sum(0, keepdims=True)))
-        step = step._replace(max_s=_max(times[:, STEP]))
-        reset = reset._replace(max_s=_max(times[:, RESET]))
+        step = scalars(times_of(pooled(times[:, STEP]), histogram.sum(0, keepdims=True)))
+        reset = scalars(times_of(pooled(times[:, RESET])))
         weights = times[:, STEP, WEIGHT]
-        between = math.nan
-        if step.num:
-            between = math.sqrt(float(np.nansum(weights * (env_step.mean_s - step.mean_s) ** 2)) / step.num)
-        within = math.sqrt(max(0.0, step.std_s**2 - between**2))
+        own_cpu, own_queued = recorded.parent_cpu_s, recorded.parent_queued_s
+        if backend != "serial":
+            own_cpu, own_queued = float(recorded.worker_cpu_s.sum()), float(recorded.worker_queued_s.sum())
+        # What sleeps most of the time takes long by itself.
+        sleeps = own_cpu + own_queued < 0.5 * float(times[:, :, SUM].sum())
+        own = own_times(env_step, histogram, 0.0 if sleeps else own_queued)
+        within, between = _spreads(own)
 
         parent = recorded.parent_times
         seconds = float(parent[RECV] + parent[SEND] + parent[THOUGHT])
@@ -160,6 +169,9 @@ class Stats:
             spun_s = np.minimum(waited_s, SPIN_S * num_waits)
             cpu = share_of(float((recorded.worker_cpu_s - spun_s).sum()), float(busy_s.sum()))
             queued = min(share_of(float(recorded.worker_queued_s.sum()), float(busy_s.sum())), 1 - cpu)
+            if step.mean_s < SLEEPLESS_S and not math.isnan(cpu):  # a wait that yields is one for a core, too
+                queued = share_of(own.waited_s, float(busy_s.sum()))
+                cpu = 1 - queued
             think_cpu = share_of(recorded.parent_cpu_s, thought_s)
         with np.errstate(invalid="ignore", divide="ignore"):
             busy = busy_s / (busy_s + waited_s)
@@ -179,9 +191,11 @@ class Stats:
             env_step=env_step,
             env_reset=env_reset,
             histogram=histogram,
-            spread=step.std_s / step.mean_s if step.num else math.nan,
-            spread_within=within / step.mean_s if step.num else math.nan,
-            spread_between=between / step.mean_s if step.num else math.nan,
+            spread=math.hypot(within, between),
+            spread_within=within,
+            spread_between=between,
+            preempted=own.share,
+            own=own,
             busy=busy,
             cpu=cpu,
             queued=queued,
@@ -204,19 +218,19 @@ class Stats:
         """What the environments ask for, as the model takes it.
 
         Where the system does not tell CPU time from wall time, a step is taken to need a core throughout. So is one
-        below 50 µs, which is too short to have slept. Workers wait for each other's cores only where there are more of
+        below SLEEPLESS_S. Workers wait for each other's cores only where there are more of
         them than cores; what they waited beyond that, for other programs, counts as time of the steps.
         """
         cpu, queued = self.cpu, self.queued
-        if math.isnan(cpu) or self.step.mean_s < 50e-6:
+        if math.isnan(cpu) or self.step.mean_s < SLEEPLESS_S:
             cpu, queued = 1.0, 0.0
         queued = 0.0 if math.isnan(queued) else queued
         mutual = min(queued, max(0.0, 1 - self.cores / self.num_workers))
         num_resets = self.reset.num
         return Load(
-            self.histogram,
-            self.env_step.mean_s,
-            self.env_step.std_s,
+            self.own.histogram,
+            self.own.mean_s,
+            self.own.std_s,
             cpu=min(1.0, (cpu + queued - mutual) / (1 - mutual)),
             own=1 - mutual,
             reset_share=num_resets / max(1.0, num_resets + self.step.num),
@@ -307,8 +321,31 @@ class Stats:
             return "nothing to judge yet: play some batches first"
         if self.thinks >= LEARNER_BOUND:
             return self._learner_bound()
-        serial = next((plan for plan in self.forecasts if plan.backend == "serial"), None)
-        others = [plan for plan in self.forecasts if plan.backend != "serial"]
+        return self._judged(self.forecasts)
+
+    def verdict_beside(self, fastest: str, times: float, measured: Collection[str]) -> str:
+        """Return the verdict where several backends were measured in turn, which settles what a model would guess.
+
+        measured: their names. fastest: which of them is right. times: how many times as fast as this one it was.
+        """
+        if not self.num_batches or not self.step.num:
+            return self.verdict
+        if fastest != self.backend:
+            bound = self.verdict.partition(":")[0]
+            return f"{bound}: {fastest}, measured in turn with this, made {times:.2f} times as many steps"
+        if self.backend == "serial" and len(measured) > 1:
+            return f"{self._serial_bound()}; nothing that was measured in turn with it is clearly faster"
+        others = {*measured} - {self.backend}
+        return self._judged([plan for plan in self.forecasts if plan.backend not in others])
+
+    def _serial_bound(self) -> str:
+        bound = "environment-bound" if self.load.row_s > SERIAL_ROW_S else "overhead-bound"
+        return f"{bound}: a step takes {seconds_text(self.step.mean_s)}, on {_cores(self.cores)}: serial is right"
+
+    def _judged(self, forecasts: Sequence[Forecast]) -> str:
+        """Return the verdict, where these are the plans that it may advise."""
+        serial = next((plan for plan in forecasts if plan.backend == "serial"), None)
+        others = [plan for plan in forecasts if plan.backend != "serial"]
         best = max((plan.gain for plan in others), default=1.0)
         measured, _ = self._measured
         steps_s = self.batch_size * self.load.row_s / self.num_workers
@@ -322,11 +359,7 @@ class Stats:
         if best >= (MUCH if self.backend == "serial" else WORTH):
             return self._advice(others, best)
         if self.backend == "serial":
-            bound = "environment-bound" if self.load.row_s > SERIAL_ROW_S else "overhead-bound"
-            return (
-                f"{bound}: a step takes {seconds_text(self.step.mean_s)}, on {_cores(self.cores)}: serial is right; "
-                "no plan with processes would raise throughput by a tenth"
-            )
+            return f"{self._serial_bound()}; no plan with processes would raise throughput by a tenth"
         if self.thinks >= 0.5:
             return self._learner_bound()
         used = self.steps_per_s * self.load.row_s * self.load.cpu / self.cores
@@ -364,7 +397,16 @@ class Stats:
 
     # ------------------------------------------------------------------------------------------ to look at
 
+    @property
+    def _num_preempted(self) -> int:
+        return round(self.preempted * self.step.num) if self.preempted else 0
+
     def __str__(self) -> str:
+        return f"{self.table}\n\n{self.verdict}"
+
+    @property
+    def table(self) -> str:
+        """The figures, without the verdict."""
         lines = [
             f"{self.backend}: {self.num_envs} environments, {self.num_workers} worker{'s' * (self.num_workers > 1)}, "
             f"batches of {self.batch_size}, {_cores(self.cores)}",
@@ -381,7 +423,8 @@ class Stats:
             (
                 "spread",
                 self.spread,
-                f"{percent(self.spread_within)} within, {percent(self.spread_between)} between",
+                f"{percent(self.spread_within)} within, {percent(self.spread_between)} between"
+                + (f"; without {self._num_preempted} preempted" if self._num_preempted else ""),
             ),
             (
                 "busy",
@@ -393,15 +436,22 @@ class Stats:
         ]
         lines.append("")
         lines += [f"{name:10}{percent(value):>10}  {text}" for name, value, text in shares]
-        return "\n".join([*lines, "", self.verdict])
+        return "\n".join(lines)
 
     def plot(self, path: str | Path) -> Path:
         """Draw the figures into an image file, and return its path. Raises MissingExtra without matplotlib."""
         return plot(self, path)
 
 
-def _max(sums: Array) -> float:
-    return float(sums[:, MAX].max()) if sums[:, WEIGHT].any() else math.nan
+def _spreads(own: Own) -> tuple[float, float]:
+    """Return the deviation of step times within environments, and that of the environments' means, over the mean."""
+    known = own.num > 0
+    if not known.any():
+        return math.nan, math.nan
+    weights, means = own.num[known] / own.num[known].sum(), own.mean_s[known]
+    mean = (weights * means).sum()
+    within, between = (weights * own.std_s[known] ** 2).sum(), (weights * (means - mean) ** 2).sum()
+    return math.sqrt(within) / mean, math.sqrt(between) / mean
 
 
 def _mean(values: Array) -> float:

@@ -192,7 +192,8 @@ class Recording:
         # Maxima only ever grow. One that has not is of an earlier period, and the histogram tells about this one.
         histogram = now.histogram - before.histogram
         grown = now.times[..., MAX] > before.times[..., MAX]
-        top = bucket_edges()[np.where(histogram.any(1), NUM_BUCKETS - np.argmax(histogram[:, ::-1] > 0, 1), 0)]
+        edges = np.append(bucket_edges()[:-1], np.inf)  # the last bucket is open
+        top = edges[np.where(histogram.any(1), NUM_BUCKETS - np.argmax(histogram[:, ::-1] > 0, 1), 0)]
         known = np.where(histogram.any(1), np.minimum(top, now.times[:, STEP, MAX]), 0.0)
         times[:, STEP, MAX] = np.where(grown[:, STEP], now.times[:, STEP, MAX], known)
         resets = times[:, RESET, WEIGHT]
