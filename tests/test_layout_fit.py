@@ -121,7 +121,7 @@ def test_axes_of_length_one_are_reshaped_with_one_warning(
     for wrapped in (space, Dict({"k": space, "l": space})):
         layout = observation_layout(wrapped, **BOUNDS)
         sample = x if wrapped is space else {"k": x, "l": x}
-        name = ".".join(part for part in ("" if wrapped is space else "k", path) if part) or "the sample"
+        name = ".".join(part for part in ("" if wrapped is space else "k", path) if part) or "the observation"
         value, messages = cast_of(layout, sample)
         assert same(value if wrapped is space else value["l"], expected)
         assert [text for text in messages if "cast" not in text] == [
