@@ -454,6 +454,8 @@ def test_what_was_measured_settles_the_verdict(fastest: str) -> None:
             told = stats.verdict_beside(fastest, 1.0 if fastest == backend else 1.25, backends)
             if fastest != backend:
                 assert f"{fastest}, measured in turn with this, made 1.25 times as many steps" in told
+                for times in (0.97, 1.0, 1.004):
+                    assert told.replace("1.25 times", "about") == stats.verdict_beside(fastest, times, backends)
             assert ("serial is right" in told) == (backend == fastest == "serial")
             assert "a pool of" not in told or backend == fastest == "pool"
 
