@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["FILE", "KIND", "NEWEST", "both", "found"]
+from pufferlib.errors import CheckpointError
+from pufferlib.models.files import read_checkpoint
+
+__all__ = ["FILE", "KIND", "NEWEST", "found", "later"]
 
 KIND = "pufferlib checkpoint"
 FILE, NEWEST = "checkpoint.pt", "newest.pt"
@@ -19,11 +22,22 @@ def found(run: Path) -> Path:
 
     run: its folder, or a file in it; newest.pt stands for itself.
     """
+    if run.name == NEWEST:
+        return run
     if run.is_file():
-        return run if run.name == NEWEST else found(run.parent)
+        return found(run.parent)
     return run / NEWEST if (run / NEWEST).exists() and not (run / FILE).exists() else run / FILE
 
 
-def both(folder: Path) -> bool:
-    """Return whether a run can go on to the same end, or from later to another one."""
-    return (folder / FILE).exists() and (folder / NEWEST).exists()
+def later(folder: Path) -> int | None:
+    """Return the number of steps in newest.pt where that is more than in checkpoint.pt; None where either is missing.
+
+    A run that is killed between writing checkpoint.pt and removing newest.pt leaves an older newest.pt.
+    """
+    if not (folder / FILE).exists() or not (folder / NEWEST).exists():
+        return None
+    try:
+        exact, newest = (read_checkpoint(folder / name, KIND, FILE)["learner"]["num_steps"] for name in (FILE, NEWEST))
+    except CheckpointError:  # nobody can go on from that one
+        return None
+    return int(newest) if newest > exact else None

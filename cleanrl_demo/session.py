@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, both, found
+from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, found, later
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.minibatches import require_rows
 from cleanrl_demo.peers import gathered, is_first, mine, several
@@ -173,7 +173,7 @@ class Session:
         self.vec, self.learner, self.config, self.report = vec, learner, config, report
         self.videos, self.folder, self.origin, self.env = videos, folder, origin, env
         self.num_checkpoints = 0
-        self.num_kept = 0  # steps of learning that are in the policy's file
+        self.num_kept = 0  # steps of learning that are in the policy's file, or in a later newest.pt
         self.resumed_at: int | None = None  # the step within a stretch, where it goes on from newest.pt
         self.num_turns, self.next_save_s = 0, 0.0
 
@@ -250,7 +250,7 @@ class Session:
         }
         if folder is not None:
             save_checkpoint(folder / file, KIND, content)
-            if file == FILE:
+            if file == FILE and self.num_kept <= self.learner.num_steps:
                 (folder / NEWEST).unlink(missing_ok=True)  # which is older now
             self._save_policy(folder)
 
@@ -274,11 +274,11 @@ class Session:
             lines = ["There is no checkpoint yet from which it could go on; a smaller --checkpoint-every makes some"]
         elif not is_plain(vars(self.config)):
             lines = ["It cannot go on, as no file can keep its settings; use plain values"]
-        elif both(folder):
+        elif later(folder) is not None:
             newest = command_to_resume(folder / NEWEST, num_processes(), "my_module:make_env" if passed else "")
             lines.append(f"To go on from later, but not to the same end: {newest}")
         if (folder / POLICY_FILE).exists():
-            steps = f" in {learner.num_steps:,} steps" if learner.num_steps else ""  # else they are not restored yet
+            steps = f" in {self.num_kept:,} steps" if self.num_kept else ""  # else they are not restored yet
             lines.append(
                 f"What it has learnt{steps}: puffer eval {folder}{' --env my_module:make_env' if passed else ''}"
             )
@@ -294,6 +294,8 @@ class Session:
         torch.set_rng_state(mine(kept["torch"]))
         self.num_checkpoints, self.num_kept = kept["num_checkpoints"], self.learner.num_steps
         self.resumed_at = self.learner.num_steps if kept.get("within") else None
+        if self.folder is not None and self.resumed_at is None:
+            self.num_kept = later(self.folder) or self.num_kept  # which stays until this run has had more steps
         self.report.restore(kept["report"])
 
 
@@ -336,7 +338,7 @@ def run(
                     session.restore(kept)
                     if folder is not None:
                         note_resumed(folder, whole, learner.num_steps)
-                    _tell_where(report, resume, learner.num_steps)
+                    _tell_where(session, resume)
                     kept = None  # which may be as large as a replay buffer
                     if learner.num_steps >= config.total_steps:
                         over = f"has had its {config.total_steps:,} steps; --total-steps, or total_steps=, has it go on"
@@ -359,16 +361,23 @@ def run(
     return Result(learner.actor, learner.num_steps, began, seconds, episodes, folder)
 
 
-def _tell_where(report: Report, checkpoint: Path | None, num_steps: int) -> None:
+def _tell_where(session: Session, checkpoint: Path | None) -> None:
     """Say where a run goes on, unless that is to the same end and there is nothing later."""
     if checkpoint is None:
         return
+    newest = later(checkpoint.parent)
     if checkpoint.name == NEWEST:
         line = "from newest.pt: environments begin anew here, so it ends otherwise than it would have"
-    elif both(checkpoint.parent):
-        line = f"from the last checkpoint, to the same end; there is a later one: --resume {checkpoint.parent / NEWEST}"
+    elif newest is not None:
+        passed = "my_module:make_env" if session.origin.env is None else ""
+        line = (
+            f"from checkpoint.pt, to the same end as without the interruption; newest.pt has {newest:,} steps, and is "
+            f"kept until this run has had more. To go on from there, to another end: "
+            f"{command_to_resume(checkpoint.parent / NEWEST, num_processes(), passed)}"
+        )
     else:
         return
+    report, num_steps = session.report, session.learner.num_steps
     report.console.print(f"{report.title}  goes on at step {num_steps:,} {line}", soft_wrap=True, markup=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -58,8 +58,8 @@ class PufferEnv:
     ``num_agents`` dicts.
 
     ``pufferlib.wrap(env)`` returns it as a Gymnasium environment, or with several agents as a PettingZoo one. Without
-    that, ``step`` raises CallError for anything but an array of ``num_agents`` actions, and so does unpacking what
-    ``reset`` returns.
+    that, ``step`` raises CallError for anything that has not the shape of ``num_agents`` actions; and where ``reset``
+    would return None it returns an empty dict, which raises CallError when it is unpacked.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
@@ -73,12 +73,23 @@ class PufferEnv:
         """Return an environment whose ``reset`` and ``step`` explain themselves to a caller of Gymnasium's API.
 
         They are attributes of the instance that ``hold`` deletes, so that steps of an environment that pufferlib holds
-        cost nothing more.
+        cost nothing more. Classes with their own way of copying have none: it might copy these bound to the original.
         """
         env = super().__new__(cls)
-        object.__setattr__(env, "reset", env._reset_alone)
-        object.__setattr__(env, "step", env._step_alone)
+        if not any(hasattr(cls, name) for name in ("__setstate__", "__copy__", "__deepcopy__")):
+            object.__setattr__(env, "reset", env._reset_alone)
+            object.__setattr__(env, "step", env._step_alone)
         return env
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what copies and pickles are made of: no methods bound to this environment, as a copy has its own."""
+        reduced = super().__reduce_ex__(protocol)
+        if not isinstance(reduced, tuple) or len(reduced) < 3:
+            return reduced
+        state, *slots = reduced[2] if isinstance(reduced[2], tuple) else (reduced[2],)
+        if isinstance(state, dict):
+            state = {name: value for name, value in state.items() if not _is_guard(value)}
+        return (*reduced[:2], (state, *slots) if slots else state, *reduced[3:])
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:
@@ -131,40 +142,69 @@ class PufferEnv:
 
     def _reset_alone(self, *args: Any, **kwargs: Any) -> Any:
         infos = type(self).reset(self, *args, **kwargs)
-        return _Nothing(_how_to_hold(self)) if infos is None else infos
+        return _NoObservation(_how_to_hold(self)) if infos is None else infos
 
-    def _step_alone(self, actions: Any) -> Infos:
+    def _step_alone(self, *args: Any, **kwargs: Any) -> Infos:
         expected = _actions_shape(self)
-        if expected is not None and not (isinstance(actions, np.ndarray) and actions.shape == expected):
-            came = f"shape {actions.shape}" if isinstance(actions, np.ndarray) else f"{actions!r:.80}"
+        if args and expected is not None and not _has_shape(args[0], expected):
+            came = f"shape {args[0].shape}" if isinstance(args[0], np.ndarray) else f"{args[0]!r:.80}"
             raise CallError(f"step takes an array of actions of shape {expected}, got {came}: {_how_to_hold(self)}")
-        return type(self).step(self, actions)
+        return type(self).step(self, *args, **kwargs)
 
 
-class _Nothing:
-    """Returned by ``reset`` of a PufferEnv held alone: falsy as None is; raises CallError when it is unpacked."""
+class _NoObservation(dict[str, Any]):
+    """Returned by ``reset`` of a PufferEnv held alone: no infos, which raises CallError when it is unpacked."""
 
     def __init__(self, advice: str) -> None:
+        super().__init__()
         self._advice = advice
 
-    def __bool__(self) -> bool:
-        return False
+    def __iter__(self) -> Iterator[str]:
+        if not self:
+            raise CallError(f"reset returned no observation: {self._advice}")
+        return super().__iter__()
 
-    def __iter__(self) -> Any:
-        raise CallError(f"reset returned no observation: {self._advice}")
-
-    def __getitem__(self, index: Any) -> Any:
-        return iter(self)
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int):
+            raise CallError(f"reset returned no observation: {self._advice}")
+        raise KeyError(key)
 
     def __repr__(self) -> str:
-        return f"<no observation: {self._advice}>"
+        return super().__repr__() if self else f"<no observation: {self._advice}>"
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
 
 
 def hold(env: PufferEnv) -> None:
-    """Make ``env.reset`` and ``env.step`` the class's own methods; called by what steps env as PufferEnv documents."""
+    """Make ``env.reset`` and ``env.step`` the class's own methods; called by what steps env as PufferEnv documents.
+
+    Those of the PufferEnvs that it consists of, too: its attributes, or in lists and dicts that are.
+    """
+    held = False
     for name in ("reset", "step"):
-        if getattr(getattr(env, name), "__func__", None) is getattr(PufferEnv, f"_{name}_alone"):
+        if _is_guard(vars(env).get(name)):
             object.__delattr__(env, name)
+            held = True
+    if held:
+        for value in list(vars(env).values()):
+            parts = (
+                value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+            )
+            for part in parts:
+                if isinstance(part, PufferEnv):
+                    hold(part)
+
+
+def _is_guard(value: Any) -> bool:
+    return getattr(value, "__func__", None) in (PufferEnv._reset_alone, PufferEnv._step_alone)
+
+
+def _has_shape(actions: Any, shape: tuple[int, ...]) -> bool:
+    try:
+        return bool(np.shape(actions) == shape)
+    except ValueError:  # ragged lists
+        return False
 
 
 def _actions_shape(env: PufferEnv) -> tuple[int, ...] | None:

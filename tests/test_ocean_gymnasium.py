@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from gymnasium.utils import EzPickle
 from gymnasium.utils.env_checker import check_env
 
 import ocean
@@ -51,7 +52,9 @@ class Echo(pufferlib.PufferEnv):
 @pytest.mark.parametrize(
     "make", [Squared, Echo, lambda: copy.deepcopy(Squared()), lambda: pickle.loads(pickle.dumps(Echo()))]
 )
-@pytest.mark.parametrize("action", [3, np.int64(3), [3], (3,), np.array(3), np.zeros((1, 1), int), {"agent_0": 3}])
+@pytest.mark.parametrize(
+    "action", [3, np.int64(3), [3, 4], [[3], []], np.array(3), np.zeros((1, 1), int), {"agent_0": 3}]
+)
 def test_what_is_held_alone_says_how_to_hold_it(make: Any, action: Any) -> None:
     env = make()
     with pytest.raises(CallError, match=r"pufferlib\.wrap\(env\) returns it as a Gymnasium"):
@@ -78,6 +81,64 @@ def test_what_plays_by_the_protocol_plays_alone() -> None:
         env.step(np.array([action]))
         observation, reward, *_ = held.step(action)
         assert np.array_equal(env.observations[0], observation) and env.rewards[0] == reward
+
+
+class Counter(Echo):
+    """Counts its steps; reads and changes the infos of an inner environment, and takes arguments of its own."""
+
+    count = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        infos = super().reset(seed, options)
+        self.count = 0
+        return {} if infos is None else infos
+
+    def step(self, action: Any, times: int = 1) -> Any:  # type: ignore[override]
+        self.count += times
+        return super().step(list(action))
+
+
+class Counting(Counter, EzPickle):
+    def __init__(self) -> None:
+        EzPickle.__init__(self)
+        super().__init__()
+
+
+class Copied(Counter):
+    def __copy__(self) -> Any:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+
+@pytest.mark.parametrize("kind", [Counter, Counting, Copied])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_that_is_held_alone_steps_itself(kind: Any, copied: Any) -> None:
+    env = kind()
+    other = copied(env)
+    other.step(np.zeros(1, int))
+    assert (env.count, other.count) == (0, 1)
+    env.step([0], times=2)
+    env.step(action=(0,))
+    assert (env.count, other.count) == (3, 1)
+
+
+def test_infos_of_an_environment_held_alone_are_infos() -> None:
+    infos = Echo().reset(seed=1)
+    assert isinstance(infos, dict) and infos == {} and {**infos} == {} and infos.get("score") is None
+    again = pickle.loads(pickle.dumps(infos))
+    assert type(again) is dict and again == {}
+    infos["score"] = 1
+    assert list(infos) == ["score"] and copy.copy(infos) == {"score": 1} and "wrap" not in str(infos)
+
+
+def test_what_holds_an_environment_holds_those_within_it() -> None:
+    env = Echo(Counter(Squared()))
+    env.more = {"a": Squared()}  # type: ignore[attr-defined]
+    env.itself = env  # type: ignore[attr-defined]
+    pufferlib.wrap(env)
+    for held in (env, env.inner, env.inner.inner, env.more["a"]):  # type: ignore[attr-defined]
+        assert not {"reset", "step"} & set(vars(held))
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])

@@ -139,11 +139,48 @@ def test_a_checkpoint_that_leads_to_the_same_end_comes_before_a_newer_one(tmp_pa
     assert f"To go on from later, but not to the same end: puffer train --resume {folder / NEWEST}\n" in told
     again = shutil.copytree(folder, tmp_path / "again")
     assert_same(whole, ppo.resume(folder)[1])
-    assert f"to the same end; there is a later one: --resume {folder / NEWEST}\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "from checkpoint.pt, to the same end as without the interruption; newest.pt has 8" in told
+    assert f"To go on from there, to another end: puffer train --resume {folder / NEWEST}\n" in told
     later = read_checkpoint(again / NEWEST, KIND, FILE)["learner"]["num_steps"]
     assert later > read_checkpoint(again / FILE, KIND, FILE)["learner"]["num_steps"]
     assert main(["train", "--resume", str(again / NEWEST)]) == 0
     assert f"goes on at step {later:,} from newest.pt" in capsys.readouterr().out
+
+
+def test_a_newer_checkpoint_stays_until_a_resumed_run_has_passed_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    with monkeypatch.context() as patched, pytest.raises(Stop):
+        stop_at(patched, 1_000)
+        ppo.train(ppo.Config(**EVERYTHING | dict(checkpoint_minutes=0), runs=str(tmp_path)))
+    (folder,) = tmp_path.iterdir()
+
+    def kept():
+        return [read_checkpoint(folder / name, KIND, FILE)["learner"]["num_steps"] for name in (FILE, NEWEST)]
+
+    exact, newest = before = kept()
+    assert newest > exact + 200
+    old = shutil.copy(folder / NEWEST, tmp_path / "old.pt")
+    policy = (folder / "policy.pt").read_bytes()
+    capsys.readouterr()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_at(patched, exact + 100)
+        ppo.resume(folder)
+    assert kept() == before and (folder / "policy.pt").read_bytes() == policy
+    told = capsys.readouterr().out
+    assert f"newest.pt has {newest:,} steps, and is kept until this run has had more" in told
+    assert f"What it has learnt in {newest:,} steps" in told
+    ppo.resume(folder, total_steps=exact + 100)  # ends before it
+    assert (folder / NEWEST).exists()
+    ppo.resume(folder, total_steps=1_500)
+    assert not (folder / NEWEST).exists()
+    with pytest.raises(CheckpointError, match=rf"there is no file {re.escape(str(folder / NEWEST))};"):
+        ppo.resume(folder / NEWEST)
+    for content in (Path(old).read_bytes(), b"no checkpoint"):  # older, as after a kill, or of no use
+        (folder / NEWEST).write_bytes(content)
+        capsys.readouterr()
+        ppo.resume(folder)
+        assert "newest.pt" not in capsys.readouterr().out
 
 
 def test_what_is_kept_by_the_clock_takes_little_of_the_time(tmp_path, monkeypatch):

@@ -419,6 +419,17 @@ def test_a_wait_for_a_core_is_no_spread_of_the_environment(
     assert unexplained.preempted == 0 and unexplained.spread == pytest.approx(durations.std() / durations.mean())
 
 
+@pytest.mark.parametrize("wait_s", [1e-3, 0.0114, 0.13, 1.9, 3.9])
+@pytest.mark.parametrize("step_s", [1e-6, 5e-6, 3e-4])
+def test_steps_keep_their_mean_where_one_wait_is_longer_than_all_of_them(step_s: float, wait_s: float) -> None:
+    durations = np.full((2, 100), step_s)
+    durations[0, 7] += wait_s
+    stats = stats_of(durations, steps_per_s=100.0, cpu=0.0, queued=1.0, plan=("serial", 2, 1, 2))
+    left = wait_s < 4 * step_s  # too short to be told from a step
+    assert stats.own.mean_s == pytest.approx(step_s, rel=0.2) or left
+    assert stats.spread == pytest.approx(0, abs=0.2) or left
+
+
 def test_what_an_environment_takes_long_for_is_its_spread_on_a_busy_machine_too() -> None:
     own = np.where(np.random.default_rng(3).random((8, 5000)) < 0.1, 3e-3, 0.1e-3)
     durations, waited_s = preempted(own, 0.02, 4e-3)
@@ -443,6 +454,8 @@ def test_what_was_measured_settles_the_verdict(fastest: str) -> None:
             told = stats.verdict_beside(fastest, 1.0 if fastest == backend else 1.25, backends)
             if fastest != backend:
                 assert f"{fastest}, measured in turn with this, made 1.25 times as many steps" in told
+                for times in (0.97, 1.0, 1.004):
+                    assert told.replace("1.25 times", "about") == stats.verdict_beside(fastest, times, backends)
             assert ("serial is right" in told) == (backend == fastest == "serial")
             assert "a pool of" not in told or backend == fastest == "pool"
 

@@ -108,11 +108,12 @@ def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
         return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
     rest = np.maximum(0, histogram - long)
     left = num - long.sum(1)
-    means = np.array(times.mean_s)
-    means[touched] = (num * means - (long * middles).sum(1))[touched] / left[touched]
-    stds = np.array(times.std_s)
-    for row in np.flatnonzero(touched):  # the sums of squares are those of the long steps, mostly
+    means, stds = np.array(times.mean_s), np.array(times.std_s)
+    for row in np.flatnonzero(touched):  # the sums, and more so those of squares, are those of the long steps, mostly
         weights = rest[row] / rest[row].sum()
+        mean = (num[row] * means[row] - (long[row] * middles).sum()) / left[row]
+        known = (weights * edges[:-1]).sum() <= mean <= (weights * edges[1:]).sum()
+        means[row] = mean if known else (weights * middles).sum()
         around = middles - (weights * middles).sum()
         stds[row] = math.sqrt((weights * (around**2 + np.diff(edges) ** 2 / 12)).sum())
     waits_s = (long * (middles - medians)).sum()

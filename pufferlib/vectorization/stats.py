@@ -53,6 +53,7 @@ FEW_POOLS = (2.0, 4.0)  # the same for batches of more than LARGE, which take lo
 LARGE = 256
 WORTH = 1.1  # times as fast: what is less is not worth changing a plan for
 MUCH = 1.5  # the same for processes instead of serial, whose costs are known only roughly
+NOTABLY = 1.05  # times as fast as another that was measured in turn: with less they are alike
 NEARLY = 0.95  # of the best: reached by a smaller pool, that one is named
 LEARNER_BOUND = 0.8  # share of the time that the learner thinks
 SLEEPLESS_S = 50e-6  # a step is taken to have slept only where it takes longer
@@ -332,7 +333,8 @@ class Stats:
             return self.verdict
         if fastest != self.backend:
             bound = self.verdict.partition(":")[0]
-            return f"{bound}: {fastest}, measured in turn with this, made {times:.2f} times as many steps"
+            more = f"{times:.2f} times as many" if times >= NOTABLY else "about as many"
+            return f"{bound}: {fastest}, measured in turn with this, made {more} steps"
         if self.backend == "serial" and len(measured) > 1:
             return f"{self._serial_bound()}; nothing that was measured in turn with it is clearly faster"
         others = {*measured} - {self.backend}
