@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import gymnasium
@@ -182,7 +183,14 @@ def flags_of_other_types(told: dict[str, Any]) -> None:
     told["truncations"] = {"agent_0": np.zeros(1), "agent_1": np.int8(0)}
 
 
-@pytest.mark.parametrize("change", [keep, leave_infos_out, tell_what_concerns_all, flags_of_other_types])
+def leave_out_of_defaultdicts(told: dict[str, Any]) -> None:
+    told["rewards"] = defaultdict(lambda: 1.0, {"agent_0": 1.0})
+    told["terminations"], told["truncations"] = defaultdict(bool), defaultdict(bool)
+
+
+@pytest.mark.parametrize(
+    "change", [keep, leave_infos_out, tell_what_concerns_all, flags_of_other_types, leave_out_of_defaultdicts]
+)
 def test_what_is_harmless_is_taken(change: Any) -> None:
     rows, env = emulate(Pair(change)), wrap(Pair(change))
     rows.reset(None, None)
