@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -340,3 +341,20 @@ def test_flags_of_vector_environments_are_bools(value: Any) -> None:
     rows.reset(None, None)
     with pytest.raises(SpaceError, match="Copies.step returned the flags .*; expected bools"):
         rows.step(np.zeros(2, int))
+
+
+def test_an_info_may_be_any_mapping() -> None:
+    class Proxied(gymnasium.Env[Any, Any]):
+        observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(1, np.float32), 1.0, True, False, MappingProxyType({"level": 3})
+
+    with pufferlib.make(Proxied, num_envs=1) as vec:
+        vec.reset()
+        vec.step(np.zeros(1, int))
+        assert vec.batch is not None
+        assert vec.batch.infos[0]["level"] == 3
