@@ -87,9 +87,16 @@ class ActionValues:
         elif values.dtype == self._dtype:
             return None
         else:
-            holds = np.iinfo(self._dtype)
-            wrong = (values < holds.min) | (values > holds.max)
+            least, most = self._held()
+            wrong = (values < least) | (values > most)
         return wrong if wrong.any() else None
+
+    def _held(self) -> tuple[int, int]:
+        """Return the least and the greatest value that the dtype of an integer Box, or of one of bools, holds."""
+        if self._dtype.kind == "b":
+            return 0, 1
+        held = np.iinfo(self._dtype)
+        return int(held.min), int(held.max)
 
     def _way_out(self, where: tuple[Any, ...]) -> str:
         if self._low is not None:

@@ -163,6 +163,17 @@ def test_the_short_way_and_the_careful_one_refuse_the_same(space: Any, data: st.
                 vec.send(actions)
 
 
+def test_a_box_of_bools_takes_whole_numbers_that_are_bools() -> None:
+    space = Box(0, 1, (2,), np.bool_)
+    env = pufferlib.wrap(Played(space))
+    env.reset()
+    for action in ([1, 0], np.array([True, False]), np.array([0, 1], np.int8)):
+        env.step(action)
+        assert env.raw.played.tolist() == np.asarray(action, bool).tolist()
+    with pytest.raises(pufferlib.ActionError, match="element 1 is 2; use values that bool holds"):
+        env.step([0, 2])
+
+
 def test_wrapped_environments_refuse_them_too() -> None:
     env = pufferlib.wrap(Played(Discrete(3)))
     env.reset()

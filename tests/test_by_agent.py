@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -182,7 +184,14 @@ def flags_of_other_types(told: dict[str, Any]) -> None:
     told["truncations"] = {"agent_0": np.zeros(1), "agent_1": np.int8(0)}
 
 
-@pytest.mark.parametrize("change", [keep, leave_infos_out, tell_what_concerns_all, flags_of_other_types])
+def leave_out_of_defaultdicts(told: dict[str, Any]) -> None:
+    told["rewards"] = defaultdict(lambda: 1.0, {"agent_0": 1.0})
+    told["terminations"], told["truncations"] = defaultdict(bool), defaultdict(bool)
+
+
+@pytest.mark.parametrize(
+    "change", [keep, leave_infos_out, tell_what_concerns_all, flags_of_other_types, leave_out_of_defaultdicts]
+)
 def test_what_is_harmless_is_taken(change: Any) -> None:
     rows, env = emulate(Pair(change)), wrap(Pair(change))
     rows.reset(None, None)
@@ -332,3 +341,20 @@ def test_flags_of_vector_environments_are_bools(value: Any) -> None:
     rows.reset(None, None)
     with pytest.raises(SpaceError, match="Copies.step returned the flags .*; expected bools"):
         rows.step(np.zeros(2, int))
+
+
+def test_an_info_may_be_any_mapping() -> None:
+    class Proxied(gymnasium.Env[Any, Any]):
+        observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(1, np.float32), 1.0, True, False, MappingProxyType({"level": 3})
+
+    with pufferlib.make(Proxied, num_envs=1) as vec:
+        vec.reset()
+        vec.step(np.zeros(1, int))
+        assert vec.batch is not None
+        assert vec.batch.infos[0]["level"] == 3

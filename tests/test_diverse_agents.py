@@ -74,6 +74,13 @@ def test_observations_that_differ_share_the_largest_row(first: Any, second: Any,
             [-1.5, 0.5],
             ([-1], [-1.5, 0.5]),
         ),
+        (  # finite in the row, finite for the agent
+            Box(-1, 1, (1,), np.float16),
+            Box(-2, 2, (1,), np.float64),
+            Box(-2, 2, (1,), np.float64),
+            [1e300],
+            ([65504], [1e300]),
+        ),
         (D2, Box(-1, 1, (2,)), Tuple([MultiDiscrete([2]), Box(-1, 1, (2,))]), ([1], [0.5, -0.5]), (1, [0.5, -0.5])),
         (
             Dict(go=Box(-1, 1, (1,)), use=Discrete(3, start=1)),

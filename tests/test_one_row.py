@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete
 
 import pufferlib
 from pufferlib.errors import RegistryError, WorkerError
-from pufferlib.vectorization.sharing import Claims
+from pufferlib.vectorization.sharing import MOST_PARTS, Claims, held_by, lies_at
 
 SAYS = "that object already plays environment 0.*pass a function that makes a new environment each time"
 BACKENDS = [("serial", {}), ("multiprocessing", {}), ("multiprocessing", {"context": "spawn"}), ("pool", {})]
@@ -48,6 +48,31 @@ class Factory:
 
     def take(self) -> Any:
         return self()
+
+
+class Shelf:
+    """Holds its environment in the class; makes it known through methods of each kind."""
+
+    walk = Walk()
+
+    def __call__(self) -> Any:
+        return self.walk
+
+    @classmethod
+    def of_class(cls) -> Any:
+        return cls.walk
+
+    @property
+    def taken(self) -> Any:
+        return ENV
+
+    def through_property(self) -> Any:
+        return self.taken
+
+
+class Reader:
+    def __call__(self) -> Any:
+        return ENV
 
 
 class Endless:
@@ -103,6 +128,11 @@ ONE_FOR_ALL: dict[str, Any] = {
     "a keyword of partial": functools.partial(given, env=Walk()),
     "a factory": Factory(),
     "a bound method": Factory().take,
+    "an attribute of the class": Shelf(),
+    "an attribute of the class, by a class method": Shelf.of_class,
+    "a property": Shelf().through_property,
+    "a global that an object reads": Reader(),
+    "the only one of a set": functools.partial(lambda envs: next(iter(envs)), {Walk()}),
     "an iterator": Endless(Walk()).__next__,
     "an attribute of the function": in_attribute,
     "what it wraps": lambda: Around(ENV),
@@ -166,6 +196,95 @@ def test_creators_that_make_new_ones_may_hold_others(backend: str, num_workers: 
         num_envs = None if isinstance(env_creator, list) else 3
         play(env_creator, backend, num_envs, num_workers)
         play(env_creator, backend, num_envs, num_workers)
+
+
+class Task:
+    """A key whose repr differs from process to process."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+@pytest.mark.parametrize(
+    ("backend", "kwargs"), [("serial", {}), ("multiprocessing", {}), ("multiprocessing", {"context": "spawn"})]
+)
+def test_an_environment_each_from_one_collection(backend: str, kwargs: Any) -> None:
+    names = [f"{'a long name of a level, as those of a file often are, ' * 2}{i}" for i in range(3)]
+    by_name = {name: Walk() for name in names}
+    by_task = {Task(name): Walk() for name in names}
+    walks = [Walk() for _ in names]
+    for name, walk in zip(names, walks, strict=True):
+        walk.name = name  # type: ignore[attr-defined]
+    in_set: set[Any] = set(walks)
+    for env_creator in (
+        lambda env_index: by_name[names[env_index]],
+        lambda env_index: next(env for task, env in by_task.items() if task.name == names[env_index]),
+        lambda env_index: next(env for env in in_set if env.name == names[env_index]),
+    ):
+        play(env_creator, backend, 3, 3, **kwargs)
+    with pytest.raises(WorkerError, match=SAYS):
+        play(lambda: by_name[names[2]], backend, 3, 3, **kwargs)
+
+
+class MadeWhereItArrives:
+    """Makes its environment as it is unpickled, so that each process has one of its own."""
+
+    env: Any = None
+
+    def __reduce__(self) -> Any:
+        return MadeWhereItArrives._made, ()
+
+    @staticmethod
+    def _made() -> Any:
+        made = MadeWhereItArrives()
+        made.env = Walk()
+        return made
+
+    def __call__(self) -> Any:
+        return self.env
+
+
+def test_what_a_worker_makes_for_itself_is_its_own() -> None:
+    play(MadeWhereItArrives(), "multiprocessing", 3, 3, context="spawn")
+
+
+class Remote:
+    """Runs code, and fails, when asked for anything that its class does not have."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"asked for {name}")
+
+
+class Paid(dict[str, Any]):
+    def items(self) -> Any:
+        raise AssertionError("read")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("read")
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+def test_looking_runs_no_code_of_what_a_creator_holds(backend: str) -> None:
+    remote, paid = Remote(), Paid(env=Walk())
+    play(lambda: Walk() if (remote, paid) else None, backend, 2, 2)
+
+
+def test_looking_takes_as_long_for_any_size() -> None:
+    """Counted, not timed: looking into what creators hold ends after a number of objects, and of parts."""
+    huge = {"rows": [list(range(1000)) for _ in range(1000)], "numbers": dict.fromkeys(range(1_000_000))}
+    env, num_parts = Walk(), [0]
+    (found,) = held_by(lambda: env if huge else None, {}, num_parts)
+    assert found == (("env",), env)
+    assert num_parts[0] == MOST_PARTS
+    pool = [Walk() for _ in range(300)]
+    known: dict[int, Any] = {}
+
+    def from_pool(env_index: int) -> Any:
+        return pool[env_index]
+
+    creators = [functools.partial(from_pool, env_index) for env_index in range(300)]
+    assert [lies_at(("", "pool", f"[{i}]"), each, known) for i, each in enumerate(creators)] == pool
+    assert len(known) == 300 + 2  # a partial each, and their function and list once
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])

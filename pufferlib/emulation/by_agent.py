@@ -21,8 +21,12 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
     return observations, infos
 
 
-def checked_step(result: Any, name: str) -> Any:
-    """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError."""
+def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[Any] = ()) -> Any:
+    """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError.
+
+    Where rewards or flags are a defaultdict, or another mapping that makes what is missing, it does so here for agents
+    that ``acted`` and still live or end in this step.
+    """
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
         raise SpaceError(
@@ -37,7 +41,15 @@ def checked_step(result: Any, name: str) -> Any:
     *others, infos = result
     result = (*others, {} if infos is None else infos)
     _require_dicts(result, STEP, f"{name}.step")
-    return result
+    observations, rewards, terminations, truncations, infos = result
+    agents = [agent for agent in acted if agent in parallel.agents or terminations.get(agent) or truncations.get(agent)]
+    return observations, *(_made(told, agents) for told in (rewards, terminations, truncations)), infos
+
+
+def _made(told: Mapping[Any, Any], agents: Iterable[Any]) -> Mapping[Any, Any]:
+    if not hasattr(type(told), "__missing__"):
+        return told
+    return {**told, **{agent: told[agent] for agent in agents if agent not in told}}
 
 
 def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> None:

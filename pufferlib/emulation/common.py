@@ -204,11 +204,15 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
         return chosen
 
     whole = low.dtype.kind != "f"
+    narrow = not np.can_cast(row.low.dtype, low.dtype)
+    limits: Any = np.finfo(low.dtype) if narrow and not whole else None
 
     def read_reals(values: Any) -> Array:
         own_values: Array = np.ravel(values)[:reals]
         if whole:
             own_values = np.rint(np.clip(own_values, low, high))
+        elif limits is not None:  # finite in the row, so finite here
+            own_values = np.clip(own_values, limits.min, limits.max)
         return own_values.astype(low.dtype)
 
     def read(values: Any) -> Any:

@@ -134,7 +134,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
         acted = [agent for agent in self._parallel.agents if agent not in self._ended]
-        observations, *told, infos = checked_step(self._parallel.step(raw_actions), self._name)
+        observations, *told, infos = checked_step(self._parallel.step(raw_actions), self._name, self._parallel, acted)
         self._known.update(self._parallel.agents)
         rewards, terminations, truncations = self._outcome(acted, observations, *told)
         require_known(f"{self._name}.step", self._knows, infos=infos)

@@ -266,7 +266,9 @@ class PettingZooRows(HeldRows):
             chosen = {name: read[place]((choices[place], reals[place])) for name, place in living.items()}
         else:
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
-        observations, rewards, terminations, truncations, infos = checked_step(self._parallel.step(chosen), self.name)
+        observations, rewards, terminations, truncations, infos = checked_step(
+            self._parallel.step(chosen), self.name, self._parallel, living
+        )
         if self._beside is not None:
             self._beside.look()
         listed = list(self._parallel.agents)

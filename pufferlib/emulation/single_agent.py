@@ -91,8 +91,10 @@ class Caller:
             )
         if info is None:
             info = {}
-        elif type(info) is not dict and not isinstance(info, Mapping):
-            raise SpaceError(f"{self.name}.step returned the info {info!r:.60}; expected a dict")
+        elif not isinstance(info, dict):
+            if not isinstance(info, Mapping):
+                raise SpaceError(f"{self.name}.step returned the info {info!r:.60}; expected a dict")
+            info = dict(info)
         if self._check_step or self.action_mask:
             observation = self.observed(observation, info, self._check_step)
             self._check_step = self._always

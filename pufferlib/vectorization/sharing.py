@@ -15,6 +15,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -34,7 +35,9 @@ INNER = (
     "envs",
 )  # where wrappers keep what they wrap
 MOST = 20_000  # objects that are looked at; a creator that reads a large structure is not worth more time
+MOST_PARTS = 100_000  # the same, with the numbers, strings and arrays in them
 DEEP = 12
+SHOWN = 40  # characters of a key that an error shows
 PLAIN = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic)
 
 Path = tuple[str, ...]
@@ -51,6 +54,7 @@ class Found(NamedTuple):
         """The path in words: the names by which the creator reaches the environment."""
         text = ""
         for part in self.path:
+            part = part if len(part) <= SHOWN or part[:1] != "[" else f"{part[:SHOWN]}…]"
             text += part if part[:1] in ("", ".", "[", "<") or not text else f"'s {part}"
         return text.lstrip(".")
 
@@ -91,12 +95,11 @@ class Claims:
 
         creators: one an environment, of functools.partial. found: by environment.
         """
-        roots = {where.env_id: Held({where.env_id: creators[where.env_id]}) for where in found.values()}
-        unknown: dict[Any, Any] = {}  # what lies nowhere here: alike is what one creator holds by one path
+        known: dict[int, tuple[Any, dict[str, list[Any]]]] = {}
         for env_id, where in sorted(found.items()):
-            original = roots[where.env_id].at(where)
-            if original is None:
-                original = unknown.setdefault((id(creators[where.env_id].func), where.path), types.SimpleNamespace())
+            original = lies_at(where.path, creators[where.env_id], known)
+            if original is None:  # made as its creator was unpickled: the worker's own
+                continue
             try:
                 self.claim(env_id, original, where)
             except PlanError as error:
@@ -132,8 +135,9 @@ class Held:
     def __init__(self, creators: Mapping[int, Callable[[], Any]]) -> None:
         self._known: dict[int, tuple[Any, Found]] = {}
         seen: dict[int, Any] = {}
+        num_parts = [0]
         for env_id, creator in creators.items():
-            for path, env in held_by(creator, seen):
+            for path, env in held_by(creator, seen, num_parts):
                 self._known.setdefault(id(env), (env, Found(env_id, path)))
 
     def find(self, env: Any) -> Found | None:
@@ -142,10 +146,6 @@ class Held:
             if id(layer) in self._known:
                 return self._known[id(layer)][1]
         return None
-
-    def at(self, found: Found) -> Any:
-        """Return the environment that lies there; None if there is none."""
-        return next((env for env, where in self._known.values() if where == found), None)
 
 
 def layers(env: Any) -> Iterator[Any]:
@@ -167,7 +167,7 @@ def layers(env: Any) -> Iterator[Any]:
 def is_environment(value: Any) -> bool:
     """Return whether this is an environment that has a state: not what functional environments share."""
     kind: Any = type(value)
-    if isinstance(value, (type, types.ModuleType)):
+    if issubclass(kind, (type, types.ModuleType)):
         return False
     if not (callable(getattr(kind, "step", None)) and callable(getattr(kind, "reset", None))):
         return False
@@ -184,47 +184,98 @@ def _takes_an_action(kind: Any) -> bool:
     return sum(each.default is each.empty and each.kind in (0, 1) for each in parameters) <= 1
 
 
-def held_by(creator: Any, seen: dict[int, Any]) -> Iterator[tuple[Path, Any]]:
+def held_by(creator: Any, seen: dict[int, Any], num_parts: list[int]) -> Iterator[tuple[Path, Any]]:
     """Return the environments that a creator holds: in its closure, defaults, arguments, object, and globals it reads.
 
     seen: what has been looked at already, by identity; it is kept, as an identity is an object's while that lives.
+    num_parts: one number, of all that was looked at for all creators.
     """
     waiting: deque[tuple[Path, Any]] = deque([((), creator)])
     while waiting and len(seen) < MOST:
         path, value = waiting.popleft()
-        if isinstance(value, PLAIN) or id(value) in seen or len(path) > DEEP:
+        if id(value) in seen or len(path) > DEEP:
             continue
         seen[id(value)] = value
         if is_environment(value):
             yield path, value
-        waiting.extend(((*path, name), part) for name, part in parts_of(value))
+        for name, part in islice(parts_of(value), max(0, MOST_PARTS - num_parts[0])):
+            num_parts[0] += 1
+            if not issubclass(type(part), PLAIN):  # isinstance asks proxies for what they stand for
+                waiting.append(((*path, name), part))
+
+
+def lies_at(path: Path, creator: Any, known: dict[int, tuple[Any, dict[str, list[Any]]]]) -> Any:
+    """Return the environment that a creator holds by a path; None if there is none. known: parts looked up before."""
+    values = [creator]
+    for name in path:
+        found: list[Any] = []
+        for value in values:
+            if id(value) not in known:
+                parts: dict[str, list[Any]] = {}
+                for own_name, part in parts_of(value):
+                    parts.setdefault(own_name, []).append(part)
+                known[id(value)] = value, parts
+            found += known[id(value)][1].get(name, ())
+        values = found
+    return next((value for value in values if is_environment(value)), None)
 
 
 def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Return what an object holds, each with a name."""
-    if isinstance(value, functools.partial):
+    """Return what an object holds, each with a name that it also has in another process; no code of its own runs."""
+    kind = type(value)
+    if issubclass(kind, functools.partial):
         yield "", value.func
         yield from ((f"argument {i}", each) for i, each in enumerate(value.args))
         yield from value.keywords.items()
-    elif isinstance(value, types.FunctionType):
+    elif kind is types.FunctionType:
         yield from _parts_of_function(value)
-    elif isinstance(value, types.MethodType):
+    elif kind is types.MethodType:
         yield "", value.__self__
         yield "", value.__func__
-    elif isinstance(value, (type, types.ModuleType)):
+        yield from _parts_of_class(value.__self__, value.__func__)
+    elif issubclass(kind, (type, types.ModuleType)):
         return  # those that a function names are looked at there
-    elif isinstance(value, dict):
-        yield from ((f"[{key!r:.40}]", each) for key, each in list(value.items())[:MOST])
-    elif isinstance(value, (list, tuple, set, frozenset, deque)):
-        yield from ((f"[{i}]", each) for i, each in enumerate(list(value)[:MOST]))
-    elif isinstance(getattr(value, "__dict__", None), dict):
-        yield from ((f".{name}", each) for name, each in list(vars(value).items()))
-        if isinstance(value, functools._lru_cache_wrapper):
-            yield from ((f"<{i}>", each) for i, each in enumerate(gc.get_referents(value)[:MOST]))
-    else:  # iterators, builtin methods, objects with slots
-        yield from (
-            (f"<{i}>", each) for i, each in enumerate(gc.get_referents(value)[:MOST]) if each is not type(value)
-        )
+    elif issubclass(kind, dict):
+        for i, (key, each) in enumerate(islice(dict.items(value), MOST)):
+            yield f"[{key!r}]" if type(key) in (str, int) else f"<{i}>", each
+    elif issubclass(kind, (list, tuple, deque, set, frozenset)):
+        base: Any = next(base for base in (list, tuple, deque, set, frozenset) if issubclass(kind, base))
+        if base in (set, frozenset) and base.__len__(value) > 1:
+            return  # their order is another in each process
+        yield from ((f"[{i}]", each) for i, each in enumerate(islice(base.__iter__(value), MOST)))
+    else:
+        yield from _parts_of_instance(value)
+
+
+def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
+    called = getattr(type(value), "__call__", None)  # noqa: B004
+    if isinstance(called, types.FunctionType):
+        yield "", called
+        yield from _parts_of_class(value, called)
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        own = None
+    if isinstance(own, dict):
+        yield from ((f".{name}", each) for name, each in list(own.items()))
+    if own is None or type(value) is functools._lru_cache_wrapper:  # iterators, builtin methods, objects with slots
+        referents = islice(gc.get_referents(value), MOST)
+        yield from ((f"<{i}>", each) for i, each in enumerate(referents) if each is not type(value))
+
+
+def _parts_of_class(owner: Any, function: Any) -> Iterator[tuple[str, Any]]:
+    """Return what lies in the class of a method's object and is named in the method's code."""
+    kind = owner if isinstance(owner, type) else type(owner)
+    if not isinstance(function, types.FunctionType):
+        return
+    for name in _names(function.__code__):
+        part = inspect.getattr_static(kind, name, None)
+        if isinstance(part, property):
+            part = part.fget
+        elif isinstance(part, (classmethod, staticmethod)):
+            part = part.__func__
+        if part is not None:
+            yield f".{name}", part
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
