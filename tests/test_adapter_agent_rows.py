@@ -59,7 +59,7 @@ class Trio(pettingzoo.ParallelEnv[Any, Any, Any]):
         ended = {agent: over or (agent == self.dies and self.tick == 2) for agent in present}
         self.agents = [agent for agent in present if not ended[agent]]
         infos: Any = {agent: {"told": f"{agent} {self.tick}"} for agent in present}
-        infos["everybody"] = {"tick": self.tick}
+        infos["common"] = {"tick": self.tick}
         cut = {agent: end and agent == "cy" for agent, end in ended.items()}
         return (
             seen,
@@ -133,7 +133,7 @@ def test_each_agent_is_a_row_and_plays_as_in_its_environment(kwargs: dict[str, A
                 assert infos["final_info"]["told"].tolist() == told
             lasts = [env.reset()[0] for env in theirs]
         else:
-            assert infos["told"].tolist() == told and infos["_everybody"].all()
+            assert infos["told"].tolist() == told and infos["_common"].all()
         np.testing.assert_array_equal(observations, [row for seen in lasts for row in seen.values()])
         kept.append((observations, observations.copy()))
     for observations, copies in kept:
