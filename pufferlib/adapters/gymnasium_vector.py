@@ -204,9 +204,8 @@ def _make_agents(
 ) -> RowsFace:
     backends = {"async": "multiprocessing", "sync": "serial"}
     if not isinstance(mode, str) or mode not in backends:
-        raise PlanError(
-            f"the vectorizer is {mode!r} with agents={agents!r}; use vectorization_mode={' or '.join(map(repr, backends))}"
-        )
+        words = " or ".join(map(repr, backends))
+        raise PlanError(f"the vectorizer (vectorization_mode) is {mode!r} with agents={agents!r}; use {words}")
     if wrappers:
         raise PlanError(f"wrappers are for environments of one agent; with agents={agents!r} wrap where env is made")
     if max_episode_steps is not None:
