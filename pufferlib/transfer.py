@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import io
 import pickle
 import sys
 import threading
@@ -41,22 +43,20 @@ class _Parcel(NamedTuple):
 
 def dumps(content: Any) -> bytes:
     """Return an object as bytes for ``loads``. Raises what pickling it raises."""
-    import cloudpickle
-
     plain: dict[str, Any] = {}
     specs: dict[str, Any] = {}
     for env_id, spec in list(gymnasium.registry.items()):
         (plain if _is_plain(spec) else specs)[env_id] = spec
     spaces = leaves.registry
-    alone = bytes(cloudpickle.dumps((content, spaces, {}, {})))
+    alone = _by_value((content, spaces, {}, {}))
     if not specs:
         return pickle.dumps(_Parcel(alone, b"", [], plain))
     try:
-        whole = cloudpickle.dumps((content, spaces, specs, _of_main(specs.values())))
+        whole = _by_value((content, spaces, specs, _of_main(specs.values())))
     except Exception:  # whatever a user's object raises when it is pickled
         specs = {env_id: _sendable(spec) for env_id, spec in specs.items()}
-        whole = cloudpickle.dumps((content, spaces, specs, _of_main(specs.values())))
-    return pickle.dumps(_Parcel(bytes(whole), alone, [*specs], plain))
+        whole = _by_value((content, spaces, specs, _of_main(specs.values())))
+    return pickle.dumps(_Parcel(whole, alone, [*specs], plain))
 
 
 def loads(parcel: bytes) -> Any:
@@ -85,6 +85,33 @@ def register() -> None:
     Nothing in the process that sent it.
     """
     gymnasium.registry.update(_registered)
+
+
+def _by_value(content: Any) -> bytes:
+    """Return an object pickled by cloudpickle, and cached functions of the script by value as well.
+
+    Those of ``functools.lru_cache``, as PettingZoo's tutorials have them, pickle themselves as a name in ``__main__``.
+    """
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if type(obj) is functools._lru_cache_wrapper and _is_local(obj):
+                return _cached, (obj.__wrapped__, obj.cache_parameters())
+            return super().reducer_override(obj)
+
+    with io.BytesIO() as file:
+        Pickler(file).dump(content)
+        return file.getvalue()
+
+
+def _is_local(function: Any) -> bool:
+    """Tell whether another process finds no such function by its name."""
+    return function.__module__ == "__main__" or "<locals>" in getattr(function, "__qualname__", "<locals>")
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _is_news(env_id: str, spec: Any) -> bool:
@@ -125,10 +152,8 @@ def _of_main(specs: Iterable[Any]) -> dict[str, Any]:
 
 def _sendable(spec: Any) -> Any:
     """Return a specification if it can be pickled, else one whose environments say why it could not."""
-    import cloudpickle
-
     try:
-        cloudpickle.dumps((spec, _of_main([spec])))
+        _by_value((spec, _of_main([spec])))
         return spec
     except Exception as error:  # whatever a user's object raises when it is pickled
         return _refusing(spec.id, f"what was registered cannot be pickled ({type(error).__name__}: {error})")

@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 import pufferlib
 from pufferlib.adapters.agent_rows import AgentRows
 from pufferlib.adapters.gymnasium_vector import SyncVectorEnv, make, make_vec
+from pufferlib.errors import PlanError
 
 pytestmark = pytest.mark.beside
 
@@ -58,7 +59,7 @@ class Trio(pettingzoo.ParallelEnv[Any, Any, Any]):
         ended = {agent: over or (agent == self.dies and self.tick == 2) for agent in present}
         self.agents = [agent for agent in present if not ended[agent]]
         infos: Any = {agent: {"told": f"{agent} {self.tick}"} for agent in present}
-        infos["everybody"] = {"tick": self.tick}
+        infos["common"] = {"tick": self.tick}
         cut = {agent: end and agent == "cy" for agent, end in ended.items()}
         return (
             seen,
@@ -132,7 +133,7 @@ def test_each_agent_is_a_row_and_plays_as_in_its_environment(kwargs: dict[str, A
                 assert infos["final_info"]["told"].tolist() == told
             lasts = [env.reset()[0] for env in theirs]
         else:
-            assert infos["told"].tolist() == told and infos["_everybody"].all()
+            assert infos["told"].tolist() == told and infos["_common"].all()
         np.testing.assert_array_equal(observations, [row for seen in lasts for row in seen.values()])
         kept.append((observations, observations.copy()))
     for observations, copies in kept:
@@ -321,3 +322,12 @@ def test_agents_of_families_play_as_in_pettingzoo(name: str) -> None:
     assert ended in (num, 2 * num)  # all agents of an environment
     for env in (envs, *theirs):
         env.close()
+
+
+@pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="Gymnasium 0.29 has one mode")
+def test_copies_that_reset_by_themselves_in_another_mode_say_where_to_change_it() -> None:
+    def create() -> Any:
+        return gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+
+    with pytest.raises(PlanError, match=r"vectorized already .* make it with that mode.*AutoresetMode.SAME_STEP"):
+        make(create, num_envs=2, agents="rows", autoreset_mode="same_step")

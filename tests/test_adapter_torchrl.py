@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from torchrl.data import Bounded, Unbounded
 from torchrl.envs import GymEnv, GymWrapper, SerialEnv, check_env_specs
 
 from pufferlib.adapters.torchrl import Face, make
+from pufferlib.errors import ClosedError
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
@@ -311,3 +313,27 @@ def test_their_ppo_loss_learns_bandit() -> None:
     collector.shutdown()
     env.close()
     assert score >= 0.9
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_collectors_environment_plays_on_after_its_last_batch(num_envs: int) -> None:
+    """Collectors close their environment with the last batch, and TorchRL's own environments start again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torchrl.collectors import Collector
+    env = make(lambda: gymnasium.make("CartPole-v1", max_episode_steps=9), num_envs=num_envs, seed=1)
+    collector = Collector(env, None, frames_per_batch=6 * num_envs, total_frames=12 * num_envs)
+    assert [data.shape[-1] for data in collector] == [6, 6]
+    collector.shutdown()
+    assert env.vec.closed
+    assert env.rollout(12, break_when_any_done=False).shape == (*env.batch_size, 12)
+    env.close()
+    assert env.vec.closed
+
+
+def test_a_face_around_a_closed_vecenv_says_so() -> None:
+    vec = pufferlib.make("CartPole-v1", num_envs=2, autoreset_mode="disabled")
+    env = Face(vec)
+    env.close()
+    with pytest.raises(ClosedError, match="is closed"):
+        env.reset()

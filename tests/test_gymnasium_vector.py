@@ -7,6 +7,7 @@ import copy
 import functools
 import hashlib
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -475,6 +476,25 @@ def test_make_vec_of_other_kinds() -> None:
 
 
 @pytest.mark.skipif(not HAS_WRAPPERS, reason="Gymnasium has no vector environments of its own before 1.0")
+def test_make_vec_of_an_id_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is imported, and what it has registered is as if the id had been named alone."""
+    (tmp_path / "registers_on_import.py").write_text(
+        'import gymnasium\ngymnasium.register("WithModule-v0", "gymnasium.envs.classic_control:CartPoleEnv")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        with contextlib.closing(make_vec("registers_on_import:WithModule-v0", 2, "sync")) as envs:
+            assert envs.spec.id == "WithModule-v0" and envs.spec.kwargs["num_envs"] == 2
+    finally:
+        gymnasium.registry.pop("WithModule-v0", None)
+
+
+@pytest.mark.parametrize("mode", [3, True, ["async"]])
+def test_make_vec_names_a_mode_of_another_type(mode: Any) -> None:
+    with pytest.raises(PlanError, match=re.escape(f"vectorization_mode={mode!r} is not 'async' or 'sync'")):
+        make_vec("CartPole-v1", 2, mode)
+
+
 def test_make_vec_leaves_vector_entry_points_to_gymnasium() -> None:
     mode = gymnasium.VectorizeMode
     with contextlib.closing(make_vec("CartPole-v1", 3, mode.VECTOR_ENTRY_POINT, max_episode_steps=7)) as envs:

@@ -331,3 +331,64 @@ if __name__ == "__main__":
 def test_a_process_that_tries_plans_knows_what_the_script_has_registered(tmp_path: Path) -> None:
     out, _ = run(tmp_path, TUNED)
     assert out.splitlines()[-1] == "serial 2"
+
+
+CACHED = """
+import functools
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+import pufferlib
+
+
+@functools.lru_cache(maxsize=7)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+class Tutorial(ParallelEnv):  # as PettingZoo's tutorials write their spaces
+    metadata = {"name": "tutorial"}
+    render_mode = None
+    possible_agents = ["one", "two"]
+
+    @functools.lru_cache(maxsize=None)
+    def observation_space(self, agent):
+        return spaces.Box(0, 99, (2,), np.float32)
+
+    @functools.cache
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = self.possible_agents[:]
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        found = np.array([fibonacci(20) % 99, fibonacci.cache_parameters()["maxsize"]], np.float32)
+        told = {agent: found for agent in self.agents}
+        flags = dict.fromkeys(self.agents, False)
+        return told, dict.fromkeys(self.agents, 1.0), flags, flags, {agent: {} for agent in self.agents}
+
+
+def local():
+    class Local(Tutorial):
+        @functools.lru_cache
+        def action_space(self, agent):
+            return spaces.Discrete(3)
+
+    return Local
+
+
+for kind in (Tutorial, local()):
+    with pufferlib.make(kind, num_envs=2, backend="multiprocessing", num_workers=2, context="spawn") as vec:
+        vec.reset()
+        print(vec.step(np.ones(4, int))[0][0].tolist(), vec.single_action_space.n)
+"""
+
+
+def test_cached_functions_of_the_script_go_by_value(tmp_path: Path) -> None:
+    pytest.importorskip("pettingzoo")
+    out, _ = run(tmp_path, CACHED)
+    assert out.splitlines() == ["[33.0, 7.0] 2", "[33.0, 7.0] 3"]

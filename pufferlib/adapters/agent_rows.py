@@ -37,7 +37,7 @@ class AgentRows(VecEnv):
         self.backend = vec.backend  # type: ignore[misc]  # a class variable elsewhere
         self._num_agents = num = vec.agents_per_env
         self._require_equal_spaces()
-        self.num_envs = vec.num_envs * num
+        self.num_envs, self.num_workers, self.batch_size = vec.num_envs * num, vec.num_workers, vec.batch_size * num
         self.agents_per_env, self.agents_per_batch = 1, vec.agents_per_batch
         self.multi_agent, self.copies_per_env, self.agent_names = False, 1, ()
         self.single_observation_space, self.single_action_space = vec.single_observation_space, vec.single_action_space

@@ -160,9 +160,8 @@ def make_vec(
     if agents is not None:
         mode = getattr(mode, "value", mode) or "async"
         return _make_agents(env, num_envs, mode, kwargs, wrappers, max_episode_steps, agents, env_kwargs)
-    spec = None
-    if isinstance(env, EnvSpec) or (isinstance(env, str) and env in gymnasium.registry):
-        spec = copy.deepcopy(env if isinstance(env, EnvSpec) else gymnasium.registry[env])
+    spec = _spec_of(env)
+    if spec is not None:
         held, spec.kwargs = spec.kwargs, {}  # that of a vector environment holds what this was made with, too
         num_envs, wrappers = held.pop("num_envs", num_envs), held.pop("wrappers", wrappers)
         mode, kwargs = held.pop("vectorization_mode", mode), held.pop("vector_kwargs", kwargs)
@@ -175,7 +174,7 @@ def make_vec(
         spec.kwargs = env_kwargs
         return gymnasium.make_vec(spec, num_envs, mode, kwargs, wrappers, **limit)
     kinds: dict[Any, Callable[..., VectorEnv]] = {"async": AsyncVectorEnv, "sync": SyncVectorEnv}
-    if isinstance(mode, str) and mode not in kinds:
+    if not callable(mode) and mode not in [*kinds]:
         name, more = ("vectorizer", ", or a class") if vectorizer is not None else ("vectorization_mode", "")
         raise PlanError(not_one_of(name, mode, kinds, more))
     maker: Any = creator(env) if not isinstance(env, EnvSpec) else _maker(copy.deepcopy(spec))
@@ -205,7 +204,8 @@ def _make_agents(
 ) -> RowsFace:
     backends = {"async": "multiprocessing", "sync": "serial"}
     if not isinstance(mode, str) or mode not in backends:
-        raise PlanError(f"vectorization_mode={mode!r} with agents={agents!r}; use {' or '.join(map(repr, backends))}")
+        words = " or ".join(map(repr, backends))
+        raise PlanError(f"the vectorizer (vectorization_mode) is {mode!r} with agents={agents!r}; use {words}")
     if wrappers:
         raise PlanError(f"wrappers are for environments of one agent; with agents={agents!r} wrap where env is made")
     if max_episode_steps is not None:
@@ -220,6 +220,16 @@ def _make_agents(
 def _maker(spec: Any) -> Callable[..., Any]:
     # Emulation checks every environment; the passive checker would check each step a second time.
     return functools.partial(gymnasium.make, spec, disable_env_checker=True)
+
+
+def _spec_of(env: Any) -> Any:
+    """Return a copy of the specification that Gymnasium has of an environment, None where it has none."""
+    if isinstance(env, str) and ":" in env and env not in gymnasium.registry:
+        creator(env)  # imports the module, which registers the id behind the colon
+        env = env.partition(":")[2]
+    if isinstance(env, str):
+        env = gymnasium.registry.get(env)
+    return copy.deepcopy(env) if isinstance(env, EnvSpec) else None
 
 
 def _same(name: str, value: Any, other: str, also: Any) -> Any:

@@ -65,6 +65,12 @@ def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEn
         raise PlanError(f'agents={agents!r} is not "rows"; use that, or leave it out for environments of one agent')
     vec = make(env, autoreset_mode=mode, **kwargs)
     try:
+        if vec.autoreset_mode != mode:
+            raise PlanError(
+                f"the environment is vectorized already and starts episodes by itself, in {vec.autoreset_mode!r}, but "
+                f"{library} counts on {mode!r}; make it with that mode, such as "
+                f'gymnasium.make_vec(…, vector_kwargs={{"autoreset_mode": AutoresetMode.{mode.upper()}}})'
+            )
         if agents is not None:
             vec = AgentRows(vec)
         require_rows(library, mode, vec)

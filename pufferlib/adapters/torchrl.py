@@ -8,6 +8,7 @@ docs/adapters.md says what differs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,18 @@ class Face(EnvBase):
     ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a crash has
     ended is "terminated": nothing is bootstrapped.
 
+    again: makes such a VecEnv for a reset after ``close``, which TorchRL's collectors call with their last batch, and
+    after which its own environments go on.
+
     Raises PlanError or SpaceError where vec is of another kind, or a Dict has a key that TorchRL has a meaning for.
     """
 
-    def __init__(self, vec: VecEnv, one_hot: bool = False) -> None:
+    def __init__(self, vec: VecEnv, one_hot: bool = False, again: Callable[[], VecEnv] | None = None) -> None:
         require_rows(LIBRARY, MODE, vec)
         require_synchronous(LIBRARY, vec)
         shape = () if vec.num_envs == 1 else (vec.num_envs,)
         super().__init__(device="cpu", batch_size=shape)
-        self.vec = vec
+        self.vec, self._again = vec, again
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
         self._overs = np.zeros(vec.num_envs, np.bool_)  # whose episodes are over
@@ -86,6 +90,8 @@ class Face(EnvBase):
 
     def _reset(self, tensordict: Any = None, **_: Any) -> Any:
         asked = None if tensordict is None else tensordict.get("_reset", None)
+        if self.vec.closed and self._again is not None:
+            self.vec, self.is_closed, asked = self._again(), False, None
         ids = None if asked is None or asked.all() else torch.nonzero(asked.reshape(-1)).reshape(-1).tolist()
         batch = self.vec.host_batch
         if ids == [] and batch is not None:
@@ -139,7 +145,7 @@ class Face(EnvBase):
         self._seed = seed
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close all environments; safe to call again."""
+        """Close all environments; safe to call again. Those of ``make`` are made again by the next reset."""
         self.vec.close()
         self.is_closed = True
 
@@ -167,7 +173,11 @@ def make(env: Any, one_hot: bool = False, **kwargs: Any) -> Face:
     agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
         that live equally long; SpaceError for others.
     """
-    return Face(make_for(LIBRARY, MODE, env, kwargs), one_hot)
+
+    def again() -> VecEnv:
+        return make_for(LIBRARY, MODE, env, dict(kwargs))
+
+    return Face(again(), one_hot, again)
 
 
 def _dtype(dtype: Any) -> Any:
