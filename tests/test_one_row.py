@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -377,3 +378,37 @@ def test_what_was_refused_leaves_nothing_behind() -> None:
 def test_the_advice_for_an_instance_is_what_works() -> None:
     with pytest.raises(RegistryError, match=r"pass a function that makes a new one each time, such as Walk, or lambda"):
         pufferlib.make(ENV, num_envs=2)  # type: ignore[arg-type]
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Has attributes of its own."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.observation = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation, {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation, 0.0, False, False, {}
+
+
+def test_the_attributes_of_environments_are_read_as_fast_as_before() -> None:
+    """CPython keeps them without a dict until somebody asks for one, and reads them faster so."""
+    made: list[Counting] = []
+
+    def create() -> Counting:
+        made.append(Counting())
+        return made[-1]
+
+    def held(env: Counting) -> bool:
+        return any(type(each) is dict for each in gc.get_referents(env))
+
+    held_too = Counting()
+    with pufferlib.make([create, lambda: held_too]) as vec:
+        vec.reset()
+        vec.step(np.zeros(2, int))
+        assert [held(env) for env in (*made, held_too)] == [held(Counting())] * 2

@@ -13,6 +13,7 @@ import gymnasium
 from pufferlib.emulation.gymnasium_env import EmulatedEnv, GymnasiumRows
 from pufferlib.emulation.native import NativeEnv, native_rows
 from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.single_agent import own_attribute
 from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
@@ -149,7 +150,7 @@ def _wrapped(env: Any, given: dict[str, Any]) -> bool:
 def is_wrapped(env: Any) -> bool:
     """Return whether an environment was wrapped by the user, itself or below wrappers of others."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
-        env = vars(env).get("env") if hasattr(env, "__dict__") else None
+        env = own_attribute(env, "env")
     return env is not None
 
 

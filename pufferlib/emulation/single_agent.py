@@ -16,7 +16,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_spac
 from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 
-__all__ = ["Caller", "Resetter", "checked_flag", "own_space", "scalar_reward"]
+__all__ = ["Caller", "Resetter", "checked_flag", "own_attribute", "own_space", "scalar_reward"]
 
 
 class Caller:
@@ -226,6 +226,21 @@ def _accepted_arguments(env: Any) -> set[str]:
         if not any(base.__name__ == "Wrapper" for base in type(env).__mro__):  # Gymnasium's, or old gym's
             return accepted
         env = env.env
+
+
+def own_attribute(env: Any, name: str) -> Any:
+    """Return an attribute that lies in an environment itself; None where there is none. No code of its own runs.
+
+    Looking into ``__dict__`` would make a dict of the attributes, and CPython 3.11 and 3.12 would then read them more
+    slowly for good.
+    """
+    of_class = inspect.getattr_static(type(env), name, None)
+    if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):
+        return None  # a property or a method
+    try:
+        return object.__getattribute__(env, name)
+    except AttributeError:
+        return None
 
 
 def own_space(space: Any) -> gymnasium.Space[Any]:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from pufferlib.emulation.single_agent import own_attribute
 from pufferlib.errors import PlanError
 
 __all__ = ["Claims", "Found", "Held"]
@@ -157,9 +158,8 @@ def layers(env: Any) -> Iterator[Any]:
             continue
         seen.add(id(layer))
         yield layer
-        inner = getattr(layer, "__dict__", {})
         for name in INNER:
-            part = inner.get(name)
+            part = own_attribute(layer, name)
             parts = part if isinstance(part, (list, tuple)) else (part,)
             waiting += [each for each in parts if is_environment(each)]
 
@@ -252,6 +252,10 @@ def _parts_of_instance(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(called, types.FunctionType):
         yield "", called
         yield from _parts_of_class(value, called)
+    if is_environment(value):
+        parts = ((name, own_attribute(value, name)) for name in INNER)
+        yield from ((f".{name}", part) for name, part in parts if part is not None)
+        return
     try:
         own = object.__getattribute__(value, "__dict__")
     except AttributeError:
