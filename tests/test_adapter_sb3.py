@@ -222,7 +222,7 @@ def test_refuses_what_they_cannot_step() -> None:
         make(HashEnv, autoreset_mode="next_step")
     with pytest.raises(pufferlib.SpaceError, match="agents an environment"):
         make(HashPopulation, wrap_kwargs={"max_agents": 4})
-    with pytest.raises(ValueError, match="new one in each call"):
+    with pytest.raises(pufferlib.WorkerError, match="already plays environment 0; pass a function that makes a new"):
         DummyVecEnv([functools.partial(lambda env: env, HashEnv())] * 2)
     with (
         pufferlib.make(HashEnv, num_envs=4, batch_size=2, autoreset_mode="same_step") as vec,

@@ -408,7 +408,7 @@ def test_a_policy_of_ones_own_is_named_or_passed() -> None:
         (
             "large",
             {},
-            "policy='large' is not one of default, mlp, cnn, .*teams; module:Class names one of your own",
+            "policy='large' is not one of 'default', 'mlp', 'cnn', .*'teams', and module:Class names one of your own",
         ),
         ("mlp", {"depth": 3}, "policy='mlp' cannot be made .*, depth=3.*unexpected keyword"),
         (

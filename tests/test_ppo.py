@@ -355,8 +355,8 @@ def test_a_seed_repeats_a_run():
 
 def test_the_smallest_rollout_trains():
     """Its first batch has no outcome yet, and all others one."""
-    config = Config(backend="serial", num_envs=1, rollout_length=1, total_steps=10, eval_episodes=1, runs=None)
-    result = train(config)
+    smallest = {"num_envs": 2, "rollout_length": 1, "num_minibatches": 1}  # two rows
+    result = train(Config(backend="serial", total_steps=10, eval_episodes=1, runs=None, **smallest))
     assert result.num_steps == 10
     assert all(weights.isfinite().all() for weights in result.policy.parameters())
 

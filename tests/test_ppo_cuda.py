@@ -355,6 +355,7 @@ settings = config(
 keep("whole", ppo_cuda.train(settings))
 half = ppo_cuda.train(replace(settings, total_steps=300, runs=str(folder / "runs"))).run_folder
 assert (half is None) == bool(rank), half
+torch.distributed.barrier()  # the first process alone writes files, and the others may be here before it has
 run_folder = next((folder / "runs").iterdir())
 keep("resumed", ppo_cuda.resume(run_folder, total_steps=600)[1])
 destroy()

@@ -289,6 +289,7 @@ def test_callables_of_the_user(module):
 )
 def test_a_wrong_name_is_answered_with_the_way_out(name, message, module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, "Squared-v0", raising=False)  # of a page whose program ran in this process
     (tmp_path / "games").mkdir()
     (tmp_path / "games" / "a_game.py").write_text("")
     with pytest.raises(RegistryError) as raised:

@@ -341,8 +341,10 @@ class Trouble(Walk):
 def test_a_call_that_never_returns_or_ends_the_process_is_named(
     how: str, says: str, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "trouble.py").write_text(TROUBLE)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "schön 猫"
+    folder.mkdir()
+    (folder / "trouble.py").write_text(TROUBLE)
+    monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "trouble", raising=False)
     monkeypatch.setattr(apart, "SILENCE_S", 0)
     begun: list[str] = []
@@ -363,7 +365,7 @@ def test_a_call_that_never_returns_or_ends_the_process_is_named(
     assert how not in ("hang", "print") or waited[-1] in text
     assert ended and begun == ["make", "runs"] and report["speed"].waits_for == "runs"
     assert (where is None and not stack) or any(where in line for line in stack), stack
-    assert stack == () or "trouble.py" in stack[0], "what is around the environment is left out"
+    assert stack == () or str(folder / "trouble.py") in stack[0], "what is around the environment is left out"
     assert printed.num_lines == 6 or how == "print"
 
 

@@ -46,7 +46,10 @@ training (`cleanrl_demo/suite/checks.py`). Some bugs only they show, and some ar
 A mutant's score is the mean of {num_mutant_episodes} fresh episodes, the correct trainer's of {num_episodes:,}. The
 page is made by `puffer ocean --mutants --page docs/ocean_mutants.md`.
 """
-LATER = (("step_timeout", None),)  # settings that results were kept without; so given, they change nothing
+LATER = (
+    ("step_timeout", None),
+    ("checkpoint_minutes", 1.0),
+)  # settings that results were kept without; so given, they change nothing
 DRAWN_S = 0.5  # between two drawings of the table
 
 

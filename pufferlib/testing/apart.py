@@ -38,6 +38,7 @@ GRACE_S = 2.0  # for the process to end by itself once it has told everything
 STACK_S = 1.0  # for a process to say where it is
 MOST_READS = 16
 MAX_LINE = 1000  # characters of a printed line that are kept
+ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")  # faulthandler's, of a path that is not ASCII
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 HEAD = struct.Struct("QI")  # how many calls have begun or ended, and how many bytes the name of this one has
 BOARD_NBYTES = 4096
@@ -232,7 +233,8 @@ class _Play:
 
     def _look_at_stack(self) -> None:
         """Keep where the process was: what the environment had called, or all where pufferlib itself was at it."""
-        frames = FRAME.findall(self._stack_path.read_text(errors="replace"))  # innermost first
+        text = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)), self._stack_path.read_text(errors="replace"))
+        frames = FRAME.findall(text)  # innermost first
         theirs = list(itertools.takewhile(lambda frame: is_foreign(frame[0]), frames))
         self._frames = theirs or frames
         lines = []
