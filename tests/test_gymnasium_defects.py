@@ -404,7 +404,9 @@ def test_start_methods_take_local_classes_and_large_spaces(context: str) -> None
 def test_a_puffer_env_of_one_agent_is_taken_and_one_of_several_refused(vectorizer: Any) -> None:
     with running(vectorizer, [functools.partial(TagEnv, index, num_agents=1) for index in range(2)]) as envs:
         assert envs.reset()[0][:, 0].tolist() == [0, 1]
-    with pytest.raises(pufferlib.WorkerError, match=r"TagEnv has several agents.*use pufferlib\.make"):
+    with pytest.raises(
+        pufferlib.WorkerError, match=r"TagEnv has several agents.*use .*agents=\"rows\"\), or pufferlib\.make"
+    ):
         vectorizer([TagEnv])
 
 

@@ -194,7 +194,7 @@ class Slips(Plain):
         return np.zeros(2, np.uint8) if self.tick < 4 or over else self.last, 0.0, over, False, {}
 
 
-@pytest.mark.parametrize("last", [np.array([300, 1]), np.zeros(1, np.uint8), np.zeros((1, 2), np.uint8)])
+@pytest.mark.parametrize("last", [np.array([300, 1]), np.zeros(1, np.uint8), np.zeros((2, 2), np.uint8)])
 def test_what_could_be_stored_but_is_not_of_the_space_is_refused(last: Any) -> None:
     with pufferlib.make(Slips, env_kwargs={"last": last}) as vec:
         vec.reset()
