@@ -21,7 +21,7 @@ class ActionValues:
     """The values that actions of one array may hold. space: a Discrete, MultiDiscrete, MultiBinary or Box.
 
     A discrete value has to be in its space, a number finite, also once it has the space's dtype. Finite values beyond
-    the bounds of a Box are none of our business.
+    the bounds of a float Box pass, and so does any value that the dtype of an integer Box holds.
     """
 
     check: Any  # the compiled twin of ``fit``, a ``_native.pack.ValueCheck``; None where there is none
