@@ -19,8 +19,10 @@ FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
 	gymnasium_defects orphans peer_defects plain platform sharing telemetry))
 
-# The libraries that pufferlib.adapters has faces for.
-ADAPTERS ?= sb3 tianshou torchrl rllib skrl cleanrl dm_env envpool gymnax
+# The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
+DEV_ADAPTERS := sb3 torchrl skrl dm_env
+OTHER_ADAPTERS := tianshou rllib cleanrl envpool gymnax
+ADAPTERS ?= $(DEV_ADAPTERS) $(OTHER_ADAPTERS)
 # Of these our own trainer learns.
 SOURCES := envpool gymnax
 # CleanRL's scripts, which ask for Python 3.10 and what went with it, and run without.
@@ -32,23 +34,33 @@ OLD_FAMILIES := nmmo
 
 # What runs tests: in several processes, or in one, where pytest is given something.
 RUNNER = $(if $(ARGS),pytest,tests.deal)
+ALL_TESTS = $(if $(ARGS),$(ARGS),--lean $(LEAN_TESTS))
 
 # $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
 PYTHONS_oldest := 3.10 3.11
-PYTHONS_newest := 3.13
+PYTHONS_newest := 3.14 3.13
 PINS_oldest := tests/oldest.txt
 core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$(1))
 
 # $(call core_tests,NAME): run the tests of the core there.
 define core_tests
 $(core_venv); case $$? in \
-	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef
 
+docs_venv = TORCH=none .ci/venv .venv-docs docs
+
+# Make an environment for the adapter $$name.
+define adapter_venv
+case " $(SOURCES) " in *" $$name "*) with=train,test ;; *) with=test ;; esac; \
+.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),$$with && \
+case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet $(SCRIPTS) ;; esac
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
+.PHONY: help demo test test-long lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
 	docs release clean dev train venvs
 
 help:  ## Say what there is to make
@@ -57,8 +69,11 @@ help:  ## Say what there is to make
 demo: train  ## Train a learner on ocean/squared, under a minute
 	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
 
-test: lint  ## Check style and types, then run all tests; ARGS="-k name" goes to pytest
-	@$(VENV)/bin/python -m $(RUNNER) $(if $(ARGS),$(ARGS),--lean $(LEAN_TESTS))
+test: lint  ## Check style and types, then run all tests in their short form; ARGS="-k name" goes to pytest
+	@$(VENV)/bin/python -m $(RUNNER) -m "not long" $(ALL_TESTS)
+
+test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
+	@$(VENV)/bin/python -m $(RUNNER) -m long $(ALL_TESTS)
 
 lint: dev  ## Check style and types
 	@$(VENV)/bin/hadolint Dockerfile
@@ -75,7 +90,7 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 	@$(call core_tests,newest)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) -m "not long" $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
 
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
@@ -91,10 +106,7 @@ chaos: dev  ## Play millions of steps while workers are killed and environments 
 
 test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
 	@for name in $(ADAPTERS); do \
-		case " $(SOURCES) " in *" $$name "*) with=train,test ;; *) with=test ;; esac; \
-		.ci/venv .venv-adapters/$$name $$(echo $$name | tr _ -),$$with && \
-		case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet $(SCRIPTS) ;; esac && \
-		.venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name*.py $(ARGS) || exit 1; \
+		$(adapter_venv) && .venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name*.py $(ARGS) || exit 1; \
 	done
 
 test-envs:  ## Play each family of environments in an environment of its own, and make the table; FAMILIES="atari" for some
@@ -113,7 +125,7 @@ container: dev  ## Build and run the container's targets, half an hour the first
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" tests/container.sh $(TARGETS)
 
 docs:  ## Build the documentation site into site/, in an environment of its own; what is broken in it fails
-	@TORCH=none .ci/venv .venv-docs docs
+	@$(docs_venv)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build > .venv-docs/build.log 2>&1 \
 		|| { grep -v '^INFO' .venv-docs/build.log; exit 1; }  # --quiet would let warnings pass, strict or not
 	@echo "Built; to read it: python3 -m http.server --directory site"
@@ -130,6 +142,8 @@ clean:  ## Remove all that these targets made
 dev train:
 	@.ci/venv $(VENV) $@
 
-venvs: dev  # one after the other, since each compiles the same sources in place
+venvs: dev  # all that .ci/run needs; one after the other, since each compiles the same sources in place
 	@$(call core_venv,oldest) || [ $$? -eq 3 ]
 	@$(call core_venv,newest) || [ $$? -eq 3 ]
+	@for name in $(OTHER_ADAPTERS); do $(adapter_venv) || exit 1; done
+	@$(docs_venv)

@@ -22,7 +22,7 @@ from time import perf_counter
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 SMOKE = ROOT / "tests" / "smoke.py"
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 SOURCES = ("pufferlib/_native/ring.h", "cuda_ext/kernel.cuh", "LICENSE", "tests/smoke.py")
 NO_COMPILER = {"CC": "/bin/false", "CXX": "/bin/false"}
 

@@ -3,7 +3,7 @@
 Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
 the other has not. What watches clocks and processes follows alone, lean files before the others: they start processes
 by the hundred, and a process that has imported everything takes five times as long to fork. The last line counts what
-ran in all of them.
+ran in all of them, the one before it the CPU minutes that they took with all processes that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -125,6 +126,8 @@ def main() -> int:
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:
         print("FAILED", name)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
     print(closing_line(counts, time.monotonic() - began_s))
     # A process that a test forked, and that went on with the others, fails with a code that nobody sees.
     return max(together, alone, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)

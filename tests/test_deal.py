@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,7 +58,8 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     assert sorted(name for name, _ in ran) == wanted
     watching = [(name[0], pid) for name, pid in ran if name.endswith("watches")]
     assert [name for name, _ in watching] == [*"bcad"] and len({pid for _, pid in watching}) == 2
-    *_, failed, closing = done.stdout.splitlines()
+    *_, failed, cpu, closing = done.stdout.splitlines()
+    assert re.fullmatch(r"\d+\.\d CPU minutes", cpu), cpu
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
     assert closing.strip("= ").startswith("1 failed, 7 passed, 4 skipped in "), closing
 
