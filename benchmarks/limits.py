@@ -34,6 +34,7 @@ import gymnasium
 import numpy as np
 
 from benchmarks.envs import PlainEnv
+from benchmarks.revisions import version
 from pufferlib.bench import machine, overload
 
 __all__ = ["Row", "compiled", "loop_rows", "measure", "process_rows", "program_rows", "python_rows", "table"]
@@ -422,6 +423,7 @@ def main() -> None:
     print(table(rows))
     facts = {
         "machine": machine(),
+        "revision": version(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "benchmarks.limits", *sys.argv[1:]]),
         "load": [load, os.getloadavg()[0]],

@@ -14,10 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import against
 from benchmarks.fault_tables import PAGE as FAULTS_PAGE
 from benchmarks.fault_tables import fault_sections
-from benchmarks.pages import fill, table
+from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
+from benchmarks.revisions import MARK
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
 __all__ = ["fill", "load", "sections"]
@@ -29,6 +31,7 @@ PLOTS = ROOT / "docs" / "benchmarks"
 BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
 NO_PEERS = (*OURS, "bare")  # neither we nor the floor are libraries that one could take instead
 
+NATIVE = "its own native environments"  # said of a library that steps no others
 LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
 
 Result = Mapping[str, Any]
@@ -105,7 +108,10 @@ def workload_text(result: Result) -> str:
         heads = ["", *(["Gymnasium"] * several), f"{unit}/s (min – max)", "ours is … times"]
     rows = []
     for entry in sorted(entries, key=_order):
-        row = [entry["name"] + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")]
+        note = entry["path"].partition(":")[0] if "path" in entry else ""
+        if LIBRARIES[Participant.of(entry["name"]).library].own_games:
+            note = NATIVE
+        row = [entry["name"] + f" ({note})" * bool(note)]
         if played and several:
             row.append(entry.get("versions", {}).get("gymnasium", ""))
         if entry["status"] != "ran":
@@ -372,9 +378,13 @@ def main() -> None:
     results = load(options.results)
     texts = sections(results)
     texts |= fault_sections(options.results / "faults.json")
+    texts["against"] = against.section(options.results)
     for page in (*PAGES, FAULTS_PAGE):
-        page.write_text(fill(page.read_text(), texts))
+        write_page(page, fill(page.read_text(), texts))
         print(page.relative_to(ROOT))
+    for page in sorted((ROOT / "docs").glob("*.md")):  # which say how old their results are
+        if MARK.search(page.read_text()):
+            write_page(page, page.read_text())
     for path in draw(results, PLOTS):
         print(path.relative_to(ROOT))
 
