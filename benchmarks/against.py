@@ -17,7 +17,7 @@ from benchmarks.pages import table
 from benchmarks.ratios import Spread, median_interval, rates, ratios
 from benchmarks.workloads import Participant, Workload
 
-__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "section"]
+__all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "said", "section"]
 
 CELLS = (  # those of the published tables
     *("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "trivial-serial-8"),
@@ -110,6 +110,19 @@ def cells_text(stored: Result) -> str:
     return f"{about}\n\n{table(heads, [_row(cell) for cell in stored['cells']])}"
 
 
+def said(cell: Result) -> str:
+    """Return what a cell shows: the median of its ratios, the interval, and whether that leaves out 1."""
+    if "failed" in cell:
+        return str(cell["failed"])
+    low, high = cell["interval"]
+    return f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f}) times as fast over {len(cell['now'])} pairs: {_shown(cell)}"
+
+
+def _shown(cell: Result) -> str:
+    low, high = cell["interval"]
+    return "faster" if low > 1 else "slower" if high < 1 else "neither"
+
+
 def _row(cell: Result) -> tuple[str, ...]:
     where = (cell["title"], cell["arrangement"])
     if "failed" in cell:
@@ -119,8 +132,7 @@ def _row(cell: Result) -> tuple[str, ...]:
     notes = [f", {path}" if path != "compiled" else "" for path in paths]
     sides = [f"{median(cell[key]):,.0f} {unit}{note}" for key, note in zip(("before", "now"), notes, strict=True)]
     low, high = cell["interval"]
-    shown = "faster" if low > 1 else "slower" if high < 1 else "neither"
-    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), shown)
+    return (*where, *sides, f"{cell['ratio']:.3f} ({low:.3f} – {high:.3f})", str(len(cell["now"])), _shown(cell))
 
 
 def _order(cell: Result) -> tuple[int, str, str]:

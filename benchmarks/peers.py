@@ -348,7 +348,9 @@ def main() -> None:
             result = result_of(workload, options.short, options.repeats or workload.repeats, log)
             if commit:
                 facts = {"machine": result["machine"], "version": result["version"], "commit": commit}
-                against.add(options.results / f"against-{commit}.json", facts, against.cell_of(result))
+                cell = against.cell_of(result)
+                against.add(options.results / f"against-{commit}.json", facts, cell)
+                print(f"    {against.said(cell)}")
             else:
                 path.write_text(json.dumps(result, indent=1) + "\n")
             print(f"    {result['took_s']:.0f} s", flush=True)

@@ -268,7 +268,9 @@ def test_the_readme_has_the_tables_of_all_that_was_compared() -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="turns are taken on Linux only")
-def test_two_revisions_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_revisions_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(peers, "_found", lambda venv: (Path(sys.executable), ""))
     monkeypatch.setattr(peers, "ignored_folder", lambda: tmp_path)
     monkeypatch.setattr(peers, "resolved", lambda revision: "abc1234")
@@ -283,6 +285,10 @@ def test_two_revisions_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (stored["commit"], cell["arrangement"], cell["repeats"]) == ("abc1234", "serial", 6)
     assert min(*cell["before"], *cell["now"]) > 0 and len(cell["before"]) == len(cell["now"]) == 6
     assert cell["interval"][0] <= cell["ratio"] <= cell["interval"][1]
+    assert against.said(cell) in capsys.readouterr().out
+    assert against.said({**cell, "ratio": 1.5, "interval": [1.25, 2]}) == (
+        "1.500 (1.250 – 2.000) times as fast over 6 pairs: faster"
+    )
 
 
 @pytest.mark.parametrize(
