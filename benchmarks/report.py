@@ -108,10 +108,7 @@ def workload_text(result: Result) -> str:
         heads = ["", *(["Gymnasium"] * several), f"{unit}/s (min – max)", "ours is … times"]
     rows = []
     for entry in sorted(entries, key=_order):
-        note = entry["path"].partition(":")[0] if "path" in entry else ""
-        if LIBRARIES[Participant.of(entry["name"]).library].own_games:
-            note = NATIVE
-        row = [entry["name"] + f" ({note})" * bool(note)]
+        row = [_named(entry) + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")]
         if played and several:
             row.append(entry.get("versions", {}).get("gymnasium", ""))
         if entry["status"] != "ran":
@@ -142,7 +139,10 @@ def grid_table(results: Mapping[str, Result]) -> str:
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
-    """Return where somebody was faster than our best arrangement on the same games, the worst first."""
+    """Return where somebody was faster than our best arrangement, the worst first.
+
+    We are compared on the same games, but for those who have native ones of their own, as their rows say.
+    """
     rows = []
     for result in results.values():
         for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
@@ -151,7 +151,7 @@ def losses_table(results: Mapping[str, Result]) -> str:
                 continue
             spread = Spread.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
-                row = (result["workload"]["title"], entry["name"], best["name"], f"{spread:.2f}")
+                row = (result["workload"]["title"], _named(entry), best["name"], f"{spread:.2f}")
                 rows.append((spread.median, row))
     if not rows:
         return "Nowhere in this run."
@@ -224,6 +224,12 @@ def best_against_peers(result: Result) -> tuple[str, Spread] | None:
     if best is None or fastest is None:
         return None
     return fastest["name"], Spread.of(ratios(rates(best), rates(fastest)))
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    """Return a participant's name, with a note if it does not step the games that the others step."""
+    name: str = entry["name"]
+    return f"{name} ({NATIVE})" if LIBRARIES[Participant.of(name).library].own_games else name
 
 
 def _cell(result: Result) -> Mapping[str, Any]:

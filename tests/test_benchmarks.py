@@ -477,8 +477,10 @@ def test_only_a_whole_field_is_said_to_have_run() -> None:
 
 
 def test_report_marks_who_steps_native_environments() -> None:
-    rows = report.workload_text(result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0])))
-    assert "| envpool threads@w2 (its own native environments) | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in rows.splitlines()
+    told = result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0]))
+    name = "envpool threads@w2 (its own native environments)"
+    assert f"| {name} | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in report.workload_text(told).splitlines()
+    assert f"| CartPole, 32 envs | {name} | ours serial |" in report.losses_table({"cartpole": told})
     for name in ("cartpole", "atari", "atari-native"):
         assert "envpool threads@w2" in peers.form_of(WORKLOADS[name], short=True)[0]
 
