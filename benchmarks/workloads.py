@@ -117,7 +117,8 @@ class Workload:
     def needed(self, name: str) -> bool:
         """Tell whether a participant belongs into the short form: ours, the floor, native ones, whom targets name."""
         named = [participant for target in self.targets for participant in target.over]
-        return name in named or Participant.of(name).library in (*OURS, "bare", "ale", "envpool")
+        library = Participant.of(name).library.partition("@")[0]  # another revision of ours is ours
+        return name in named or library in (*OURS, "bare", "ale", "envpool")
 
     def task(self, name: str) -> dict[str, Any]:
         """Return the fields of the Task that a participant is given; see players/player.py."""

@@ -188,6 +188,7 @@ def test_each_arrangement_of_ours_has_a_cell_of_its_own() -> None:
         ours = [each for each in WORKLOADS[name].participants if Participant.of(each).library == "ours"]
         assert [pair.participants for pair in pairs] == [(each, each.replace("ours", "ours@abc1234")) for each in ours]
         assert ours and all(pair.repeats == 61 for pair in pairs)
+        assert all(tuple(peers.form_of(pair, short=True)[0]) == pair.participants for pair in pairs)
         tasks = [[pair.task(each) for each in pair.participants] for pair in pairs]
         assert all(now == before for now, before in tasks)
     assert against.pairs_of(WORKLOADS["trivial-sync"], "abc1234", 7)[0].participants[1] == "ours@abc1234 processes@w2"
