@@ -100,6 +100,7 @@ fuzz: dev  ## Make random calls and samples for minutes, other ones each time; A
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
+	@$(VENV)/bin/python -m benchmarks.leaks
 
 chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
 	@$(VENV)/bin/python -m tests.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)

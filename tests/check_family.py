@@ -43,6 +43,7 @@ ALONE = {"serial": {"num_envs": 1}, "pool": {**BACKENDS["pool"], "num_workers": 
 
 def check(stem: str) -> dict[str, Any]:
     """Return what is to be said of a family that is installed here."""
+    from benchmarks.revisions import version
     from pufferlib import environments
     from pufferlib.bench import machine
 
@@ -54,6 +55,7 @@ def check(stem: str) -> dict[str, Any]:
         "installs": True,
         "python": platform.python_version(),
         "machine": machine(),
+        "revision": version(),
         "packages": packages(family.extra),
         "environments": [checked(example) for example in family.examples],
     }
@@ -192,7 +194,9 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="write the table of docs/environments.md")
     options = parser.parse_args()
     if options.page:
-        PAGE.write_text(with_table(PAGE.read_text()))
+        from benchmarks.pages import write_page
+
+        write_page(PAGE, with_table(PAGE.read_text()))
     if options.family is None:
         return 0
     for name, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "disable")):
