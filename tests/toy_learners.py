@@ -31,6 +31,12 @@ def train(task):
     }[task.env.removeprefix("ocean/")](task)
 
 
+def number_of_threads(task):
+    import torch
+
+    raise RuntimeError(f"{torch.get_num_threads()} threads")
+
+
 def train_here(task):
     print("learning", task.env, "on", task.backend, "from", task.seed)
     return {
