@@ -39,13 +39,18 @@ ALL_TESTS = $(if $(ARGS),$(ARGS),--lean $(LEAN_TESTS))
 # $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
 PYTHONS_oldest := 3.10 3.11
 PYTHONS_newest := 3.14 3.13
+PYTHONS_coverage := 3.14 3.13 3.12
 PINS_oldest := tests/oldest.txt
 core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$(1))
+
+# What needs CPython 3.12 for most of its tests, which the python of VENV may not be.
+VERSION_TESTS := tests/test_line_coverage.py
 
 # $(call core_tests,NAME): run the tests of the core there.
 define core_tests
 $(core_venv); case $$? in \
-	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) \
+		$(VERSION_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef
@@ -60,8 +65,8 @@ case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
-	docs release clean dev train venvs
+.PHONY: help demo test test-long coverage lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs \
+	container docs release clean dev train venvs
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +79,12 @@ test: lint  ## Check style and types, then run all tests in their short form; AR
 
 test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
 	@$(VENV)/bin/python -m $(RUNNER) -m long $(ALL_TESTS)
+
+coverage:  ## Run the tests of `make test` on CPython 3.12 or newer; print the share of lines that ran, by package
+	@PYTHON= VERSIONS="$(PYTHONS_coverage)" .ci/venv .venv-coverage dev; case $$? in \
+		0) .venv-coverage/bin/python -m tests.line_coverage $(RUNNER) -m "not long" $(ALL_TESTS) ;; \
+		3) echo "Not tried: coverage, for want of a python of $(PYTHONS_coverage)" ;; \
+		*) exit 1 ;; esac
 
 lint: dev  ## Check style and types
 	@$(VENV)/bin/hadolint Dockerfile
@@ -136,7 +147,7 @@ release:  ## Build the sdist and a wheel for each CPython, and try each in a fre
 	@.venv-release/bin/python .ci/release.py $(ARGS)
 
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-coverage .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -167,7 +167,7 @@ def table() -> str:
     for stem, family in environments.families().items():
         names = ", ".join(f"`{name.replace('*', '…')}`" for name in family.names)
         file = RESULTS / f"{stem}.json"
-        told = json.loads(file.read_text()) if file.exists() else {"installs": None}
+        told: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"installs": None}
         if not told["installs"]:
             why = "not tried yet" if told["installs"] is None else f"no: {told['reason']}"
             lines.append(f"| `{family.extra}` | {names} |  | {why.replace('|', '/')} |  |  |  |")

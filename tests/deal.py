@@ -85,7 +85,7 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
         try:
             for lane in range(lanes):
                 cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
-                out = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
+                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
             codes = {process.pid: process.wait() for process in processes}
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
