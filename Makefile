@@ -126,7 +126,7 @@ test-envs:  ## Play each family of environments in an environment of its own, an
 		extra=$$(sed -n 's/^    extra="\(.*\)",/\1/p' pufferlib/environments/$$name.py); \
 		case " $(OLD_FAMILIES) " in *" $$name "*) versions=3.10 with=tests/$$name.txt ;; *) versions=3.11 with= ;; esac; \
 		PYTHON= TORCH=none VERSIONS=$$versions .ci/venv $$folder $$extra $$with; case $$? in \
-			0) $$folder/bin/python tests/check_family.py $$name || status=1 ;; \
+			0) $$folder/bin/python tests/check_family.py $$name $(ARGS) || status=1 ;; \
 			3) echo "Not tried: $$name, for want of Python $$versions"; status=1 ;; \
 			*) python3 tests/check_family.py $$name --failed $$folder/install.log; status=1 ;; esac; \
 	done; \
