@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cuda_ext import sources
+from pufferlib import cli
+
 pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parent.parent
@@ -22,14 +25,13 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(EXAMPLE, tmp_path / "kernel", ignore=shutil.ignore_patterns("__pycache__")))
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-
-
-def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    return run(folder, "-m", "pufferlib.cli", "check", "catch:KERNEL", "--backend", "cuda", "--device", "host")
+def check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run ``puffer check`` in a folder, in this process, and return its exit status."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "catch", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return cli.main(["check", "catch:KERNEL", "--backend", "cuda", "--device", "host"])
 
 
 def spoil(path: Path, old: str, new: str) -> None:
@@ -39,12 +41,14 @@ def spoil(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_plays_what_it_is_to_play(folder: Path) -> None:
-    done = run(folder, "catch.py")
+def test_the_example_plays_what_it_is_to_play(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "catch.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "bit for bit" in done.stdout and "of which 100% were caught" in done.stdout
     assert len(list((folder / "cache/pufferlib/kernels").glob("kernel_catch-*.so"))) == 1
-    assert check(folder).returncode == 0
+    assert check(folder, monkeypatch) == 0
     assert len(list((folder / "cache/pufferlib/kernels").iterdir())) == 1  # compiled once, and nothing left behind
 
 
