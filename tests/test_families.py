@@ -105,9 +105,10 @@ def test_a_family_says_where_its_names_are_told(stem: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extras
-def test_preprocessed_games_are_emulated_exactly() -> None:
-    example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": 30})
-    assert check_family.compared(example, 150)["observations"] == "Box(0, 255, (84, 84), uint8)"
+@pytest.mark.parametrize(("length", "num_steps"), [(10, 50), pytest.param(30, 150, marks=pytest.mark.long)])
+def test_preprocessed_games_are_emulated_exactly(length: int, num_steps: int) -> None:
+    example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": length})
+    assert check_family.compared(example, num_steps)["observations"] == "Box(0, 255, (84, 84), uint8)"
 
 
 @pytest.mark.slow
@@ -145,8 +146,8 @@ def test_who_remembers_what_was_before_a_seed_does_not_begin_again(remembers: bo
 @pytest.mark.extras
 def test_pictures_of_teams_are_gray_and_small() -> None:
     """And show what the raw ones show; what is no picture stays as it is."""
-    example = environments.Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 12})
-    assert check_family.compared(example, 60)["observations"] == "Box(0, 255, (84, 84), uint8)"
+    example = environments.Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 8})
+    assert check_family.compared(example, 36)["observations"] == "Box(0, 255, (84, 84), uint8)"
     raw, gray = (registry.creator(f"{start}/cooperative_pong_v6")() for start in ("butterfly", "butterfly-gray"))
     pictures, small = (env.reset(seed=3)[0] for env in (raw, gray))
     for agent, picture in pictures.items():
