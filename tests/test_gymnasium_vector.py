@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
-from gymnasium_peers import HAS_MODES, HAS_WRAPPERS, OURS, ours, peer, quiet, running
+from gymnasium_peers import HAS_MODES, HAS_WRAPPERS, KINDS, ours, peer, quiet, running
 from matrix import covering
 from mock_envs import HashEnv
 
@@ -27,7 +27,6 @@ from pufferlib.errors import PlanError
 pytestmark = pytest.mark.beside
 
 FINAL_OBS = "final_obs" if HAS_WRAPPERS else "final_observation"
-KINDS = [pytest.param(vectorizer, id=name) for name, vectorizer in OURS.items()]
 MODES = list(AutoresetMode) if HAS_MODES else [AutoresetMode.NEXT_STEP if HAS_WRAPPERS else AutoresetMode.SAME_STEP]
 
 
@@ -156,7 +155,7 @@ def test_every_space_and_mode_is_as_with_gymnasium(vectorizer: Any, mode: Autore
         ([0.1], np.array([0.5], np.float16)),
         np.array([[1], [0]], np.int8),
     ],
-    "vectorizer": [*OURS.values()],
+    "vectorizer": KINDS,
 })  # fmt: skip
 def test_actions_of_other_types_arrive_as_with_gymnasium(vectorizer: Any, actions: Any) -> None:
     class Lenient(SampleEnv):
