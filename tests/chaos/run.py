@@ -29,9 +29,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="arrangements whose name holds this; several, split by |")
     parser.add_argument("--path", choices=PATHS, action="append", help="by default both")
     parser.add_argument("--part", type=float, default=1.0, help="of each arrangement's transitions, deaths and faults")
-    parser.add_argument(
-        "--short", action="store_true", help="play the short form: --part of some arrangements' small parts"
-    )
+    parser.add_argument("--short", action="store_true", help="play the short form: some arrangements, in small parts")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that an arrangement may take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="where the report goes")
