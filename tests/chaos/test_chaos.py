@@ -37,7 +37,7 @@ def run(*arguments: Any, cwd: Path = ROOT, **environment: str) -> subprocess.Com
 # The counts that the two paths have to reach together in the long form: half each.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", [0.4, pytest.param(1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("part", [0.2, pytest.param(1.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("path", ["compiled", "portable"] if _native.available else ["portable"])
 def test_every_row_is_the_one_that_was_due(path: str, part: float, tmp_path: Path) -> None:
     done = run("--short", "--part", part, "--path", path, "--limit", LIMIT_S, "--out", tmp_path / "report.json")
