@@ -16,8 +16,9 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
 # What starts processes by the hundred and imports little: these fork many times faster where the rest is not imported.
+# Those that import torch come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
-	gymnasium_defects orphans peer_defects plain platform sharing telemetry))
+	gymnasium_defects orphans peer_defects plain platform telemetry gymnasium_vector sharing))
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env

@@ -128,7 +128,7 @@ def test_each_kernel_is_compiled_for_devices() -> None:
     assert {name for name, _ in DEVICE_CASES} == set(NAMES)
 
 
-@pytest.mark.parametrize(("case", "architecture"), covering(DEVICE_CASES, ["sm_80", "sm_90", "sm_120"]))
+@covering({"case": DEVICE_CASES, "architecture": ["sm_80", "sm_90", "sm_120"]})
 def test_no_register_is_spilled(case: tuple[str, dict[str, Any]], architecture: str) -> None:
     name, kwargs = case
     kernel = kernel_of(name)

@@ -247,10 +247,7 @@ DEVICE_SHAPES = [  # taggers, runners, whether all is seen, how many nearest
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("shape", "architecture", "steps"),
-    covering(DEVICE_SHAPES, ["sm_80", "sm_90", "sm_120"], ["many", "one"]),
-)
+@covering({"shape": DEVICE_SHAPES, "architecture": ["sm_80", "sm_90", "sm_120"], "steps": ["many", "one"]})
 def test_registers_suffice(shape: tuple[int, int, bool, int], architecture: str, steps: str) -> None:
     taggers, runners, full, num_nearest = shape
     num_agents = taggers + runners

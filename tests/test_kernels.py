@@ -180,7 +180,7 @@ NUM_AGENTS = [  # taggers, runners, whether all is seen
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("agents", "autoreset_mode"), covering(NUM_AGENTS, ["next_step", "same_step"]))
+@covering({"agents": NUM_AGENTS, "autoreset_mode": ["next_step", "same_step"]})
 def test_any_number_of_agents(agents: tuple[int, int, bool], autoreset_mode: str) -> None:
     """A thread an agent, with threads to spare and without, in a part of a warp or a block; and fewer threads."""
     taggers, runners, full = agents

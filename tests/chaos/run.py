@@ -85,7 +85,7 @@ def play_all(asked: argparse.Namespace) -> None:
 
     wanted = asked.only.split("|")
     for index, (name, arrangement) in enumerate(ARRANGEMENTS.items()):
-        part = arrangement.short if asked.short else asked.part
+        part = asked.part * (arrangement.short if asked.short else 1.0)
         if arrangement.backend == "ray" and find_spec("ray") is None:
             continue
         if part and any(text in name for text in wanted):
