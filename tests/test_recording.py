@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,15 @@ ARRANGEMENTS = [
 FEW = [ARRANGEMENTS[0], ARRANGEMENTS[3], ARRANGEMENTS[6]]
 PROCESSES = FEW[1:]
 MODES = ("next_step", "same_step", "disabled")
+
+
+def in_turn(cases: Sequence[tuple[Any, ...]], values: Sequence[Any]) -> list[Any]:
+    """Return all cases with all values; the short form has each case with one value, and each value in its turn."""
+    return [
+        pytest.param(*case, value, marks=[] if at % len(values) == place else [pytest.mark.long])
+        for at, case in enumerate(cases)
+        for place, value in enumerate(values)
+    ]
 
 
 @pytest.fixture(params=["portable", "compiled"] if _native.available else ["portable"], autouse=True)
@@ -124,13 +133,11 @@ def test_planted_faults_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("env", "wrap_kwargs"), [(HashEnv, {}), (NestedHashEnv, {}), (HashPopulation, {"max_agents": 5}), (TagEnv, {})]
-)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("env", "mode"), in_turn([(HashEnv,), (NestedHashEnv,), (HashPopulation,), (TagEnv,)], MODES))
 def test_a_recording_is_the_same_file_wherever_it_is_made_and_replays_anywhere(
-    env: Any, wrap_kwargs: Any, mode: str, tmp_path: Path
+    env: Any, mode: str, tmp_path: Path
 ) -> None:
+    wrap_kwargs = {"max_agents": 5} if env is HashPopulation else {}
     arguments: dict[str, Any] = {"num_steps": 25, "seed": 7, "wrap_kwargs": wrap_kwargs, "autoreset_mode": mode}
     first = record(env, tmp_path / "first.npz", keep=True, **arguments)
     assert first.num_episodes > 4 and first.failure is None
@@ -253,20 +260,19 @@ def test_each_environment_may_have_arguments_of_its_own() -> None:
 # ------------------------------------------------------------------------------------------ the first difference
 
 
-@pytest.mark.parametrize("arrangement", FEW)
-@pytest.mark.parametrize(
-    ("fault", "field", "also"),
-    [
-        ("bits", "observation.bits", ()),
-        ("pair.1", "observation.pair.1", ()),
-        ("word", "observation.word.data", ("observation.word.length",)),
-        ("reward", "reward", ()),
-        ("terminated", "terminated", ("episode",)),
-        ("truncated", "truncated", ("episode",)),
-        ("episode", "episode", ()),
-        ("raises", "error", ()),
-    ],
-)
+FAULTS: list[tuple[str, str, tuple[str, ...]]] = [
+    ("bits", "observation.bits", ()),
+    ("pair.1", "observation.pair.1", ()),
+    ("word", "observation.word.data", ("observation.word.length",)),
+    ("reward", "reward", ()),
+    ("terminated", "terminated", ("episode",)),
+    ("truncated", "truncated", ("episode",)),
+    ("episode", "episode", ()),
+    ("raises", "error", ()),
+]
+
+
+@pytest.mark.parametrize(("fault", "field", "also", "arrangement"), in_turn(FAULTS, FEW))
 def test_the_first_difference_is_named(fault: str, field: str, also: Any, arrangement: Any, first: Recording) -> None:
     report = replay(first, env=planted((2, 7, fault)), **on(arrangement))
     found = report.difference
@@ -281,18 +287,17 @@ def first() -> Recording:
     return record(planted(), num_steps=30, seed=2)
 
 
-@pytest.mark.parametrize("arrangement", FEW)
-@pytest.mark.parametrize(
-    ("faults", "named"),
-    [
-        (((0, 20, "reward"), (3, 7, "reward")), (3, 7)),
-        (((3, 7, "reward"), (1, 7, "bits")), (1, 7)),
-        (((0, 30, "reward"),), (0, 30)),
-        (((3, 0, "bits"), (0, 1, "bits")), (3, 0)),
-        (((0, 20, "raises"), (3, 7, "raises")), (3, 7)),
-        (((2, 9, "raises"), (1, 9, "bits")), (1, 9)),
-    ],
-)
+FIRST_FAULTS: list[tuple[Any, tuple[int, int]]] = [
+    (((0, 20, "reward"), (3, 7, "reward")), (3, 7)),
+    (((3, 7, "reward"), (1, 7, "bits")), (1, 7)),
+    (((0, 30, "reward"),), (0, 30)),
+    (((3, 0, "bits"), (0, 1, "bits")), (3, 0)),
+    (((0, 20, "raises"), (3, 7, "raises")), (3, 7)),
+    (((2, 9, "raises"), (1, 9, "bits")), (1, 9)),
+]
+
+
+@pytest.mark.parametrize(("faults", "named", "arrangement"), in_turn(FIRST_FAULTS, FEW))
 def test_it_is_the_first_by_step_and_then_by_environment(
     faults: Any, named: Any, arrangement: Any, first: Recording
 ) -> None:
@@ -502,8 +507,7 @@ def test_other_versions_are_told_where_there_is_a_difference(first: Recording) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made_on", FEW)
-@pytest.mark.parametrize(("at", "mode"), [(0, "next_step"), (7, "next_step"), (7, "disabled")])
+@pytest.mark.parametrize(("at", "mode", "made_on"), in_turn([(0, "next_step"), (7, "next_step"), (7, "disabled")], FEW))
 def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
     made_on: Any, at: int, mode: str, tmp_path: Path
 ) -> None:
