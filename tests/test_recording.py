@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from matrix import in_turn
 from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 
 from pufferlib import _native
@@ -41,15 +42,6 @@ ARRANGEMENTS = [
 FEW = [ARRANGEMENTS[0], ARRANGEMENTS[3], ARRANGEMENTS[6]]
 PROCESSES = FEW[1:]
 MODES = ("next_step", "same_step", "disabled")
-
-
-def in_turn(cases: Sequence[tuple[Any, ...]], values: Sequence[Any]) -> list[Any]:
-    """Return all cases with all values; the short form has each case with one value, and each value in its turn."""
-    return [
-        pytest.param(*case, value, marks=[] if at % len(values) == place else [pytest.mark.long])
-        for at, case in enumerate(cases)
-        for place, value in enumerate(values)
-    ]
 
 
 @pytest.fixture(params=["portable", "compiled"] if _native.available else ["portable"], autouse=True)
@@ -133,7 +125,7 @@ def test_planted_faults_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("env", "mode"), in_turn([(HashEnv,), (NestedHashEnv,), (HashPopulation,), (TagEnv,)], MODES))
+@pytest.mark.parametrize(("env", "mode"), in_turn([HashEnv, NestedHashEnv, HashPopulation, TagEnv], MODES))
 def test_a_recording_is_the_same_file_wherever_it_is_made_and_replays_anywhere(
     env: Any, mode: str, tmp_path: Path
 ) -> None:
