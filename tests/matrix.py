@@ -26,7 +26,7 @@ def covering(axes: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
         marks = [mark for part in parts for mark in part.marks]
         values = [value for part in parts for value in part.values]
         named = [part.id for part in parts if part.id is not None]
-        name = "-".join(part.id or _words(part.values) for part in parts) if named else None
+        name = "-".join(str(part.id or _words(part.values)) for part in parts) if named else None
         params.append(pytest.param(*values, id=name, marks=marks if places in short else [*marks, pytest.mark.long]))
     return pytest.mark.parametrize(",".join(axes), params)
 
