@@ -16,8 +16,9 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
 # What starts processes by the hundred and imports little: these fork many times faster where the rest is not imported.
+# Those that import torch come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
-	gymnasium_defects orphans peer_defects plain platform sharing telemetry))
+	gymnasium_defects orphans peer_defects plain platform telemetry gymnasium_vector sharing))
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env
@@ -39,13 +40,18 @@ ALL_TESTS = $(if $(ARGS),$(ARGS),--lean $(LEAN_TESTS))
 # $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
 PYTHONS_oldest := 3.10 3.11
 PYTHONS_newest := 3.14 3.13
+PYTHONS_coverage := 3.14 3.13 3.12
 PINS_oldest := tests/oldest.txt
 core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$(1))
+
+# What needs CPython 3.12 for most of its tests, which the python of VENV may not be.
+VERSION_TESTS := tests/test_line_coverage.py
 
 # $(call core_tests,NAME): run the tests of the core there.
 define core_tests
 $(core_venv); case $$? in \
-	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) $(ARGS) ;; \
+	0) .venv-$(1)/bin/python -m $(RUNNER) -m "not extras and not slow and not long" $(CORE_TESTS) $(NATIVE_TESTS) \
+		$(VERSION_TESTS) $(ARGS) ;; \
 	3) echo "Not tried: the $(1) versions" ;; \
 	*) exit 1 ;; esac
 endef
@@ -60,8 +66,8 @@ case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs container \
-	docs release clean dev train venvs
+.PHONY: help demo test test-long coverage lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs \
+	container docs release clean dev train venvs
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +80,12 @@ test: lint  ## Check style and types, then run all tests in their short form; AR
 
 test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
 	@$(VENV)/bin/python -m $(RUNNER) -m long $(ALL_TESTS)
+
+coverage:  ## Run the tests of `make test` on CPython 3.12 or newer; print the share of lines that ran, by package
+	@PYTHON= VERSIONS="$(PYTHONS_coverage)" .ci/venv .venv-coverage dev; case $$? in \
+		0) .venv-coverage/bin/python -m tests.line_coverage $(RUNNER) -m "not long" $(ALL_TESTS) ;; \
+		3) echo "Not tried: coverage, for want of a python of $(PYTHONS_coverage)" ;; \
+		*) exit 1 ;; esac
 
 lint: dev  ## Check style and types
 	@$(VENV)/bin/hadolint Dockerfile
@@ -100,6 +112,7 @@ fuzz: dev  ## Make random calls and samples for minutes, other ones each time; A
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
+	@$(VENV)/bin/python -m benchmarks.leaks
 
 chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
 	@$(VENV)/bin/python -m tests.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
@@ -114,7 +127,7 @@ test-envs:  ## Play each family of environments in an environment of its own, an
 		extra=$$(sed -n 's/^    extra="\(.*\)",/\1/p' pufferlib/environments/$$name.py); \
 		case " $(OLD_FAMILIES) " in *" $$name "*) versions=3.10 with=tests/$$name.txt ;; *) versions=3.11 with= ;; esac; \
 		PYTHON= TORCH=none VERSIONS=$$versions .ci/venv $$folder $$extra $$with; case $$? in \
-			0) $$folder/bin/python tests/check_family.py $$name || status=1 ;; \
+			0) $$folder/bin/python tests/check_family.py $$name $(ARGS) || status=1 ;; \
 			3) echo "Not tried: $$name, for want of Python $$versions"; status=1 ;; \
 			*) python3 tests/check_family.py $$name --failed $$folder/install.log; status=1 ;; esac; \
 	done; \
@@ -135,7 +148,7 @@ release:  ## Build the sdist and a wheel for each CPython, and try each in a fre
 	@.venv-release/bin/python .ci/release.py $(ARGS)
 
 clean:  ## Remove all that these targets made
-	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) .venv-oldest .venv-newest .venv-coverage .venv-adapters .venv-docs .venv-envs .venv-release benchmarks/.venvs build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@rm -f pufferlib/_native/*.so cuda_ext/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

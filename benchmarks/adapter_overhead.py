@@ -22,6 +22,7 @@ from stable_baselines3.common import vec_env as theirs
 from stable_baselines3.common.monitor import Monitor
 
 from benchmarks.ratios import Spread
+from benchmarks.revisions import version
 from pufferlib.adapters import sb3 as ours
 from pufferlib.bench import machine
 
@@ -77,7 +78,9 @@ def main() -> None:
         for each in envs.values():
             each.close()
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    RESULT.write_text(json.dumps({"machine": machine(), "date": date, "us_per_step": found}, indent=1) + "\n")
+    RESULT.write_text(
+        json.dumps({"machine": machine(), "revision": version(), "date": date, "us_per_step": found}, indent=1) + "\n"
+    )
     print(machine(), "", f"| | {' | '.join(kinds)} |", "|" + " --- |" * (1 + len(kinds)), sep="\n")
     for name, costs in found.items():
         cells = [f"{Spread.of(each):.2f}" for each in costs.values()]

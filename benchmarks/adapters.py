@@ -24,8 +24,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import fill, write_page
 from benchmarks.ratios import Spread, ratios
-from benchmarks.report import fill
+from benchmarks.revisions import version
 from pufferlib.bench import machine, overload
 
 __all__ = ["KINDS", "PAGE", "RESULTS", "run", "summary", "text"]
@@ -159,6 +160,7 @@ def main() -> None:
                 print(f"{library}, repeat {repeat}, {kind}: {told['steps_per_s']:,.0f} steps/s", flush=True)
         libraries[library] = {
             "machine": machine(),
+            "revision": version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": without_python(sys.argv[1:]),
             "env": "CartPole-v1",
@@ -172,7 +174,7 @@ def main() -> None:
         path.write_text(json.dumps({"libraries": libraries}, indent=1) + "\n")
     print(f"\n{text(libraries)}")
     if options.results == RESULTS:
-        PAGE.write_text(fill(PAGE.read_text(), {"adapters": text(libraries)}))
+        write_page(PAGE, fill(PAGE.read_text(), {"adapters": text(libraries)}))
 
 
 if __name__ == "__main__":

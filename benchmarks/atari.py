@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import mark
+from benchmarks.revisions import version
 from cleanrl_demo.evaluation import Subject, play
 from cleanrl_demo.plot import SECONDS_TAG, Band, draw, read
 from cleanrl_demo.runs import read_config
@@ -48,6 +50,8 @@ def lines(kept: dict[str, Any]) -> list[str]:
         f"{', '.join(f'{value:.2f} by {name}' for name, value in PUBLISHED.items())}.",
         f"One thread on {kept['machine']}, {kept['hours']:.1f} hours. Of one run, so of no interval over seeds.",
         "",
+        mark("revision_atari_pong"),
+        "",
         "```",
         "puffer train examples.atari:game --config examples/atari.toml"
         + ("" if kept["steps"] == 3_000_000 else f" --total-steps {kept['total_steps']}"),
@@ -76,6 +80,7 @@ def main() -> None:
         **{name: getattr(returns, name) for name in ("mean", "low", "high", "minimum")},
         "hours": float(read(folder, SECONDS_TAG).values[-1]) / 3600,
         "machine": machine(),
+        "revision": version(),
         "date": datetime.date.today().isoformat(),
         "curve": [[int(curve.steps[point]), round(float(curve.values[point]), 3)] for point in chosen],
     }

@@ -36,6 +36,7 @@ import numpy as np
 import torch
 
 import pufferlib
+from benchmarks.revisions import version
 from pufferlib.bench import machine
 
 __all__ = ["Case", "Figure", "cases", "measured"]
@@ -372,7 +373,12 @@ def fits(case: Case, device: torch.device) -> bool:
 
 def device_facts(device: torch.device) -> dict[str, Any]:
     """Return what a result has to say of where it was made."""
-    facts: dict[str, Any] = {"machine": machine(), "torch": torch.__version__, "python": sys.version.split()[0]}
+    facts: dict[str, Any] = {
+        "machine": machine(),
+        "revision": version(),
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+    }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

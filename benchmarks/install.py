@@ -24,8 +24,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from benchmarks.pages import fill
+from benchmarks.pages import fill, write_page
 from benchmarks.ratios import Spread
+from benchmarks.revisions import version
 from benchmarks.venvs import copy_tree, ignored_folder, python311, tree_digest
 from pufferlib.bench import machine
 
@@ -185,7 +186,7 @@ def table(results: Mapping[str, Any]) -> str:
 def write(results: dict[str, Any], folder: Path) -> None:
     (folder / "results" / "install.json").write_text(json.dumps(results, indent=1) + "\n")
     page = folder / "README.md"
-    page.write_text(fill(page.read_text(), {"install": table(results)}))
+    write_page(page, fill(page.read_text(), {"install": table(results)}))
 
 
 def main() -> None:
@@ -196,6 +197,7 @@ def main() -> None:
     figures = measure(*((1, 3) if short else (NUM_INSTALLS, NUM_IMPORTS)))
     results = {
         "machine": machine(),
+        "revision": version(),
         "day": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "command": "python -m benchmarks.install" + " --short" * short,
         "load": [before, os.getloadavg()[0]],

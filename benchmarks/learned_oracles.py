@@ -26,7 +26,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.pages import fill
+from benchmarks.pages import fill, write_page
+from benchmarks.revisions import version
 from cleanrl_demo import dqn
 from cleanrl_demo.oracles import LearnedOracle
 from pufferlib.bench import machine
@@ -169,13 +170,12 @@ def main() -> None:
             points = results["curves"][game] = []
             for point in curve(game, chosen.seed, 60 * chosen.minutes):
                 points.append(point)
-                results |= {"machine": machine(), "seed": chosen.seed}
+                results |= {"machine": machine(), "revision": version(), "seed": chosen.seed}
                 with written_whole(RESULT) as part:
                     part.write_text(json.dumps(results, indent=1) + "\n")
                 print(game, point, flush=True)
     draw(results, PICTURE)
-    with written_whole(PAGE) as part:
-        part.write_text(fill(PAGE.read_text(), sections(results)))
+    write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     print(sections(results)["learned"])
     for game, points in results["curves"].items():
         lowest, wanted = min(point["nash_conv"] for point in points), GAMES[game].wanted

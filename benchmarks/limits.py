@@ -3,9 +3,9 @@
     python -m benchmarks.limits            three minutes
     python -m benchmarks.limits --short    one
 
-Prints a table, and writes benchmarks/results/limits.json. What is measured takes turns, one short sample each, as often
-as there are repeats; what else the machine does meets all of it. The rows in C are compiled from limits.c by cc, and
-left out where there is none.
+Prints a table, and writes benchmarks/results/limits.json and the table in benchmarks/README.md. What is measured takes
+turns, one short sample each, as often as there are repeats; what else the machine does meets all of it. The rows in C
+are compiled from limits.c by cc, and left out where there is none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -34,9 +34,11 @@ import gymnasium
 import numpy as np
 
 from benchmarks.envs import PlainEnv
+from benchmarks.pages import fill, write_page
+from benchmarks.revisions import version
 from pufferlib.bench import machine, overload
 
-__all__ = ["Row", "compiled", "loop_rows", "measure", "process_rows", "program_rows", "python_rows", "table"]
+__all__ = ["Row", "compiled", "loop_rows", "measure", "process_rows", "program_rows", "python_rows", "section", "table"]
 
 FOLDER = Path(__file__).parent
 REPEATS, SHORT_REPEATS = 15, 7
@@ -384,14 +386,25 @@ def program_rows(program: Path, num_workers: Sequence[int] = NUM_WORKERS) -> lis
 
 def table(rows: Sequence[Row]) -> str:
     """Return a Markdown table of rows that have samples: medians, and the range from the least to the most."""
+    return _table([row.facts() for row in rows])
+
+
+def section(results: Mapping[str, Any]) -> str:
+    """Return what benchmarks/README.md says of a run's facts."""
+    before, after = results["load"]
+    about = f"{results['machine']}; {results['date'][:10]}; load {before:.1f} before, {after:.1f} after; "
+    return f"{about}[raw results](results/limits.json).\n\n{_table(results['rows'])}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = ["| what | median (min – max) |", "| --- | --- |"]
     for row in rows:
-        scale, unit = _scale(row.unit, median(row.samples))
+        scale, unit = _scale(row["unit"], row["median"])
         middle, least, most = (
             f"{value * scale:,.3g}" if value * scale < 1000 else f"{value * scale:,.0f}"
-            for value in (median(row.samples), min(row.samples), max(row.samples))
+            for value in (row["median"], row["min"], row["max"])
         )
-        lines.append(f"| {row.group}: {row.name} | {middle} {unit} ({least} – {most}) |")
+        lines.append(f"| {row['group']}: {row['name']} | {middle} {unit} ({least} – {most}) |")
     return "\n".join(lines)
 
 
@@ -422,6 +435,7 @@ def main() -> None:
     print(table(rows))
     facts = {
         "machine": machine(),
+        "revision": version(),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "benchmarks.limits", *sys.argv[1:]]),
         "load": [load, os.getloadavg()[0]],
@@ -429,6 +443,9 @@ def main() -> None:
     }
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "limits.json").write_text(json.dumps(facts, indent=1) + "\n")
+    if options.results == FOLDER / "results":
+        page = FOLDER / "README.md"
+        write_page(page, fill(page.read_text(), {"limits": section(facts)}))
 
 
 if __name__ == "__main__":

@@ -198,11 +198,11 @@ def table(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    from benchmarks.pages import fill
+    from benchmarks.pages import fill, write_page
 
     (folder / "results" / "native.json").write_text(json.dumps(results, indent=1) + "\n")
     page = folder / "README.md"
-    page.write_text(fill(page.read_text(), {"native": table(results)}))
+    write_page(page, fill(page.read_text(), {"native": table(results)}))
 
 
 def main() -> None:
@@ -213,6 +213,7 @@ def main() -> None:
     if given.child:
         child(*given.child)
         return
+    from benchmarks.revisions import version
     from benchmarks.venvs import python_of
     from pufferlib.bench import machine
     from pufferlib.vectorization.plan import available_cpus
@@ -223,7 +224,7 @@ def main() -> None:
         figures.append(measured(python, num_envs, available_cpus(), TURN_S, num_repeats))
         print(json.dumps({name: figures[-1][name] for name in ("num_envs", "ours", "envpool")}), flush=True)
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    results = {"machine": machine(), "day": day, "turn_s": TURN_S, "figures": figures}
+    results = {"machine": machine(), "revision": version(), "day": day, "turn_s": TURN_S, "figures": figures}
     write(results, Path(__file__).parent)
     print(table(results))
 

@@ -167,6 +167,7 @@ def main() -> None:
     if options.as_pufferlib07:
         return answer_as_pufferlib07()
 
+    from benchmarks.revisions import version
     from pufferlib import _native
     from pufferlib.bench import machine
 
@@ -180,7 +181,7 @@ def main() -> None:
         }
     path = "compiled" if _native.available else f"portable: {_native.reason}"
     options.results.mkdir(parents=True, exist_ok=True)
-    facts = {"machine": machine(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
+    facts = {"machine": machine(), "revision": version(), "path": path, "window_s": WINDOW_S, "nanoseconds": measured}
     (options.results / "nested.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(f"{facts['machine']}\n{path}\n\n" + "\n\n".join(table(title, its) for title, its in measured.items()))
 

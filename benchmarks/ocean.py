@@ -2,10 +2,11 @@
 
     python -m benchmarks.ocean                     all of them, on serial and on a pool: about half an hour
     python -m benchmarks.ocean --seeds 1 101       some of them
+    python -m benchmarks.ocean --ratio --seeds 1   only compare what a pool costs with serial, and write nothing
 
-One training at a time, since seconds are told. What is in benchmarks/results/ocean.json already is left out, so that a
-run that was stopped goes on. Writes that file, docs/ocean_scores.md, docs/curves/ocean.png and
-docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
+One training at a time, since seconds are told, and serial and pool in turns, so that both see the same machine. What is
+in benchmarks/results/ocean.json already is left out, so that a run that was stopped goes on. Writes that file,
+docs/ocean_scores.md, docs/curves/ocean.png and docs/pictures/ocean.svg. Needs pufferlib[train,pettingzoo].
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -149,12 +151,16 @@ def main() -> None:
     parser.add_argument("--env", nargs="+", default=names())
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--ratio", action="store_true", help="compare seconds of training on a pool with serial's")
     parser.add_argument("--again", action="store_true", help="do what is in the results anew")
     parser.add_argument("--results", type=Path, default=FOLDER / "results" / "ocean.json", metavar="FILE")
     options = parser.parse_args()
+    options.seeds = list(dict.fromkeys(options.seeds))
     kept = json.loads(options.results.read_text()) if options.results.exists() else {"runs": []}
     runs: dict[Key, dict[str, Any]] = {(run["env"], run["backend"], run["seed"]): run for run in kept["runs"]}
-    every = list(tasks(options.env, options.backends, options.seeds))
+    every = sorted(tasks(options.env, options.backends, options.seeds), key=lambda task: options.seeds.index(task.seed))
+    if options.ratio:
+        return ratio(every)
     due = [task for task in every if options.again or (task.env, task.backend, task.seed) not in runs]
     for task in due:
         shutil.rmtree(runs_of(task), ignore_errors=True)  # of one that was stopped
@@ -178,6 +184,38 @@ def main() -> None:
     terminal(runs, options.seeds[0])
 
 
+def ratio(every: Sequence[Task]) -> None:
+    """Train on each backend in turns; print the seconds of each, by the clock and of CPUs, and the ratio of the sums.
+
+    CPU seconds are those of the whole process and of its workers, which play one more episode after training.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
+    print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
+    before = cpu_seconds()
+    for examination, verdict in examined([Examination(task, num_episodes=1) for task in every]):
+        task, after = examination.task, cpu_seconds()
+        assert verdict.score is not None, verdict.error
+        found[task.backend].append((verdict.seconds, after - before))
+        print(
+            f"{task.env:20} {task.backend:8} {task.seed:4}  {verdict.seconds:6.1f} s, CPU {after - before:6.1f} s",
+            flush=True,
+        )
+        before = after
+    print(f"load after: {os.getloadavg()[0]:.1f}")
+    totals = {name: np.sum(each, 0) for name, each in found.items() if each}
+    for name, (seconds, cpu_s) in totals.items():
+        print(f"all on {name}: {seconds:.1f} s, CPU {cpu_s:.1f} s")
+    if len(totals) == len(BACKENDS):
+        seconds, cpu_s = totals["pool"] / totals["serial"]
+        print(f"pool / serial: {seconds:.2f} by the clock, {cpu_s:.2f} in CPU seconds")
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of all processes that have ended below this one."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:
     """Write the results, a run a line."""
     lines = ",\n".join(f"    {json.dumps(runs[key])}" for key in sorted(runs))
@@ -186,14 +224,14 @@ def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, 
 
 
 def terminal(runs: Mapping[Key, Mapping[str, Any]], seed: int) -> None:
-    """Take the picture of `puffer ocean --seed SEED` at its end."""
+    """Take the picture of `puffer ocean --jobs 1 --seed SEED` at its end."""
     examinations = [Examination(task) for task in tasks(seeds=[seed])]
     known = {(each.task.env, each.task.backend, each.task.seed): each for each in examinations}
     screen = Screen(examinations, Console())
     for key in known.keys() & runs.keys():
         run, task = runs[key], known[key].task
         screen.verdicts[known[key]] = Verdict(run["score"], task.bar, run["seconds"])
-    write_svg(screen.table(), "puffer ocean", DOCS / "pictures" / "ocean.svg", WIDTH)
+    write_svg(screen.table(), "puffer ocean --jobs 1", DOCS / "pictures" / "ocean.svg", WIDTH)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python -m benchmarks.peers --short            what must be shown, within 15 minutes
     python -m benchmarks.peers                    all, with the grid of delays, within 2 hours
     python -m benchmarks.peers --only 'trivial-*' --list
+    python -m benchmarks.peers --against REVISION       this tree and another commit of it, 61 pairs of turns a cell
 
-Writes benchmarks/results/NAME.json as each workload is done; benchmarks/report.py makes tables and plots of them. What
-libraries print goes to benchmarks/.venvs/peers.log.
+Writes benchmarks/results/NAME.json as each workload is done, and against-COMMIT.json; benchmarks/report.py makes tables
+and plots of them. What libraries print goes to benchmarks/.venvs/peers.log.
 
 Each participant is a process that makes its vectorizer and waits. In each repeat each of them has one turn, in another
 order every time: all others are stopped, with all their processes, since some spin; it warms up and plays for a window.
@@ -35,12 +36,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
+from benchmarks import against
 from benchmarks.processes import descendants, send_signal
+from benchmarks.revisions import resolved, version
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
-from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, Workload
+from benchmarks.workloads import WORKLOADS, Workload, library_of
 from pufferlib.bench import machine, overload
 
-__all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable", "version"]
+__all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable"]
 
 RESULTS = Path(__file__).parent / "results"
 PLAYERS = Path(__file__).parent / "players"
@@ -60,7 +63,7 @@ class Child:
     """One participant's process, stopped but for its turns."""
 
     def __init__(self, workload: Workload, name: str, log: TextIO) -> None:
-        library = LIBRARIES[Participant.of(name).library]
+        library = library_of(name)
         python = _python(library.venv)
         self._folder = tempfile.TemporaryDirectory()  # PufferLib 3.0 leaves a link where it is imported
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -269,14 +272,6 @@ def result_of(workload: Workload, short: bool, repeats: int, log: TextIO) -> dic
     }
 
 
-def version() -> str:
-    """Return the commit that is measured, with a + where the working tree differs from it."""
-    git = ["git", "-C", str(RESULTS.parent)]
-    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    changed = subprocess.run([*git, "status", "--porcelain", "--", "../pufferlib", "../setup.py"], capture_output=True)
-    return commit + "+" * bool(changed.stdout)
-
-
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """Have SIGTERM end this process as Ctrl-C does, and either only once, so that it leaves no processes behind."""
@@ -301,14 +296,29 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="leave out what this version has a result of already")
     parser.add_argument("--list", action="store_true", help="say which workloads there are, and run none")
     parser.add_argument("--repeats", type=int, help=f"turns of each participant ({Workload.repeats}, of some more)")
+    parser.add_argument(
+        "--against",
+        metavar="REVISION",
+        help="let this tree and another revision of it take turns, and nobody else, by default in the published cells",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where results go")
     options = parser.parse_args()
+    patterns = options.only or (against.CELLS if options.against else ["*"])
     chosen = [
         workload
         for workload in WORKLOADS.values()
-        if (workload.short or not options.short)
-        and (not options.only or any(fnmatch.fnmatch(workload.name, pattern) for pattern in options.only))
+        if (workload.short or not options.short) and any(fnmatch.fnmatch(workload.name, each) for each in patterns)
     ]
+    commit = ""
+    if options.against:
+        if options.resume or (options.repeats or against.PAIRS) < against.LEAST_PAIRS:
+            parser.error(f"--against takes no --resume, and {against.LEAST_PAIRS} --repeats at least")
+        try:
+            commit = resolved(options.against)
+        except ValueError as error:
+            parser.error(f"--against: {error}")
+        repeats = options.repeats or against.PAIRS
+        chosen = [pair for workload in chosen for pair in against.pairs_of(workload, commit, repeats)]
     if not chosen:
         parser.error(f"no workload is called {' or '.join(options.only)}; --list names all")
     if options.list:
@@ -325,7 +335,9 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     for workload in chosen:  # first of all, so that no measurement waits for it
         for name in workload.participants:
-            _found(LIBRARIES[Participant.of(name).library].venv)
+            python, reason = _found(library_of(name).venv)
+            if commit and python is None:
+                parser.error(f"{name} could not be built: {reason}")
     with terminable(), open(ignored_folder() / "peers.log", "w") as log:
         for number, workload in enumerate(chosen, 1):
             path = options.results / f"{workload.name}.json"
@@ -334,8 +346,13 @@ def main() -> None:
             print(f"{number}/{len(chosen)} {workload.name}: {workload.title}", flush=True)
             print(f"==== {workload.name}", file=log, flush=True)
             result = result_of(workload, options.short, options.repeats or workload.repeats, log)
-            text = json.dumps(result, indent=1)
-            path.write_text(text + "\n")
+            if commit:
+                facts = {"machine": result["machine"], "version": result["version"], "commit": commit}
+                cell = against.cell_of(result)
+                against.add(options.results / f"against-{commit}.json", facts, cell)
+                print(f"    {against.said(cell)}")
+            else:
+                path.write_text(json.dumps(result, indent=1) + "\n")
             print(f"    {result['took_s']:.0f} s", flush=True)
 
 

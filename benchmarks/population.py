@@ -36,7 +36,8 @@ from gymnasium import spaces
 from threadpoolctl import threadpool_limits
 
 import pufferlib
-from benchmarks.pages import fill
+from benchmarks.pages import fill, write_page
+from benchmarks.revisions import version
 from pufferlib.bench import machine
 from pufferlib.files import written_whole
 from pufferlib.models import MLP, Origin
@@ -273,7 +274,7 @@ def main() -> None:
     chosen = parser.parse_args()
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     if not chosen.page:
-        results["machine"] = machine()
+        results |= {"machine": machine(), "revision": version()}
         with threadpool_limits(1):
             torch.set_num_threads(1)
             if chosen.only in (None, "leduc"):
@@ -284,8 +285,7 @@ def main() -> None:
                 results["evaluation"] = evaluation()
         with written_whole(RESULT) as part:
             part.write_text(json.dumps(results, indent=1) + "\n")
-    with written_whole(PAGE) as part:
-        part.write_text(fill(PAGE.read_text(), sections(results)))
+    write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     for table in sections(results).values():
         print(table, end="\n\n")
 

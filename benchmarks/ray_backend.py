@@ -26,7 +26,8 @@ import numpy as np
 
 import pufferlib
 from benchmarks.envs import PlainEnv
-from benchmarks.pages import fill
+from benchmarks.pages import fill, write_page
+from benchmarks.revisions import version
 from pufferlib.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "ray.json"
@@ -50,7 +51,12 @@ def main() -> None:
 
     own = {"worker_niceness": 0}  # as where pufferlib starts a Ray of its own
     ray.init("local", include_dashboard=False, logging_level=logging.ERROR, num_cpus=4, _system_config=own)
-    report: dict[str, Any] = {"machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0]}
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "revision": version(),
+        "ray": ray.__version__,
+        "load": os.getloadavg()[0],
+    }
     command = f"python -m benchmarks.ray_backend --repeats {asked.repeats} --seconds {asked.seconds:g}"
     report |= {"command": command, "sleep": [], "overhead": []}
     for spread, batch_size in itertools.product(SPREADS, BATCHES):
@@ -67,7 +73,7 @@ def main() -> None:
     ray.shutdown()
     asked.out.write_text(json.dumps(report, indent=1) + "\n")
     if asked.out == RESULTS:
-        PAGE.write_text(fill(PAGE.read_text(), {"ray": table(report)}))
+        write_page(PAGE, fill(PAGE.read_text(), {"ray": table(report)}))
     print(table(report))
 
 

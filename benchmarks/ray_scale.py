@@ -26,8 +26,10 @@ import numpy as np
 
 import pufferlib
 from benchmarks.envs import PlainEnv
+from benchmarks.pages import fill, write_page
 from benchmarks.ray_model import Arrangement, Costs, Forecast, fitted, simulate
-from benchmarks.report import PLOTS, RESULTS, ROOT, fill
+from benchmarks.report import PLOTS, RESULTS, ROOT
+from benchmarks.revisions import version
 from pufferlib.bench import machine
 from pufferlib.vectorization.durations import seconds_text
 from pufferlib.vectorization.plan import available_cpus
@@ -57,7 +59,7 @@ def main() -> None:
         STORED.write_text(json.dumps(measured(asked), indent=1) + "\n")
     report = json.loads(STORED.read_text())
     plot(report, PICTURE)
-    PAGE.write_text(fill(PAGE.read_text(), texts(report)))
+    write_page(PAGE, fill(PAGE.read_text(), texts(report)))
     print(f"Wrote {PICTURE.relative_to(ROOT)} and the tables of {PAGE.relative_to(ROOT)}")
 
 
@@ -72,7 +74,8 @@ def measured(asked: Any) -> dict[str, Any]:
     from ray.cluster_utils import Cluster
 
     report: dict[str, Any] = {
-        "machine": machine(), "ray": ray.__version__, "load": os.getloadavg()[0], "cores": available_cpus(),
+        "machine": machine(), "revision": version(), "ray": ray.__version__,
+        "load": os.getloadavg()[0], "cores": available_cpus(),
         "command": f"python -m benchmarks.ray_scale --repeats {asked.repeats} --seconds {asked.seconds:g}",
         "date": time.strftime("%Y-%m-%d"), "calls": [], "nodes": [],
     }  # fmt: skip

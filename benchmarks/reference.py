@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import atari
+from benchmarks.pages import mark, write_page
+from benchmarks.revisions import version
 from benchmarks.rivals.settings import REFERENCE
 from benchmarks.train import FOLDER, Contestant, run
 from benchmarks.venvs import python_of
@@ -99,6 +101,8 @@ def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str
         f"{facts['machine']}. {facts['date'][:10]}, version {facts['version']}. Raw results:",
         "[benchmarks/results/reference.json](../benchmarks/results/reference.json).",
         "",
+        mark("revision_reference"),
+        "",
         *rows(runs),
         "",
         "Curves are of training: the return of the last hundred episodes, its mean over seeds, and the 95 % interval.",
@@ -159,6 +163,7 @@ def main() -> None:
             )
             facts = {
                 "machine": machine(),
+                "revision": version(),
                 "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
                 "version": told["versions"].get("pufferlib", kept.get("version", "")),
                 "command": shlex.join(["python", "-m", "benchmarks.reference", *sys.argv[1:]]),
@@ -166,7 +171,7 @@ def main() -> None:
             kept = {**facts, "runs": [runs[key] for key in sorted(runs)]}
             options.results.write_text(json.dumps(kept, indent=1) + "\n")
     pictures(runs)
-    (DOCS / "reference.md").write_text(page(kept, runs))
+    write_page(DOCS / "reference.md", page(kept, runs))
     print("\n".join(rows(runs)))
 
 

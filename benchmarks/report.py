@@ -14,10 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import against
 from benchmarks.fault_tables import PAGE as FAULTS_PAGE
 from benchmarks.fault_tables import fault_sections
-from benchmarks.pages import fill, table
+from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
+from benchmarks.revisions import MARK
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
 __all__ = ["fill", "load", "sections"]
@@ -29,6 +31,7 @@ PLOTS = ROOT / "docs" / "benchmarks"
 BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
 NO_PEERS = (*OURS, "bare")  # neither we nor the floor are libraries that one could take instead
 
+NATIVE = "its own native environments"  # said of a library that steps no others
 LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
 
 Result = Mapping[str, Any]
@@ -105,7 +108,7 @@ def workload_text(result: Result) -> str:
         heads = ["", *(["Gymnasium"] * several), f"{unit}/s (min – max)", "ours is … times"]
     rows = []
     for entry in sorted(entries, key=_order):
-        row = [entry["name"] + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")]
+        row = [_named(entry) + ("" if "path" not in entry else f" ({entry['path'].partition(':')[0]})")]
         if played and several:
             row.append(entry.get("versions", {}).get("gymnasium", ""))
         if entry["status"] != "ran":
@@ -136,7 +139,10 @@ def grid_table(results: Mapping[str, Result]) -> str:
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
-    """Return where somebody was faster than our best arrangement on the same games, the worst first."""
+    """Return where somebody was faster than our best arrangement, the worst first.
+
+    We are compared on the same games, but for those who have native ones of their own, as their rows say.
+    """
     rows = []
     for result in results.values():
         for entry in result["participants"] if result["workload"]["kind"] == "play" else ():
@@ -145,7 +151,7 @@ def losses_table(results: Mapping[str, Result]) -> str:
                 continue
             spread = Spread.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
-                row = (result["workload"]["title"], entry["name"], best["name"], f"{spread:.2f}")
+                row = (result["workload"]["title"], _named(entry), best["name"], f"{spread:.2f}")
                 rows.append((spread.median, row))
     if not rows:
         return "Nowhere in this run."
@@ -218,6 +224,12 @@ def best_against_peers(result: Result) -> tuple[str, Spread] | None:
     if best is None or fastest is None:
         return None
     return fastest["name"], Spread.of(ratios(rates(best), rates(fastest)))
+
+
+def _named(entry: Mapping[str, Any]) -> str:
+    """Return a participant's name, with a note if it does not step the games that the others step."""
+    name: str = entry["name"]
+    return f"{name} ({NATIVE})" if LIBRARIES[Participant.of(name).library].own_games else name
 
 
 def _cell(result: Result) -> Mapping[str, Any]:
@@ -372,9 +384,13 @@ def main() -> None:
     results = load(options.results)
     texts = sections(results)
     texts |= fault_sections(options.results / "faults.json")
+    texts["against"] = against.section(options.results)
     for page in (*PAGES, FAULTS_PAGE):
-        page.write_text(fill(page.read_text(), texts))
+        write_page(page, fill(page.read_text(), texts))
         print(page.relative_to(ROOT))
+    for page in sorted((ROOT / "docs").glob("*.md")):  # which say how old their results are
+        if MARK.search(page.read_text()):
+            write_page(page, page.read_text())
     for path in draw(results, PLOTS):
         print(path.relative_to(ROOT))
 

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from benchmarks import tictactoe
-from benchmarks.report import fill
+from benchmarks.pages import fill, write_page
+from benchmarks.revisions import version
 from cleanrl_demo import ppo_selfplay
 from cleanrl_demo.session import environments, run
 from cleanrl_demo.settings import family_settings
@@ -158,12 +159,11 @@ def main() -> None:
     results = json.loads(RESULT.read_text()) if RESULT.exists() else {"games": {}}
     for game in () if chosen.page else (chosen.only,) if chosen.only else GAMES:
         results["games"][game] = played(GAMES[game])
-        results["machine"] = machine()
+        results |= {"machine": machine(), "revision": version()}
         with written_whole(RESULT) as part:
             part.write_text(json.dumps(results, indent=1) + "\n")
     draw(results, PICTURE)
-    with written_whole(PAGE) as part:
-        part.write_text(fill(PAGE.read_text(), sections(results)))
+    write_page(PAGE, fill(PAGE.read_text(), sections(results)))
     print(sections(results)["selfplay"])
 
 

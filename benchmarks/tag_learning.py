@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 import pufferlib
+from benchmarks.revisions import version
 from cleanrl_demo.ppo_cuda import Config, train
 from pufferlib.bench import machine
 from pufferlib.models import Actor, Decisions
@@ -159,6 +160,7 @@ def main() -> None:
         print(f"{gain['game']:15} {gain['team']}s gain {gain['gain']:.3f}: {gain['num_errors']} standard errors")
     facts = {
         "machine": machine(),
+        "revision": version(),
         "date": datetime.date.today().isoformat(),
         "total_steps": options.total_steps,
         "gains": told,

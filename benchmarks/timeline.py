@@ -19,6 +19,7 @@ import numpy as np
 
 import pufferlib
 from benchmarks.drawing import Drawing
+from benchmarks.revisions import version
 from pufferlib.bench import machine
 
 ROOT = Path(__file__).parent.parent
@@ -121,7 +122,7 @@ def bar(drawing: Drawing, left: int, width: int, begin: float, end: float, y: fl
 
 def main() -> None:
     played = {name: play(*plan) for name, plan in PLANS.items()}
-    RESULTS.write_text(json.dumps({"machine": machine(), **played}) + "\n")
+    RESULTS.write_text(json.dumps({"machine": machine(), "revision": version(), **played}) + "\n")
     draw(played)
     for name, plan in played.items():
         print(f"{name}: {plan['steps_per_s']:,.0f} steps/s, waits {plan['waits']:.0%}, busy {plan['busy']:.0%}")

@@ -27,6 +27,7 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.ratios import Spread
+from benchmarks.revisions import version
 from benchmarks.rivals.settings import SETTINGS, Settings
 from benchmarks.venvs import python_of
 from pufferlib.bench import machine, overload
@@ -181,6 +182,7 @@ def main() -> None:
         kept = [*(each for each in kept if each["env"] != env), measured]
         facts = {
             "machine": machine(),
+            "revision": version(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": shlex.join(["python", "-m", "benchmarks.train", *sys.argv[1:]]),
             "environments": kept,

@@ -2,12 +2,14 @@
 
     python -m benchmarks.venvs [NAME …]          make those that are missing, by default all
 
-They lie in benchmarks/.venvs. What could not be installed leaves its reason there, and is tried again when it is named.
+One named ``ours@COMMIT`` has that commit of this project in place of the working tree. They lie in benchmarks/.venvs.
+What could not be installed leaves its reason there, and is tried again when it is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -44,15 +46,17 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True)
 class Venv:
-    """installs: arguments of one ``pip install`` after the other; finish: what is done with its python at the end."""
+    """installs: arguments of one ``pip install`` after the other; finish: what is done with its python at the end;
+    commit: of this project, where that is not the working tree."""
 
     installs: Sequence[Sequence[str]]
     finish: Callable[[Path], None] | None = None
+    commit: str = ""
 
     def described(self) -> dict[str, str]:
         """Return what it is to be, to be compared with what was made."""
         text = json.dumps([list(arguments) for arguments in self.installs])
-        return {"installs": text, "tree": tree_digest() if self.finish is _install_ours else ""}
+        return {"installs": text, "tree": tree_digest() if self.finish is _install_ours else self.commit}
 
 
 def python_of(name: str, again: bool = False) -> Path:
@@ -60,7 +64,7 @@ def python_of(name: str, again: bool = False) -> Path:
 
     again: try also where it could not be made before. Raises NotInstalled.
     """
-    venv, folder = VENVS[name], ignored_folder() / name
+    venv, folder = _venv(name), ignored_folder() / name
     python, note = folder / "bin" / "python", folder / "made.json"
     wanted = venv.described()
     made = json.loads(note.read_text()) if note.exists() else {"wanted": {}, "installed": "", "failed": ""}
@@ -87,6 +91,13 @@ def python_of(name: str, again: bool = False) -> Path:
     if failed:
         raise NotInstalled(failed)
     return python
+
+
+def _venv(name: str) -> Venv:
+    library, _, commit = name.partition("@")
+    if not commit:
+        return VENVS[name]
+    return Venv(VENVS[library].installs, functools.partial(_install_commit, commit), commit)
 
 
 def ignored_folder() -> Path:
@@ -147,8 +158,24 @@ def _install_ours(python: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         copy_tree(source)
-        options = ["--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
-        _run([python, "-m", "pip", "install", *options, source])
+        _build(python, source)
+
+
+def _install_commit(commit: str, python: Path) -> None:
+    """Build the wheel of a commit of this project, from what git has of it, and install it."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive, source = Path(folder) / "source.tar", Path(folder) / "source"
+        command = ["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", commit]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise NotInstalled(f"git archive {commit}: {done.stderr.strip()[:400]}")
+        shutil.unpack_archive(archive, source)
+        _build(python, source)
+
+
+def _build(python: Path, source: Path) -> None:
+    options = ["--quiet", "--no-build-isolation", "--no-deps", "--force-reinstall"]
+    _run([python, "-m", "pip", "install", *options, source])
 
 
 def _copy_pufferlib_30(python: Path) -> None:

@@ -1,7 +1,8 @@
 """What is compared: workloads, who takes part, and what must be reached.
 
 A participant is written ``library arrangement@w2b8``: two processes, batches of eight environments. Without w a library
-has one process an environment, without b a batch holds all environments.
+has one process an environment, without b a batch holds all environments. ``ours@abc1234`` as a library is that commit
+of this project.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-__all__ = ["LIBRARIES", "OURS", "WORKLOADS", "Library", "Participant", "Target", "Workload"]
+__all__ = ["LIBRARIES", "OURS", "WORKLOADS", "Library", "Participant", "Target", "Workload", "library_of"]
 
 NUM_CORES = 2  # what the targets speak of
 
@@ -20,7 +21,7 @@ NUM_CORES = 2  # what the targets speak of
 class Library(NamedTuple):
     """venv: the virtual environment it runs in; file: of benchmarks/players; package: whose version is told, where the
     title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
-    PufferLib needs, which cost something else."""
+    PufferLib needs, which cost something else; own_games: whether it steps none but its own, which are native."""
 
     title: str
     venv: str
@@ -28,6 +29,7 @@ class Library(NamedTuple):
     package: str = ""
     variables: Mapping[str, str] = {}
     old_games: bool = False
+    own_games: bool = False
 
 
 LIBRARIES = {
@@ -41,7 +43,7 @@ LIBRARIES = {
     "torchrl": Library("TorchRL", "torchrl", "torchrl_vector", "torchrl"),
     "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07", old_games=True),
     "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30", old_games=True),
-    "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool"),
+    "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool", own_games=True),
     "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector", "supersuit"),
     "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector", "ale-py"),
 }
@@ -59,9 +61,17 @@ class Participant(NamedTuple):
     @classmethod
     def of(cls, name: str) -> Participant:
         found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
-        if found is None or found[1] not in LIBRARIES:
+        if found is None or (found[1] not in LIBRARIES and not found[1].startswith("ours@")):
             raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
         return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
+
+
+def library_of(name: str) -> Library:
+    """Return the library of a participant: one of LIBRARIES, or a commit of ours, whose environment has its name."""
+    library = Participant.of(name).library
+    if library in LIBRARIES:
+        return LIBRARIES[library]
+    return LIBRARIES["ours"]._replace(title=f"this project at {library.partition('@')[2]}", venv=library)
 
 
 @dataclass(frozen=True)
@@ -105,9 +115,10 @@ class Workload:
     cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
 
     def needed(self, name: str) -> bool:
-        """Tell whether a participant belongs into the short form: ours, the floor, and whom targets speak of."""
+        """Tell whether a participant belongs into the short form: ours, the floor, native ones, whom targets name."""
         named = [participant for target in self.targets for participant in target.over]
-        return name in named or Participant.of(name).library in (*OURS, "bare", "ale")
+        library = Participant.of(name).library.partition("@")[0]  # another revision of ours is ours
+        return name in named or library in (*OURS, "bare", "ale", "envpool")
 
     def task(self, name: str) -> dict[str, Any]:
         """Return the fields of the Task that a participant is given; see players/player.py."""
@@ -341,7 +352,7 @@ def _real() -> Iterator[Workload]:
     yield Workload(
         "atari",
         "Atari (ALE Breakout, preprocessed), 16 envs, all cores",
-        (*ours, *map(_old, ours), "ours-portable processes@w2", "bare loop", *peers),
+        (*ours, *map(_old, ours), "ours-portable processes@w2", "bare loop", *peers, "envpool threads@w2"),
         tuple(_on_same_games("ahead of every Python vectorizer", ours, peers)),
         env="breakout",
         num_envs=16,

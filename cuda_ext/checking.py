@@ -31,7 +31,7 @@ class CheckedKernel:
 
     def __init__(self, kernel: KernelEnv, shape: Shape) -> None:
         self._name, self._shape = kernel.name, shape
-        library = compiled_library(kernel, sources.for_checks(kernel, shape.macros))
+        library = compiled_library(kernel, sources.for_checks(kernel, shape.macros), sources.CHECK_FLAGS)
         self._play = getattr(library, f"{sources.entry(kernel)}_check")
         self._play.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_uint)
         self._play.restype = ctypes.c_char_p

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -202,9 +202,10 @@ def is_built(library: ctypes.CDLL, kernel: KernelEnv) -> bool:
     return same
 
 
-def compiled_library(kernel: KernelEnv, program: str) -> ctypes.CDLL:
+def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """Return the library of a C++ program about a kernel, compiled unless the cache has it.
 
+    flags: for the compiler, after HOST_FLAGS.
     Raises KernelError where there is no compiler, or the program is wrong.
     """
     _check_source(kernel)
@@ -214,7 +215,8 @@ def compiled_library(kernel: KernelEnv, program: str) -> ctypes.CDLL:
             f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
             "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, for which CuPy compiles"
         )
-    command = [*compiler, *sources.HOST_FLAGS, "-shared", "-fPIC", "-I", str(sources.FOLDER), "-x", "c++", "-"]
+    command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC"]
+    command += ["-I", str(sources.FOLDER), "-x", "c++", "-"]
     path = cache_folder() / f"{sources.entry(kernel)}-{sources.digest(kernel, program, *command)}.so"
     if not path.exists():
         _compile(kernel, [*command, "-o"], program, path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cuda_ext.schema import KernelEnv
 
-__all__ = ["FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
+__all__ = ["CHECK_FLAGS", "FOLDER", "HOST_FLAGS", "digest", "entry", "for_checks", "for_device", "for_host", "stems"]
 
 FOLDER = Path(__file__).parent
 LANES = 256  # environments that the host plays side by side: what they are is to fit the nearest cache
@@ -24,6 +24,7 @@ HOST_FLAGS = (
     *("-std=c++17", "-O3", "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno"),
     *("-fno-wrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-pthread"),
 )
+CHECK_FLAGS = ("-O1",)  # of what is played a few times only: compiling takes half as long
 
 
 def stems() -> list[str]:

@@ -13,11 +13,7 @@ from pufferlib import errors
 if sys.platform == "win32":  # before anything is imported that Windows lacks
     raise errors.PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
 
-from pufferlib.backends import make
-from pufferlib.emulation import wrap
-from pufferlib.environment import PufferEnv
 from pufferlib.errors import *  # noqa: F403  # the whole exception tree, listed there
-from pufferlib.vectorization import Batch, VecEnv
 from pufferlib.version import __version__
 
 __all__ = [
@@ -33,15 +29,35 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from pufferlib.backends import make
+    from pufferlib.emulation import wrap
+    from pufferlib.environment import PufferEnv
     from pufferlib.tuning import autotune, load_plan
+    from pufferlib.vectorization import Batch, VecEnv
+
+# Imported where they are first asked for, so that importing pufferlib costs little.
+_MODULE_OF = {
+    "Batch": "vectorization",
+    "PufferEnv": "environment",
+    "VecEnv": "vectorization",
+    "autotune": "tuning",
+    "load_plan": "tuning",
+    "make": "backends",
+    "wrap": "emulation",
+}
+_MODULES = ("adapters", "backends", "emulation", "environment", "environments", "layout", "registry", "vectorization")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is for some occasions only, on that occasion: importing pufferlib is to cost little."""
-    if name == "adapters":
-        return importlib.import_module("pufferlib.adapters")
-    if name not in ("autotune", "load_plan"):
+    """Import a public name or module, and keep it, so that this is called once for each."""
+    if name in _MODULES:
+        return importlib.import_module(f"pufferlib.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pufferlib import tuning
+    value = globals()[name] = getattr(importlib.import_module(f"pufferlib.{_MODULE_OF[name]}"), name)
+    return value
 
-    return getattr(tuning, name)
+
+def __dir__() -> list[str]:
+    """List what is imported on demand, too."""
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -92,9 +92,8 @@ def find(name: str) -> Entry:
     Raises RegistryError, with the names that are like it.
     """
     _refuse_file(name)
-    for entry in (*_ocean(), *_kernels()):
-        if entry.name == name:
-            return entry
+    for entry in (*_ocean(name), *_kernels(name)):
+        return entry
     found = _family_of(name)
     if found is not None:
         stem, family, pattern = found
@@ -349,18 +348,28 @@ def _spec(name: str) -> Any:
         raise RegistryError(f'Gymnasium knows no environment "{env_id}"{_alternatives(env_id)}') from error
 
 
-def _ocean() -> Iterator[Entry]:
-    """Find the files of the ``ocean`` package: squared.py holds the class Squared."""
+def _ocean(name: str | None = None) -> Iterator[Entry]:
+    """Find the files of the ``ocean`` package: squared.py holds the class Squared.
+
+    name: read the file of that environment alone.
+    """
     for folder in _folders("ocean"):
         for file in sorted(folder.glob("[a-z]*.py")):
+            if name not in (None, f"ocean/{file.stem}"):
+                continue
             class_name, description = _told(file, f"ocean/{file.name}")
             yield Entry(f"ocean/{file.stem}", f"ocean.{file.stem}:{class_name}", "ocean", "", description)
 
 
-def _kernels() -> Iterator[Entry]:
-    """Find the kernels of ``cuda_ext`` that have a reference: tag_grid.cuh, and references/tag_grid.py with TagGrid."""
+def _kernels(name: str | None = None) -> Iterator[Entry]:
+    """Find the kernels of ``cuda_ext`` that have a reference: tag_grid.cuh, and references/tag_grid.py with TagGrid.
+
+    name: read the files of that kernel alone.
+    """
     for folder in _folders("cuda_ext"):
         for file in sorted((folder / "references").glob("[a-z]*.py")):
+            if name not in (None, file.stem.replace("_", "/", 1)):
+                continue
             if (folder / f"{file.stem}.cuh").exists() and (folder / file.name).exists():
                 class_name, description = _told(file, f"cuda_ext/references/{file.name}")
                 target = f"cuda_ext.references.{file.stem}:{class_name}"

@@ -114,7 +114,8 @@ class Play:
             debug=lend == "debug",
         )  # fmt: skip
         self.shares = [range(num_envs)] if self.backend == "serial" else list(self.vec._crew.shares)
-        self.seeds, self.drawn = Seeds(seed, num_envs), {}
+        self.seeds = Seeds(seed, num_envs)
+        self.drawn: dict[tuple[int, int], int] = {}
         self.envs = [Env(self.seeds[env_id]) for env_id in range(num_envs)]
         self.order: list[int] | None = []  # of departure; None after failures, where it may be another
         self.last_ids: list[int] | None = None
@@ -173,7 +174,7 @@ class Play:
         """Options that cannot be sent to another process."""
         if self.ready("reset_unsendable", None) and self.backend != "serial":
             with self.refused(pufferlib.CallError):
-                self.vec.async_reset(options={"generator": (each for each in ())})
+                self.vec.async_reset(options={"generator": (each for each in "")})
 
     def send(self, to: str, bits: int, fault: str, place: int, salt: int) -> None:
         """Send actions for the last batch, or to some."""
@@ -281,7 +282,7 @@ class Play:
                 self.vec.call("fail", LETHAL["raise"])
         elif kind == "unpicklable" and self.backend != "serial":
             with self.refused(pufferlib.CallError):
-                self.vec.call("double", (each for each in ()))
+                self.vec.call("double", (each for each in ""))
         elif kind == "values":
             with self.refused(pufferlib.PlanError):
                 self.vec.set_attr("mark", [1] * (self.num_envs + 1))

@@ -1,13 +1,14 @@
 """Plays a family of environments against its raw environments, and writes down what came of it.
 
     python tests/check_family.py NAME                   in an environment that has the family; `make test-envs` does
+    python tests/check_family.py NAME --keep-speeds     play it again, but keep the speeds that its file has
     python tests/check_family.py NAME --failed LOG      the family could not be installed: pip's log says why
     python tests/check_family.py --page                 write the table of docs/environments.md
 
 Each family has a file in benchmarks/results/environments, from which the table is made. What is checked is what
-tests/test_real_envs.py checks, for the examples that the family's file names: 1,000 steps on serial and on pool with
-three environments, by the same oracle, that a second reset with a seed begins the same again, and then the speed of
-both. Needs no pytest and no torch.
+tests/test_real_envs.py checks, for the examples that the family's file names: at least 1,000 steps with ends of
+episodes on serial and on pool with three environments, by the same oracle, that a second reset with a seed begins the
+same again, and then the speed of both. Needs no pytest and no torch.
 """
 
 from __future__ import annotations
@@ -41,21 +42,33 @@ BACKENDS: dict[str, dict[str, Any]] = {
 ALONE = {"serial": {"num_envs": 1}, "pool": {**BACKENDS["pool"], "num_workers": NUM_ENVS}}
 
 
-def check(stem: str) -> dict[str, Any]:
-    """Return what is to be said of a family that is installed here."""
+def check(stem: str, keep_speeds: bool = False) -> dict[str, Any]:
+    """Return the results of a family that is installed here.
+
+    keep_speeds: copy the speeds, and the machine that they were measured on, from the family's file, for a machine that
+    is busy. Where the file lacks an example's speed, all are measured.
+    """
+    from benchmarks.revisions import version
     from pufferlib import environments
     from pufferlib.bench import machine
 
     family = environments.families()[stem]
+    before = json.loads((RESULTS / f"{stem}.json").read_text()) if keep_speeds else {}
+    kept = {each["name"]: each for each in before.get("environments", ()) if "steps_per_s" in each}
+    if not all(example.name in kept for example in family.examples):
+        kept = {}
+    measured = {"machine": machine(), "revision": version()}
+    if kept:
+        measured = {key: before[key] for key in measured if key in before}
     return {
         "family": stem,
         "extra": family.extra,
         "names": list(family.names),
         "installs": True,
         "python": platform.python_version(),
-        "machine": machine(),
+        **measured,
         "packages": packages(family.extra),
-        "environments": [checked(example) for example in family.examples],
+        "environments": [checked(example, kept.get(example.name)) for example in family.examples],
     }
 
 
@@ -84,23 +97,15 @@ def extras() -> dict[str, str]:
     return dict(re.findall(r"^([\w-]+) = (\[.*?\])(?:  #[^\n]*)?$", text, re.MULTILINE | re.DOTALL))
 
 
-def checked(example: Any) -> dict[str, Any]:
-    """Return what is to be said of one environment: whether its rows are the raw one's, and how fast it is."""
-    from pufferlib.bench import compare_backends
+def checked(example: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the results of one environment: whether its rows are the raw one's, and how fast it is.
 
+    before: earlier results, whose speeds are kept; None: measure them.
+    """
     found: dict[str, Any] = {"name": example.name, "env_kwargs": dict(example.env_kwargs), "exact": False}
     try:
         found |= compared(example)
-        rounds: list[dict[str, Any]] = [{"backends": tuple(BACKENDS), "num_envs": 8}]
-        if alone(example):
-            rounds = [{"backends": ["serial"], "num_envs": 1}, {"backends": ["pool"], "num_envs": 8, "num_workers": 8}]
-        speeds = [
-            speed
-            for plan in rounds
-            for speed in compare_backends(example.name, seconds=0.5, repeats=5, env_kwargs=example.env_kwargs, **plan)
-        ]
-        found["steps_per_s"] = {each.backend: round(statistics.median(each.steps_per_s), 1) for each in speeds}
-        found["pool_plan"] = {"num_envs": 8, "num_workers": speeds[1].num_workers, "batch_size": speeds[1].batch_size}
+        found |= measured(example) if before is None else {key: before[key] for key in ("steps_per_s", "pool_plan")}
     except Exception as error:
         traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -109,8 +114,29 @@ def checked(example: Any) -> dict[str, Any]:
     return found
 
 
+def measured(example: Any) -> dict[str, Any]:
+    """Return how many steps an environment makes a second on each backend, and the plan of the pool."""
+    from pufferlib.bench import compare_backends
+
+    rounds: list[dict[str, Any]] = [{"backends": tuple(BACKENDS), "num_envs": 8}]
+    if alone(example):
+        rounds = [{"backends": ["serial"], "num_envs": 1}, {"backends": ["pool"], "num_envs": 8, "num_workers": 8}]
+    speeds = [
+        speed
+        for plan in rounds
+        for speed in compare_backends(example.name, seconds=0.5, repeats=5, env_kwargs=example.env_kwargs, **plan)
+    ]
+    return {
+        "steps_per_s": {each.backend: round(statistics.median(each.steps_per_s), 1) for each in speeds},
+        "pool_plan": {"num_envs": 8, "num_workers": speeds[1].num_workers, "batch_size": speeds[1].batch_size},
+    }
+
+
 def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
-    """Play an environment on both backends and return its rows' form. Raises AssertionError where a row differs."""
+    """Play an environment on both backends and return its rows' form.
+
+    Raises AssertionError where a row differs, and where no episode ended.
+    """
     from apart import Apart
     from comparison import compare
     from oracles import Tape
@@ -130,9 +156,8 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
             stack.callback(tapes[-1].close)
         for backend, plan in (ALONE if alone(example) else BACKENDS).items():
             num_envs = plan["num_envs"]
-            least = num_steps if backend == "serial" or not example.slow else num_steps // 10
-            num_moments = least // num_envs
-            while sum(tape.steps(num_moments) for tape in tapes[:num_envs]) < least:
+            num_moments = num_steps // num_envs
+            while sum(tape.steps(num_moments) for tape in tapes[:num_envs]) < num_steps:
                 num_moments += 1
             with pufferlib.make(example.name, backend=backend, seed=SEED, env_kwargs=example.env_kwargs, **plan) as vec:
                 events = compare(vec, tapes[:num_envs], num_moments, timeout=300)
@@ -142,7 +167,8 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
                     "actions": str(vec.single_action_space),
                 }
             steps[backend] = {"steps": events["steps"], "episodes": events["resets"] - num_envs}
-        assert steps["serial"]["episodes"] > 0, f"no episode ended within {num_steps} steps: nothing is proved of ends"
+            assert events["steps"] >= num_steps
+            assert steps[backend]["episodes"] > 0, f"no episode ended in {events['steps']} steps on {backend}"
         assert tapes[0].repeats(num_steps // 10), "a second reset with the same seed begins something else"
     return {**found, "compared": steps, "exact": True}
 
@@ -165,7 +191,7 @@ def table() -> str:
     for stem, family in environments.families().items():
         names = ", ".join(f"`{name.replace('*', '…')}`" for name in family.names)
         file = RESULTS / f"{stem}.json"
-        told = json.loads(file.read_text()) if file.exists() else {"installs": None}
+        told: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"installs": None}
         if not told["installs"]:
             why = "not tried yet" if told["installs"] is None else f"no: {told['reason']}"
             lines.append(f"| `{family.extra}` | {names} |  | {why.replace('|', '/')} |  |  |  |")
@@ -188,17 +214,20 @@ def with_table(page: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("family", nargs="?", metavar="NAME", help="a file of pufferlib/environments, without .py")
+    parser.add_argument("--keep-speeds", action="store_true", help="keep the speeds that the family's file has")
     parser.add_argument("--failed", metavar="LOG", help="it could not be installed; pip's log")
     parser.add_argument("--page", action="store_true", help="write the table of docs/environments.md")
     options = parser.parse_args()
     if options.page:
-        PAGE.write_text(with_table(PAGE.read_text()))
+        from benchmarks.pages import write_page
+
+        write_page(PAGE, with_table(PAGE.read_text()))
     if options.family is None:
         return 0
     for name, value in (("SDL_VIDEODRIVER", "dummy"), ("SDL_AUDIODRIVER", "dummy"), ("MUJOCO_GL", "disable")):
         os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")
-    told = failed(options.family, options.failed) if options.failed else check(options.family)
+    told = failed(options.family, options.failed) if options.failed else check(options.family, options.keep_speeds)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{options.family}.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     for each in told.get("environments", ()):

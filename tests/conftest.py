@@ -34,6 +34,9 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, data
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
+# Python's own helpers, whose processes and descriptors are private to them.
+TRACKER: Any = resource_tracker._resource_tracker
+FORK_SERVER: Any = forkserver._forkserver
 GRACE_S = 2.0  # what a test has stopped may take this long to be gone
 LAST_WORDS_S = 60.0  # what should have ended has this long to do so
 STDERR = pytest.StashKey[int]()
@@ -78,7 +81,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a CI run that skipped a test, unless for want of a GPU: a test that never runs proves nothing."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = {report.nodeid for report in reporter.stats.get("skipped", ())}  # of files as well
     # Not by their keywords: the name of the folder that all lies in is one of them.
     may_be = {item.nodeid for item in getattr(session, "items", ()) if item.get_closest_marker("gpu")}
@@ -134,7 +137,7 @@ def child_processes() -> dict[object, str]:
     """All descendants but Python's own helpers, which end with this process."""
     if not has_children():
         return {}
-    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    helpers = {TRACKER._pid, FORK_SERVER._forkserver_pid}
     return {
         process: f"{process.pid} {command_line(process)}"
         for process in psutil.Process().children(recursive=True)
@@ -186,7 +189,7 @@ def descriptors() -> dict[object, str]:
     """Pipes, sockets, memory files and kernel handles of this process, but not those of Python's own helpers."""
     if not OWN_FDS.is_dir():
         return {}
-    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    helpers = {TRACKER._fd, FORK_SERVER._forkserver_alive_fd}
     seen: dict[object, str] = {}
     for name in os.listdir(OWN_FDS):
         try:

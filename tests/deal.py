@@ -1,9 +1,9 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
 Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
-the other has not. What watches clocks and processes follows alone, lean files before the others: they start processes
-by the hundred, and a process that has imported everything takes five times as long to fork. The last line counts what
-ran in all of them, the one before it the CPU minutes that they took with all processes that they waited for.
+the other has not. What watches clocks and processes follows alone. Lean files come before the others, both times: they
+start processes by the hundred, and a process that has imported everything takes five times as long to fork. The last
+line counts what ran in all of them, the one before it the CPU minutes that they took with all that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -85,7 +85,7 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
         try:
             for lane in range(lanes):
                 cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
-                out = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
+                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
             codes = {process.pid: process.wait() for process in processes}
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
@@ -118,8 +118,8 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        together = run(folder / "beside", f"beside{wanted}", asked.files, LANES)
-        groups = filter(None, (asked.lean, asked.files))
+        groups = [group for group in (asked.lean, asked.files) if group]
+        together = max(run(folder / "beside", f"beside{wanted}", group, LANES) for group in groups)
         alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
         reports = [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())

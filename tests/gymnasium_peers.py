@@ -19,7 +19,8 @@ HAS_MODES = hasattr(peer, "AutoresetMode")  # since 1.1
 HAS_WRAPPERS = importlib.util.find_spec("gymnasium.wrappers.vector") is not None  # since 1.0
 TwoWorkers = functools.partial(AsyncVectorEnv, max_concurrency=2)
 OURS = {"sync": SyncVectorEnv, "async": TwoWorkers}
-ours = pytest.mark.parametrize("vectorizer", OURS.values(), ids=OURS.keys())
+KINDS = [pytest.param(kind, id=name) for name, kind in OURS.items()]
+ours = pytest.mark.parametrize("vectorizer", KINDS)
 
 
 def contenders(*, broken: dict[str, str], only: str = "") -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ class Counting(pufferlib.PufferEnv):
     single_observation_space = Box(-np.inf, np.inf, (1,), np.float32)
     single_action_space = Discrete(5)
 
-    def __init__(self, num_agents: int = 4, length: int = 3) -> None:
-        self.num_agents, self.length = num_agents, length
+    def __init__(self, num_agents: int = 4, length: int = 3, wrong: int = 0) -> None:
+        self.num_agents, self.length, self.wrong = num_agents, length, wrong
         super().__init__()
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
@@ -43,7 +44,9 @@ class Counting(pufferlib.PufferEnv):
         self.truncations[:] = self.t == self.length
 
 
-SCHEMA = Schema((Parameter("length", "int32"),), (Field("total", "int32", per="env", reset="zero"),))
+SCHEMA = Schema(
+    (Parameter("length", "int32"), Parameter("wrong", "int32")), (Field("total", "int32", per="env", reset="zero"),)
+)
 COUNTING = """
 __device__ void start(const Env& env, int e, const Group& group) {}
 
@@ -71,6 +74,20 @@ def counting(folder: Path, *, more: str = "", schema: Schema = SCHEMA, source: s
     return KernelEnv("counting", str(path), f"{__name__}:Counting", schema)
 
 
+def with_faults(folder: Path, faults: Iterable[tuple[str, str, str]]) -> None:
+    """Copy what lies in cuda_ext to a folder, with faults that a program's first argument turns on: 1 is the first.
+
+    faults: file, sound text and unsound text, in which FAULT is true while the fault is on.
+    """
+    texts = {path.name: path.read_text() for path in (*sources.FOLDER.glob("*.h"), *sources.FOLDER.glob("*.cuh"))}
+    for number, (name, sound, unsound) in enumerate(faults, 1):
+        assert sound in texts[name], sound
+        texts[name] = texts[name].replace(sound, unsound.replace("FAULT", f"(fault == {number})"))
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
 def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str, Any], num_launches: int) -> str:
     """Return a C++ program that plays launches of two steps with random actions, one thread for each of CUDA.
 
@@ -90,8 +107,10 @@ def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str,
     return "\n".join(
         [
             "#include <cstdlib>",
+            "static int fault = 0;",
             sources.for_checks(kernel, shape.macros, threads=True),
-            "int main() {",
+            "int main(int, char** arguments) {",
+            "if (arguments[1]) fault = atoi(arguments[1]);",
             "Env env = {};",
             *lines,
             "env.resets = 1;",
@@ -107,19 +126,30 @@ def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str,
 
 def run(text: str, folder: Path, headers: Path, sanitizer: str) -> tuple[int, str]:
     """Compile a program with a sanitizer and run it; return its exit code and what it said."""
+    return play(build(text, folder, headers, sanitizer), sanitizer)
+
+
+def build(text: str, folder: Path, headers: Path, sanitizer: str) -> Path:
+    """Compile a program with a sanitizer, and return where it is."""
     binary = folder / "program"
     flags = [*sources.HOST_FLAGS, "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     command = [*COMPILER, *flags, "-I", str(headers), "-x", "c++", "-", "-o", str(binary)]
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return binary
+
+
+def play(binary: Path, sanitizer: str, fault: int = 0) -> tuple[int, str]:
+    """Run a program that a sanitizer watches, with one of its faults turned on; return its exit code and its words."""
     options = f"halt_on_error=1:exitcode={REPORTED}:detect_leaks=0"
     environment = {**os.environ, "TSAN_OPTIONS": options, "ASAN_OPTIONS": options, "UBSAN_OPTIONS": options}
     fixed = sanitizer == "thread" and addresses_can_be_fixed()
-    command = [*(["setarch", "-R"] if fixed else []), str(binary)]
+    command = [*(["setarch", "-R"] if fixed else []), str(binary), str(fault)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
     return done.returncode, done.stderr
 
 
+@functools.cache
 def addresses_can_be_fixed() -> bool:
     """Whether memory can be where ThreadSanitizer expects it, also on a kernel that spreads addresses widely."""
     return shutil.which("setarch") is not None and not subprocess.run(["setarch", "-R", "true"]).returncode

@@ -28,6 +28,7 @@ import numpy as np
 import psutil
 
 import pufferlib
+from pufferlib.vectorization.crewed import CrewedVecEnv
 
 MIB = 2**20
 
@@ -116,6 +117,7 @@ def restarts(backend: str, options: Any) -> dict[str, float]:
     random = np.random.default_rng(1)
     zeros = np.zeros(8, np.int64)
     with make(backend, on_error="restart", max_restarts=None) as vec:
+        assert isinstance(vec, CrewedVecEnv)
         vec.reset()
 
         def act() -> None:
@@ -138,6 +140,7 @@ def steps(backend: str, options: Any) -> dict[str, float]:
     plain = [random.choice([0, 2], 8) for _ in range(64)]
     rounds = 0
     with make(backend, on_error="restart", max_restarts=None, batch_size=options.batch_size) as vec:
+        assert isinstance(vec, CrewedVecEnv)
         num = options.batch_size or 8
         batches = [actions[:num] for actions in plain]
         vec.async_reset()
@@ -181,7 +184,7 @@ def steps(backend: str, options: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["cycles", "restarts", "steps"])
     parser.add_argument("backend", choices=["serial", "multiprocessing", "pool"])
     parser.add_argument("--context")

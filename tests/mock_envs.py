@@ -77,7 +77,7 @@ class NestedHashEnv(HashEnv):
         return super().step(int(action["push"]) + int.from_bytes(action["aim"].tobytes(), "little"))
 
 
-class HashPopulation(pettingzoo.ParallelEnv[Any, Any, Any]):
+class HashPopulation(pettingzoo.ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     """Agents that spawn, die and vanish at random; each observes a running hash of all that anyone has done."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "hash_population_v0", "render_modes": []}
@@ -175,7 +175,7 @@ class FaultyEnv(HashEnv):
             raise Unpicklable("has a lock inside")
         if action == 995:
             observation, reward, terminated, truncated, _ = super().step(0)
-            return observation, reward, terminated, truncated, {"handle": (x for x in ())}
+            return observation, reward, terminated, truncated, {"handle": (x for x in "")}
         if action == 996:
             time.sleep(60)
         return super().step(action)

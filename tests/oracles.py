@@ -45,7 +45,7 @@ class Tape:
         while index >= len(self._moments):
             self._record()
         compressed, where = self._moments[index]
-        return Moment(*pickle.loads(zlib.decompress(compressed)), where)
+        return Moment._make((*pickle.loads(zlib.decompress(compressed)), where))
 
     def steps(self, num_moments: int) -> int:
         """Return how many steps, as opposed to resets, are among the first moments."""
@@ -119,8 +119,10 @@ class _One:
         return self._moment(observation, info, events, {0: reward}, {0: terminated}, {0: truncated})
 
     def _moment(self, observation: Any, info: Any, events: Any, *outcome: Any) -> Moment:
-        infos = {0: info} if info else {}
-        return Moment({0: observation}, *(outcome or ({},) * 3), infos, {}, events, {0: self.env.observation_space})
+        infos: dict[int | None, dict[Any, Any]] = {0: info} if info else {}
+        rewards, terminations, truncations = outcome or ({}, {}, {})
+        where = {0: self.env.observation_space}
+        return Moment({0: observation}, rewards, terminations, truncations, infos, {}, events, where)
 
 
 class _Agents:
@@ -143,7 +145,8 @@ class _Agents:
     def reset(self, seed: int | None) -> Moment:
         observations, infos = self.env.reset(seed=seed)
         self.masked |= any("action_mask" in info for info in infos.values())
-        self.seats, self.freed = {}, set()
+        self.seats = {}
+        self.freed: set[int] = set()
         self.last: dict[Any, int] = {}  # places of the living, and of the ended until someone else takes them
         self.totals: dict[Any, float] = {}
         self.lengths: dict[Any, int] = {}
@@ -219,7 +222,8 @@ class _Agents:
                 by_place[self.last[agent]] = info
             elif info:  # of one that is gone, or never came
                 by_place.setdefault(None, {})[agent] = info
-        return Moment(held, *outcome, by_place, {}, events, where)
+        rewards, terminations, truncations = outcome
+        return Moment(held, rewards, terminations, truncations, by_place, {}, events, where)
 
     def _masked_space(self, space: Any, num_actions: int) -> Any:
         known = self.masked_spaces.get(id(space))

@@ -24,14 +24,14 @@ class Held(NamedTuple):
 
 def poisoned(env: RowEnv) -> Rows:
     """Return rows full of what no environment wrote."""
-    space = env.observation_space
+    space: Any = env.observation_space
     observations = np.frombuffer(
         bytes([0xA5]) * (env.num_agents * int(np.prod(space.shape)) * np.dtype(space.dtype).itemsize), space.dtype
     )
     observations = observations.reshape(env.num_agents, *space.shape).copy()
-    flags = [np.ones(env.num_agents, np.bool_) for _ in range(3)]
+    terminations, truncations, masks = (np.ones(env.num_agents, np.bool_) for _ in range(3))
     places = tuple(observations[place, ...] for place in range(env.num_agents))
-    return Rows(observations, np.full(env.num_agents, np.nan), *flags, places)
+    return Rows(observations, np.full(env.num_agents, np.nan), terminations, truncations, masks, places)
 
 
 def written(env: RowEnv) -> Held:

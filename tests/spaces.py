@@ -39,7 +39,7 @@ def leaf_spaces() -> st.SearchStrategy[Space[Any]]:
         boxes(),
         st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 5), st.integers(-3, 3)),
         st.sampled_from([[3], [2, 4], [[2, 3], [4, 1]]]).map(lambda nvec: spaces.MultiDiscrete(np.array(nvec))),
-        st.sampled_from([2, (2, 2)]).map(spaces.MultiBinary),
+        st.builds(spaces.MultiBinary, st.sampled_from([2, (2, 2)])),
     )
 
 
@@ -51,7 +51,7 @@ def text_spaces() -> st.SearchStrategy[Space[Any]]:
 
 def records(children: st.SearchStrategy[Space[Any]]) -> st.SearchStrategy[Space[Any]]:
     """Dicts and Tuples of the children."""
-    dicts = st.dictionaries(KEYS, children, max_size=4).map(spaces.Dict)
+    dicts: st.SearchStrategy[spaces.Dict[Any]] = st.builds(spaces.Dict, st.dictionaries(KEYS, children, max_size=4))
     return dicts | st.lists(children, max_size=3).map(lambda its: spaces.Tuple(tuple(its)))
 
 
@@ -127,7 +127,8 @@ def _stacked(space: Any, items: tuple[Any, ...]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_stacked(child, tuple(item[i] for item in items)) for i, child in enumerate(space.spaces))
     if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return np.array(items, space.dtype).reshape((len(items), *space.shape))
+        shape: tuple[int, ...] = space.shape or ()
+        return np.array(items, space.dtype).reshape((len(items), *shape))
     return items
 
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mock_envs import TagEnv
 
@@ -139,8 +139,20 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
+@settings(max_examples=settings().max_examples // 4)
 @given(data=st.data())
 def test_the_short_way_and_the_careful_one_refuse_the_same(space: Any, data: st.DataObject) -> None:
+    assert_refuse_the_same(space, data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("space", SPACES, ids=str)
+@given(data=st.data())
+def test_the_short_way_and_the_careful_one_refuse_the_same_of_many(space: Any, data: st.DataObject) -> None:
+    assert_refuse_the_same(space, data)
+
+
+def assert_refuse_the_same(space: Any, data: st.DataObject) -> None:
     shape = (3, *space.shape)
     if isinstance(space, Box):
         value: Any = st.sampled_from([0.0, -0.0, 1.0, 7.0, np.nan, np.inf, -np.inf, np.finfo(space.dtype).max])

@@ -408,8 +408,8 @@ QUICK = dict(
     ("env", "changes", "bar"),
     [
         ("ocean/squared", {"total_steps": 60_000}, 0.95),
-        ("ocean/memory", {}, 0.9),
-        ("CartPole-v1", {"total_steps": 60_000}, 300),
+        pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long),
+        pytest.param("CartPole-v1", {"total_steps": 60_000}, 300, marks=pytest.mark.long),
     ],
 )
 def test_learns_with_two_actors(over_ray, env, changes, bar):

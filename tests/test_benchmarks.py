@@ -476,6 +476,15 @@ def test_only_a_whole_field_is_said_to_have_run() -> None:
     )
 
 
+def test_report_marks_who_steps_native_environments() -> None:
+    told = result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0]))
+    name = "envpool threads@w2 (its own native environments)"
+    assert f"| {name} | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in report.workload_text(told).splitlines()
+    assert f"| CartPole, 32 envs | {name} | ours serial |" in report.losses_table({"cartpole": told})
+    for name in ("cartpole", "atari", "atari-native"):
+        assert "envpool threads@w2" in peers.form_of(WORKLOADS[name], short=True)[0]
+
+
 def test_report_compares_each_with_us_on_the_same_games() -> None:
     texts = report.sections({"cartpole": RESULTS["cartpole"]})
     rows = texts["workloads"].splitlines()
@@ -520,7 +529,9 @@ def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
     for page in report.PAGES:
         marks |= set(re.findall(r"<!-- begin (\w+) -->", page.read_text()))
         assert report.fill(page.read_text(), report.sections(report.load(report.RESULTS))) == page.read_text()
-    assert marks - {"native", "install", "ray"} == set(report.sections(RESULTS)) == set(report.sections({}))
+    others = {"native", "install", "ray", "against", "limits", "ocean_suite", "leaks"}
+    told = {name for name in marks if not name.startswith("revision_")} - others
+    assert told == set(report.sections(RESULTS)) == set(report.sections({}))
 
 
 def test_the_readme_says_what_every_file_is() -> None:
@@ -537,6 +548,15 @@ def test_other_tables_of_the_readme_say_what_their_results_say(program: str, nam
     assert text in page and report.fill(page, {name: text}) == page
 
 
+@pytest.mark.parametrize("name", ["limits", "leaks", "ocean_suite"])
+def test_sections_of_the_readme_say_what_their_results_say(name: str) -> None:
+    page, module = report.PAGES[0].read_text(), importlib.import_module(f"benchmarks.{name}")
+    path = report.RESULTS / f"{name}.json"
+    assert f"<!-- begin {name} -->" in page
+    if path.exists():  # it is measured by hand
+        assert report.fill(page, {name: module.section(json.loads(path.read_text()))}) == page
+
+
 @pytest.mark.parametrize("program", ["population", "learned_oracles", "selfplay"])
 def test_the_page_of_populations_says_what_their_results_say(program: str) -> None:
     module = importlib.import_module(f"benchmarks.{program}")
@@ -548,6 +568,7 @@ def test_the_page_of_populations_says_what_their_results_say(program: str) -> No
 @pytest.mark.slow
 def test_pages_that_programs_make_say_what_their_results_say() -> None:
     from benchmarks import fault_tables, ocean, reference
+    from benchmarks.pages import without_revisions
     from tests.chaos.report import page as chaos_page
 
     stored = {
@@ -562,7 +583,7 @@ def test_pages_that_programs_make_say_what_their_results_say() -> None:
         "chaos": chaos_page((ROOT / "docs/chaos.md").read_text(), stored["chaos"]),
         "faults": report.fill((ROOT / "docs/faults.md").read_text(), faults),
     }.items():
-        assert (ROOT / f"docs/{page}.md").read_text() == made, page
+        assert without_revisions((ROOT / f"docs/{page}.md").read_text()) == without_revisions(made), page
 
 
 def test_training_beside_others_is_told_as_it_was_measured() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,12 @@ import pytest
 from kernel_programs import REPORTED
 
 import pufferlib
-from cuda_ext import sources
 from cuda_ext.functions import Shape
 from cuda_ext.tag_continuous import KERNEL
 from pufferlib.testing import check_kernel
 
 pytestmark = pytest.mark.beside
 
-FOLDER = Path(sources.__file__).parent
 LENGTH = 8.0
 NUM_AGENTS = 200
 PLAYERS: dict[str, dict[str, Any] | None] = {"loops": None, "fibres": {"checked": True}}
@@ -111,42 +111,52 @@ def test_any_number_of_agents(num_agents: int, player: str) -> None:
         np.testing.assert_array_equal(found[agent], gaps[nearest].T / diagonal)
 
 
-SYNC = "    group.sync();\n"
-RACES = {
-    "zeros not waited for": ("*cells.total = 0;\n" + SYNC, "*cells.total = 0;\n"),
+SYNC, NO_SYNC = "    group.sync();\n", "    if (!FAULT) group.sync();\n"
+COUNT = "cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1"
+RACES = {  # sound, unsound
+    "zeros not waited for": ("*cells.total = 0;\n" + SYNC, "*cells.total = 0;\n" + NO_SYNC),
     "counts without atomics": (
-        "atomicAdd(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1, 1);\n    }",
-        "*(cells.first_of(cells.place(y[a]), cells.place(x[a])) + 1) += 1;\n    }",
+        f"atomicAdd({COUNT}, 1);\n    }}",
+        f"if (FAULT) *({COUNT}) += 1; else atomicAdd({COUNT}, 1);\n    }}",
     ),
-    "sums not waited for": ("next += here;\n        }\n    }\n" + SYNC, "next += here;\n        }\n    }\n"),
-    "a place not waited for": ("cells.agent[k] = a;\n    }\n" + SYNC, "cells.agent[k] = a;\n    }\n"),
+    "sums not waited for": ("next += here;\n        }\n    }\n" + SYNC, "next += here;\n        }\n    }\n" + NO_SYNC),
+    "a place not waited for": ("cells.agent[k] = a;\n    }\n" + SYNC, "cells.agent[k] = a;\n    }\n" + NO_SYNC),
 }
+Sanitized = Callable[..., tuple[int, str]]
 
 
-def sanitized(sanitizer: str, folder: Path, fault: tuple[str, str] | None = None) -> tuple[int, str]:
-    """Play the kernel for some steps, or a copy with a fault in its cells."""
-    headers = folder / "headers"
-    headers.mkdir()
-    for path in (*FOLDER.glob("*.h"), *FOLDER.glob("*.cuh")):
-        text = path.read_text()
-        if fault is not None and path.name == "cells.cuh":
-            assert text.count(fault[0]) == 1, fault[0]
-            text = text.replace(*fault)
-        (headers / path.name).write_text(text)
-    values = {each.name: 1 for each in KERNEL.schema.parameters}
-    values |= {"num_agents": 64, "observation_size": 22, "num_taggers": 4, "num_nearest": 3, "full_observation": 0}
-    values |= {"num_layouts": 0, "episode_length": 2, "squared_reach": 0}
-    kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_continuous.cuh"))
-    text = kernel_programs.program(kernel, Shape(64, 64, 0), 2, values, 2)
-    return kernel_programs.run(text, folder, headers, sanitizer)
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
+    """What plays the kernel for some steps, with a fault in its cells or without: compiled once for all of them."""
+
+    @functools.cache
+    def built(sanitizer: str, spoilt: bool) -> Path:
+        folder = tmp_path_factory.mktemp("sanitized")
+        headers = folder / "headers"
+        faults = [("cells.cuh", *texts) for texts in RACES.values()]
+        kernel_programs.with_faults(headers, faults if spoilt else ())
+        values = {each.name: 1 for each in KERNEL.schema.parameters}
+        values |= {"num_agents": 64, "observation_size": 22, "num_taggers": 4, "num_nearest": 3, "full_observation": 0}
+        values |= {"num_layouts": 0, "episode_length": 2, "squared_reach": 0}
+        kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_continuous.cuh"))
+        text = kernel_programs.program(kernel, Shape(64, 64, 0), 2, values, 2)
+        return kernel_programs.build(text, folder, headers, sanitizer)
+
+    def play(sanitizer: str, race: str = "", spoilt: bool = True) -> tuple[int, str]:
+        number = [*RACES].index(race) + 1 if race else 0
+        return kernel_programs.play(built(sanitizer, spoilt), sanitizer, number)
+
+    return play
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_sanitizers_are_silent(sanitizer: str, tmp_path: Path) -> None:
-    assert sanitized(sanitizer, tmp_path) == (0, "")
+@pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, sanitized: Sanitized) -> None:
+    """Also with the faults in it, as long as they are turned off."""
+    assert sanitized(sanitizer, spoilt=spoilt) == (0, "")
 
 
 @pytest.mark.parametrize("race", RACES)
-def test_races_are_noticed(race: str, tmp_path: Path) -> None:
-    code, said = sanitized("thread", tmp_path, RACES[race])
+def test_races_are_noticed(race: str, sanitized: Sanitized) -> None:
+    code, said = sanitized("thread", race)
     assert (code, "ThreadSanitizer: data race" in said or "ThreadSanitizer: SEGV" in said) == (REPORTED, True), said

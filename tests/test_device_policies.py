@@ -257,14 +257,14 @@ def test_mistakes_are_named() -> None:
 # What is compiled: the environment, what is constant, floats of the widest layer and of all weights, the architecture.
 STEP, ALONE = {"policy": LOGITS, "num_steps": 1}, {"policy": LOGITS, "num_steps": 0}
 SMALL, LARGE = (64, 5000), (256, 100_000)
-DEVICE_CASES: list[tuple[str, dict[str, int], tuple[int, int], str]] = [
-    ("some agents", STEP, (0, 0), "sm_80"),
-    ("two choices", STEP, (0, 0), "sm_90"),
+DEVICE_CASES: list[Any] = [
+    pytest.param("some agents", STEP, (0, 0), "sm_80", marks=pytest.mark.long),
+    pytest.param("two choices", STEP, (0, 0), "sm_90", marks=pytest.mark.long),
     ("many agents", STEP, (0, 0), "sm_120"),
-    ("some agents", ALONE, (0, 0), "sm_90"),
+    ("some agents", ALONE, (0, 0), "sm_80"),
     ("some agents", {"policy": NETWORK}, SMALL, "sm_90"),
     ("two choices", {"policy": NETWORK}, SMALL, "sm_120"),
-    ("many agents", {"policy": NETWORK}, SMALL, "sm_80"),
+    pytest.param("many agents", {"policy": NETWORK}, SMALL, "sm_80", marks=pytest.mark.long),
     ("one agent", {"policy": NETWORK}, LARGE, "sm_120"),
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matrix import covering
 
 import pufferlib
 from cuda_ext import sources
@@ -127,9 +128,9 @@ def test_each_kernel_is_compiled_for_devices() -> None:
     assert {name for name, _ in DEVICE_CASES} == set(NAMES)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
-@pytest.mark.parametrize(("name", "kwargs"), DEVICE_CASES, ids=str)
-def test_no_register_is_spilled(name: str, kwargs: dict[str, Any], architecture: str) -> None:
+@covering({"case": DEVICE_CASES, "architecture": ["sm_80", "sm_90", "sm_120"]})
+def test_no_register_is_spilled(case: tuple[str, dict[str, Any]], architecture: str) -> None:
+    name, kwargs = case
     kernel = kernel_of(name)
     reference = reference_of(kernel)(**kwargs)
     rows = emulate(reference)

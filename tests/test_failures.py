@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matrix import covering
 from mock_envs import FaultyEnv, HashEnv, fails_in_init
 
 import pufferlib
@@ -33,9 +34,11 @@ def actions(num: int, **special: int) -> Any:
     return array
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("action", "says"), [(991, "ValueError: the emulator caught fire"), (993, "SystemExit: 3"),
-                                              (994, "Unpicklable: has a lock inside")])  # fmt: skip
+@covering({
+    "backend": BACKENDS,
+    "action,says": [(991, "ValueError: the emulator caught fire"), (993, "SystemExit: 3"),
+                    (994, "Unpicklable: has a lock inside")],
+})  # fmt: skip
 def test_an_exception_names_environment_worker_and_traceback(backend: str, action: int, says: str) -> None:
     with pufferlib.make(functools.partial(FaultyEnv, mean_length=1000), backend=backend, num_envs=4, num_workers=2,
                         seed=0) as vec:  # fmt: skip
@@ -136,15 +139,16 @@ class Crashing(HashEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("backend", PARALLEL)
-@pytest.mark.parametrize(
-    ("action", "exitcode", "says"),
-    [
-        (1, -11, r"signal 11 \(SIGSEGV\)"),
-        (2, -6, r"signal 6 \(SIGABRT\)"),
-        (3, 3, "exit code 3"),
-        (4, 1, "exit code 1"),
-    ],
+@covering(
+    {
+        "backend": PARALLEL,
+        "action,exitcode,says": [
+            (1, -11, r"signal 11 \(SIGSEGV\)"),
+            (2, -6, r"signal 6 \(SIGABRT\)"),
+            (3, 3, "exit code 3"),
+            (4, 1, "exit code 1"),
+        ],
+    }
 )
 def test_a_crash_in_c_is_an_error_that_says_where(backend: str, action: int, exitcode: int, says: str) -> None:
     with pufferlib.make(functools.partial(Crashing, mean_length=1000), backend=backend, num_envs=4, num_workers=2,
@@ -186,8 +190,7 @@ def test_a_call_of_a_dead_worker_is_refused_rather_than_waited_for(backend: str)
         assert len(vec.call("pid")) == 2
 
 
-@pytest.mark.parametrize("backend", PARALLEL)
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@covering({"backend": PARALLEL, "context": ["fork", "spawn", "forkserver"]})
 def test_every_start_method_works_for_local_creators(backend: str, context: str) -> None:
     secret = 3
 
@@ -232,8 +235,8 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os._exit(1)", "raise KeyError", "sys.exit()", "pass"])
+@covering({"context": ["fork", "spawn"],
+           "end": ["os.kill(os.getpid(), 9)", "os._exit(1)", "raise KeyError", "sys.exit()", "pass"]})  # fmt: skip
 def test_workers_end_with_their_parent(end: str, context: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
     process, pids = run_program(end, context)

@@ -7,7 +7,9 @@ for what is made here of Atari's games and of pictures.
 from __future__ import annotations
 
 import dataclasses
+import json
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import check_family
@@ -35,6 +37,39 @@ def test_the_page_has_the_table_that_the_results_make() -> None:
 
 def test_every_result_is_of_a_family() -> None:
     assert {file.stem for file in check_family.RESULTS.glob("*.json")} <= set(FAMILIES)
+
+
+@pytest.mark.parametrize("stem", [file.stem for file in sorted(check_family.RESULTS.glob("*.json"))])
+def test_fast_environments_were_played_on_the_pool_until_episodes_ended(stem: str) -> None:
+    told = json.loads((check_family.RESULTS / f"{stem}.json").read_text())
+    for each in told.get("environments", ()):
+        if "steps_per_s" in each and max(each["steps_per_s"].values()) > 1000:
+            pool = each["compared"]["pool"]
+            assert pool["steps"] >= 1000 and pool["episodes"] > 0, each["name"]
+
+
+@pytest.mark.parametrize("backend", check_family.BACKENDS)
+def test_who_ends_no_episode_proves_too_little(backend: str, monkeypatch) -> None:
+    monkeypatch.setattr(check_family, "BACKENDS", {backend: check_family.BACKENDS[backend]})
+    with pytest.raises(AssertionError, match=f"no episode ended in .* steps on {backend}"):
+        check_family.compared(environments.Example("Pendulum-v1"), 12)
+    found = check_family.compared(environments.Example("Pendulum-v1", {"max_episode_steps": 4}), 24)["compared"]
+    assert found[backend]["steps"] >= 24 and found[backend]["episodes"] > 0
+
+
+def test_speeds_are_kept_with_their_machine_if_all_are_there(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(check_family, "RESULTS", tmp_path)
+    monkeypatch.setattr(check_family, "compared", lambda example: {"exact": True})
+    monkeypatch.setattr(check_family, "measured", lambda example: {"steps_per_s": {"serial": 2.0}, "pool_plan": {}})
+    speed = {"steps_per_s": {"serial": 1.0}, "pool_plan": {"num_envs": 8}}
+    names = [example.name for example in FAMILIES["classic"].examples]
+    for known, keeps in ((names, True), (names[1:], False)):
+        before = {"machine": "another", "environments": [{"name": name, "exact": False, **speed} for name in known]}
+        (tmp_path / "classic.json").write_text(json.dumps(before))
+        told = check_family.check("classic", keep_speeds=True)
+        assert [each["exact"] for each in told["environments"]] == [True] * len(names)
+        assert [each["steps_per_s"]["serial"] for each in told["environments"]] == [1.0 if keeps else 2.0] * len(names)
+        assert (told["machine"] == "another") is keeps
 
 
 @pytest.mark.parametrize("stem", FAMILIES)
@@ -70,9 +105,10 @@ def test_a_family_says_where_its_names_are_told(stem: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.extras
-def test_preprocessed_games_are_emulated_exactly() -> None:
-    example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": 30})
-    assert check_family.compared(example, 150)["observations"] == "Box(0, 255, (84, 84), uint8)"
+@pytest.mark.parametrize(("length", "num_steps"), [(10, 50), pytest.param(30, 150, marks=pytest.mark.long)])
+def test_preprocessed_games_are_emulated_exactly(length: int, num_steps: int) -> None:
+    example = dataclasses.replace(FAMILIES["atari"].examples[0], env_kwargs={"max_episode_steps": length})
+    assert check_family.compared(example, num_steps)["observations"] == "Box(0, 255, (84, 84), uint8)"
 
 
 @pytest.mark.slow
@@ -110,8 +146,8 @@ def test_who_remembers_what_was_before_a_seed_does_not_begin_again(remembers: bo
 @pytest.mark.extras
 def test_pictures_of_teams_are_gray_and_small() -> None:
     """And show what the raw ones show; what is no picture stays as it is."""
-    example = environments.Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 12})
-    assert check_family.compared(example, 60)["observations"] == "Box(0, 255, (84, 84), uint8)"
+    example = environments.Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 8})
+    assert check_family.compared(example, 36)["observations"] == "Box(0, 255, (84, 84), uint8)"
     raw, gray = (registry.creator(f"{start}/cooperative_pong_v6")() for start in ("butterfly", "butterfly-gray"))
     pictures, small = (env.reset(seed=3)[0] for env in (raw, gray))
     for agent, picture in pictures.items():

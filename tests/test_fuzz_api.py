@@ -27,7 +27,7 @@ from pufferlib.vectorization.restarts import Restarts
 pytestmark = pytest.mark.slow
 PATH = "express" if _native.available else "flight"
 SHARE = 0.35  # of the examples that a profile has others make, as each of these starts processes
-FEWEST_WALKS, MOST_WALKS, NUM_CALLS = 20, 150, 70
+MOST_WALKS, NUM_CALLS = 150, 70
 OFTEN = ("send", "recv", "recv", "step", "step_on", "async_reset", "reset", "call", "kill")  # than what is refused
 
 
@@ -66,13 +66,14 @@ for name in DOMAINS:
     setattr(Calls, name, rule_of(name))
 
 
-def test_any_calls_in_any_order() -> None:
+@pytest.mark.parametrize("part", [0.25, pytest.param(1.0, marks=pytest.mark.long)])
+def test_any_calls_in_any_order(part: float) -> None:
     settings = hypothesis.settings()
     run_state_machine_as_test(
         Calls,
         settings=hypothesis.settings(
             settings,
-            max_examples=round(SHARE * settings.max_examples),
+            max_examples=round(part * SHARE * settings.max_examples),
             stateful_step_count=50,
             suppress_health_check=list(hypothesis.HealthCheck),
         ),
@@ -146,14 +147,15 @@ def missing(seen: collections.Counter[tuple[str, str, str]]) -> list[tuple[str, 
 
 
 @pytest.mark.timeout(600)
-def test_all_that_matters_is_reached(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fewest_walks", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_all_that_matters_is_reached(tmp_path: Path, fewest_walks: int) -> None:
     """Each call with each outcome, within so many walks."""
     seen: collections.Counter[tuple[str, str, str]] = collections.Counter()
     for seed in range(MOST_WALKS):
         folder = tmp_path / str(seed)
         folder.mkdir()
         seen += walk(seed, folder)
-        if seed >= FEWEST_WALKS and not missing(seen):
+        if seed >= fewest_walks and not missing(seen):
             break
     print(*sorted(f"{' '.join(what)}: {count}" for what, count in seen.items()), sep="\n")
     assert not missing(seen)

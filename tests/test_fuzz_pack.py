@@ -396,17 +396,32 @@ def changed(x: Any, changes: list[Change]) -> Any:
     return x
 
 
+SOME = settings(max_examples=settings().max_examples)
 MANY = settings(max_examples=6 * settings().max_examples)
 CHANGES = st.tuples(st.lists(st.integers(0, 5), max_size=4), st.sampled_from(HOSTILE + VALUES))
 
 
-@MANY
-@given(
+hostile_samples = given(
     st.one_of(samples(any_spaces(), odd=True), samples(fixed_spaces(), odd=True)),
     st.lists(CHANGES, min_size=1, max_size=3),
     st.sampled_from([0, 0, 1, 8]),
 )
+
+
+@SOME
+@hostile_samples
 def test_hostile_samples_end_the_same_on_both_paths(drawn: Any, changes: list[Change], extra: int) -> None:
+    assert_same_end(drawn, changes, extra)
+
+
+@pytest.mark.long
+@MANY
+@hostile_samples
+def test_many_hostile_samples_end_the_same_on_both_paths(drawn: Any, changes: list[Change], extra: int) -> None:
+    assert_same_end(drawn, changes, extra)
+
+
+def assert_same_end(drawn: Any, changes: list[Change], extra: int) -> None:
     space, [x] = drawn
     check(twins(space), lambda: changed(x, changes), extra)
 
@@ -460,9 +475,23 @@ def test_the_guards_and_the_comparison_would_notice() -> None:
 BITS = st.integers(0, 2**32 - 1)
 
 
-@MANY
-@given(any_spaces() | fixed_spaces(), BITS, st.sampled_from(["bits", "extremes"]))
+any_bits = given(any_spaces() | fixed_spaces(), BITS, st.sampled_from(["bits", "extremes"]))
+
+
+@SOME
+@any_bits
 def test_any_bits_at_all_are_unpacked_the_same(space: Any, seed: int, kind: str) -> None:
+    assert_unpacked_the_same(space, seed, kind)
+
+
+@pytest.mark.long
+@MANY
+@any_bits
+def test_many_bits_are_unpacked_the_same(space: Any, seed: int, kind: str) -> None:
+    assert_unpacked_the_same(space, seed, kind)
+
+
+def assert_unpacked_the_same(space: Any, seed: int, kind: str) -> None:
     """Of an action row whatever is in it: indices far out of range, NaNs with payloads, infinities."""
     try:
         layout = action_layout(space, **BOUNDS)

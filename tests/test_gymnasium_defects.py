@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium_peers import HAS_MODES, contenders, ours, quiet, running
+from gymnasium_peers import HAS_MODES, KINDS, contenders, ours, quiet, running
+from matrix import covering
 from mock_envs import HashEnv, TagEnv, fails_in_init
 
 import pufferlib
@@ -129,8 +130,7 @@ lost = dict.fromkeys(
 )
 
 
-@contenders(broken=lost, only="async")
-@pytest.mark.parametrize("call", ["reset", "step", "call"])
+@covering({"vectorizer": contenders(broken=lost, only="async").args[1], "call": ["reset", "step", "call"]})
 def test_a_wait_that_timed_out_may_be_tried_again(vectorizer: Any, call: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     env_fns = [Counter, functools.partial(Counter, gate=gate, slow_reset=True)]
@@ -161,8 +161,10 @@ class Custom(spaces.Space[str]):
 dynamic = "has no fixed size, so shared memory does not take it"
 
 
-@contenders(broken={"gymnasium-async": dynamic}, only="async")
-@pytest.mark.parametrize("name", ["Graph", "Sequence", "custom"])
+@covering({
+    "vectorizer": contenders(broken={"gymnasium-async": dynamic}, only="async").args[1],
+    "name": ["Graph", "Sequence", "custom"],
+})  # fmt: skip
 def test_spaces_without_a_size_work_whatever_shared_memory_is(vectorizer: Any, name: str) -> None:
     class Env(Counter):
         observation_space = {
@@ -236,8 +238,7 @@ PENDING = {
 }
 
 
-@ours
-@pytest.mark.parametrize("pending", PENDING)
+@covering({"vectorizer": KINDS, "pending": [*PENDING]})
 def test_calls_out_of_order_are_refused_and_change_nothing(vectorizer: Any, pending: str) -> None:
     with running(vectorizer, [Counter] * 2) as envs:
         envs.reset()
@@ -263,8 +264,7 @@ def test_calls_out_of_order_are_refused_and_change_nothing(vectorizer: Any, pend
         envs.close()
 
 
-@pytest.mark.parametrize("how", [{}, {"timeout": 0.01}, {"terminate": True}], ids=str)
-@pytest.mark.parametrize("pending", PENDING)
+@covering({"pending": [*PENDING], "how": [{}, {"timeout": 0.01}, {"terminate": True}]})
 def test_close_while_a_call_is_pending(pending: str, how: dict[str, Any]) -> None:
     envs = AsyncVectorEnv([Counter] * 2)
     envs.reset()
@@ -288,8 +288,7 @@ def mask(*values: Any) -> dict[str, Any]:
     return {"options": {"reset_mask": np.array(values)}}
 
 
-@ours
-@pytest.mark.parametrize(("run", "error", "says"), [
+@covering({"vectorizer": KINDS, "run,error,says": [
     (lambda envs: envs.reset(**mask(True)), ValueError, r"must have shape `\(2,\)`, got \(1,\)"),
     (lambda envs: envs.reset(**mask(1, 0)), TypeError, "must have `dtype=np.bool_`, got int64"),
     (lambda envs: envs.reset(**mask(False, False)), ValueError, "at least one"),
@@ -299,7 +298,7 @@ def mask(*values: Any) -> dict[str, Any]:
     (lambda envs: envs.step([1]), ValueError, "1 actions for 2 environments"),
     (lambda envs: envs.step([1, 2, 3]), ValueError, "3 actions for 2 environments"),
     (lambda envs: envs.step(0), TypeError, "0"),
-])  # fmt: skip
+]})  # fmt: skip
 def test_wrong_arguments_are_refused_and_change_nothing(
     vectorizer: Any, run: Callable[[Any], Any], error: type[Exception], says: str
 ) -> None:

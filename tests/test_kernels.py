@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrix import covering
 
 import pufferlib
 from cuda_ext import functions
@@ -139,15 +140,29 @@ def arguments(draw: Callable[..., Any], shapes: st.SearchStrategy[tuple[int, int
 any_shape = st.tuples(st.integers(1, 12), st.integers(1, 12), st.booleans(), st.integers(1, 14))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(kwargs=arguments(any_shape), actions_seed=st.integers(0, 99))
 def test_loops_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) -> None:
     check_equality("loops", kwargs, actions_seed)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(kwargs=arguments(st.sampled_from(SHAPES)), actions_seed=st.integers(0, 99))
 def test_fibres_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) -> None:
+    check_equality("fibres", kwargs, actions_seed)
+
+
+@pytest.mark.long
+@settings(max_examples=100)
+@given(kwargs=arguments(any_shape), actions_seed=st.integers(0, 99))
+def test_loops_equal_the_reference_at_length(kwargs: dict[str, Any], actions_seed: int) -> None:
+    check_equality("loops", kwargs, actions_seed)
+
+
+@pytest.mark.long
+@settings(max_examples=100)
+@given(kwargs=arguments(st.sampled_from(SHAPES)), actions_seed=st.integers(0, 99))
+def test_fibres_equal_the_reference_at_length(kwargs: dict[str, Any], actions_seed: int) -> None:
     check_equality("fibres", kwargs, actions_seed)
 
 
@@ -159,14 +174,16 @@ def check_equality(player: str, kwargs: dict[str, Any], actions_seed: int) -> No
         assert_same(found, rows)
 
 
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize(
-    ("taggers", "runners", "full"),
-    [(1, 1, True), (4, 1, True), (16, 15, True), (16, 16, False), (31, 2, True), (100, 5, False), (990, 10, False),
-     (1000, 100, False)],
-)  # fmt: skip
-def test_any_number_of_agents(taggers: int, runners: int, full: bool, autoreset_mode: str) -> None:
+NUM_AGENTS = [  # taggers, runners, whether all is seen
+    (1, 1, True), (4, 1, True), (16, 15, True), (16, 16, False), (31, 2, True), (100, 5, False), (1000, 100, False),
+    (990, 10, False),
+]  # fmt: skip
+
+
+@covering({"agents": NUM_AGENTS, "autoreset_mode": ["next_step", "same_step"]})
+def test_any_number_of_agents(agents: tuple[int, int, bool], autoreset_mode: str) -> None:
     """A thread an agent, with threads to spare and without, in a part of a warp or a block; and fewer threads."""
+    taggers, runners, full = agents
     env_kwargs = dict(num_taggers=taggers, num_runners=runners, full_observation=full, num_nearest=3, episode_length=2)
     num_envs = 9 if taggers + runners < 100 else 2
     kwargs = dict(env_kwargs=env_kwargs, num_envs=num_envs, seed=5, autoreset_mode=autoreset_mode)

@@ -1,6 +1,7 @@
 """Nothing grows: descriptors, processes, threads, objects, bytes; over cycles, restarts and steps (tests/leaks.py).
 
-In short by default; `make leaks` has at least 1,000 cycles with fork, 50 with spawn, 500 restarts, 50 million steps.
+In short by default; `make leaks` has at least 1,000 cycles with fork, 50 with spawn, 500 restarts, 50 million steps,
+and keeps what it sees in benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks import leaks
 
 ROOT = Path(__file__).parents[1]
 LONG = os.environ.get("PUFFERLIB_LEAKS") == "long"
@@ -32,6 +35,8 @@ def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> d
     assert result.returncode == 0, result.stderr
     seen: dict[str, float] = json.loads(result.stdout)
     print(what, backend, *arguments, path, seen)  # pytest -rP shows it
+    if LONG:
+        leaks.add((what, backend, *arguments, path), seen)
     return seen
 
 

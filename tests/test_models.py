@@ -255,6 +255,29 @@ def test_numbers_beside_images_are_standardised(policy: str) -> None:
     assert not [*make_policy(policy, lone, spaces.Discrete(2), hidden_size=8, normalize=True).buffers()]
 
 
+def test_an_mlp_computes_what_its_layers_do_whatever_was_done_to_them() -> None:
+    layout = observation_layout(spaces.Box(-1, 1, (5,)))
+    policy = make_policy("mlp", layout, spaces.Discrete(3))
+    rows = torch.rand(8, 5)
+    network: Any = policy.actor
+    plain = nn.Sequential(*network)
+    assert torch.equal(network(rows), plain(rows))
+    seen: list[Any] = []
+    handles = [layer.register_forward_hook(lambda layer, given, made: seen.append(layer)) for layer in network]
+    assert torch.equal(network(rows), plain(rows))
+    assert seen == [*network, *network]
+    for handle in handles:
+        handle.remove()
+    nn.utils.parametrize.register_parametrization(network[0], "weight", nn.Softplus())
+    network[3] = nn.ReLU()
+    assert torch.equal(network(rows), nn.Sequential(*network)(rows))
+    weights = {name: torch.ones_like(part) for name, part in network.named_parameters()}
+    assert torch.equal(
+        torch.func.functional_call(network, weights, rows),
+        torch.func.functional_call(nn.Sequential(*network), weights, rows),
+    )
+
+
 def test_a_mask_is_found_in_the_observation() -> None:
     space = spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(0, 1, (1,), np.float64)})
     layout = observation_layout(space)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import setuptools
+from compilers import quick_compilers
 
 from cuda_ext import sources
 from pufferlib import _native
@@ -26,18 +27,27 @@ SOURCES = {
     path.name for path in (ROOT / "pufferlib/_native").iterdir() if path.suffix in {".h", ".pxd", ".pyi", ".pyx"}
 }
 MAKE = "import pufferlib; [pufferlib.make('ocean/squared').close() for _ in range(2)]"
+NOT_BUILT = "False: it was not built, or for another Python (No module named 'pufferlib._native.pack')"
 IMPORT = "from pufferlib import _native; print(_native.available, _native.reason, sep=': ')"
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A copy of what setup.py reads, in which nothing has been built."""
-    tree = tmp_path / "tree"
+def copied(folder: Path) -> Path:
+    """Copy what setup.py reads, but nothing that has been built."""
+    tree = folder / "tree"
     tree.mkdir()
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     for name in ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return tree
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy in which all is built in place, translated by Cython once for all that builds there again."""
+    folder = tmp_path_factory.mktemp("built")
+    tree = copied(folder)
+    run(tree, "setup.py", "build_ext", "--inplace", "-j2", **quick_compilers(folder))
     return tree
 
 
@@ -49,31 +59,53 @@ def run(tree: Path, *arguments: Any, **environment: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["a compiler that works", "a compiler", "Cython"])
-def test_builds_and_runs_without(missing: str, tree: Path, tmp_path: Path) -> None:
-    environment = {}
-    if missing == "Cython":
-        (tmp_path / "Cython").mkdir()
-        (tmp_path / "Cython/__init__.py").write_text("raise ImportError")
-        environment["PYTHONPATH"] = str(tmp_path)
-    else:
-        compiler = "/bin/false" if missing == "a compiler that works" else str(tmp_path / "nothing")
-        environment |= {"CC": compiler, "CXX": compiler}
-    said = run(tree, "setup.py", "build", "--build-lib", tmp_path / "built", **environment)
+@pytest.mark.parametrize("compiler", ["that works", ""])
+def test_builds_and_runs_without_a_compiler(compiler: str, built: Path, tmp_path: Path) -> None:
+    command = "/bin/false" if compiler else str(tmp_path / "nothing")
+    said = run(built, "setup.py", "build", "--build-base", tmp_path / "build", "--build-lib", tmp_path / "lib",
+               CC=command, CXX=command)  # fmt: skip
     for name in ("pufferlib._native.pack", "cuda_ext._host"):
-        assert missing == "Cython" or f'building extension "{name}" failed' in said
-    libraries = [path.name.partition(".")[0] for path in (tmp_path / "built").rglob("*.so")]
-    assert libraries == (["_host"] if missing == "Cython" else [])  # kernels are C++, and need none
-    printed = run(tmp_path / "built", "-c", f"{IMPORT}\n{MAKE}" if missing == "a compiler" else IMPORT)
-    assert printed.count("pufferlib uses its portable path") == (missing == "a compiler")  # said once, by make
-    assert printed.startswith(
-        "False: it was not built, or for another Python (No module named 'pufferlib._native.pack')"
-    )
+        assert f'building extension "{name}" failed' in said
+    assert libraries(tmp_path / "lib") == []
+    printed = run(tmp_path / "lib", "-c", IMPORT if compiler else f"{IMPORT}\n{MAKE}")
+    assert printed.count("pufferlib uses its portable path") == (not compiler)  # said once, by make
+    assert printed.startswith(NOT_BUILT)
 
 
 @pytest.mark.slow
-def test_builds_every_source_in_place(tree: Path) -> None:
+@pytest.mark.parametrize("num_kernels", [1, pytest.param(None, marks=pytest.mark.long)])
+def test_builds_and_runs_without_cython(num_kernels: int | None, tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    for stem in sources.stems()[:-num_kernels] if num_kernels else ():
+        (tree / f"cuda_ext/{stem}.cuh").unlink()
+    (tmp_path / "Cython").mkdir()
+    (tmp_path / "Cython/__init__.py").write_text("raise ImportError")
+    environment = {**quick_compilers(tmp_path), "PYTHONPATH": str(tmp_path)}
+    run(tree, "setup.py", "build", "--build-lib", tmp_path / "lib", **environment)
+    assert libraries(tmp_path / "lib") == ["_host"]  # kernels are C++, and need none
+    assert run(tmp_path / "lib", "-c", IMPORT).startswith(NOT_BUILT)
+
+
+def libraries(folder: Path) -> list[str]:
+    """Return the names of the extension modules in a folder."""
+    return [path.name.partition(".")[0] for path in folder.rglob("*.so")]
+
+
+@pytest.mark.slow
+def test_builds_every_source_in_place(built: Path) -> None:
+    check_built(built)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_builds_every_source_in_place_as_users_do(tmp_path: Path) -> None:
+    """With the flags of setup.py, which optimize."""
+    tree = copied(tmp_path)
     run(tree, "setup.py", "build_ext", "--inplace", "-j2")
+    check_built(tree)
+
+
+def check_built(tree: Path) -> None:
     kernels = sources.stems()
     symbols = b"".join(path.read_bytes() for path in (tree / "cuda_ext").glob("_host*.so"))
     assert kernels and all(f"kernel_{name}_digest".encode() in symbols for name in kernels)
@@ -85,9 +117,9 @@ def test_builds_every_source_in_place(tree: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sources_travel_in_the_sdist_and_nothing_generated_does(tree: Path, tmp_path: Path) -> None:
-    (tree / "pufferlib/_native/pack.so").touch()
-    run(tree, "setup.py", "sdist", "--dist-dir", tmp_path / "dist")
+def test_sources_travel_in_the_sdist_and_nothing_generated_does(built: Path, tmp_path: Path) -> None:
+    assert list((built / "pufferlib/_native").glob("*.so")) and list((built / "build").rglob("*.c"))
+    run(built, "setup.py", "sdist", "--dist-dir", tmp_path / "dist")
     (archive,) = (tmp_path / "dist").iterdir()
     with tarfile.open(archive) as file:
         names = [Path(name) for name in file.getnames()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,17 @@ import pufferlib
 from cleanrl_demo.acting import random_actor
 from cleanrl_demo.suite import tasks
 from pufferlib import registry
-from pufferlib.testing import check_env
+from pufferlib.testing import CHECKS, check_env
 
 pytestmark = pytest.mark.beside
 
 NAMES = [entry.name.removeprefix("ocean/") for entry in registry.names() if entry.name.startswith("ocean/")]
 LEARNABLE = [name.removeprefix("ocean/") for name in tasks.names()]
 SECTIONS = ("Observation", "Actions", "Reward", "Ending", "Score", "Catches", "Source")
+# All checks in the short form, too, are for one of each kind, and for every newcomer; these have one there.
+ALIKE = {"bandit", "bell", "continuous", "identity", "memory", "mixed", "password", "performance", "stochastic"}
+ALIKE |= {"truncation"}
+ELSEWHERE = {"pickles", "processes", "backends", "step_after_end"}  # checks for which interpreters are started
 QUICK = {"performance": {"mean_s": 0}}
 NUM_SCORES = 1000
 each = pytest.mark.parametrize("name", NAMES)
@@ -90,13 +94,24 @@ def test_it_is_drawn_in_the_terminal_and_in_colour(name: str) -> None:
         creator(render_mode="human")
 
 
-@pytest.mark.slow
-@each
-def test_check_env_passes(name: str) -> None:
-    report = check_env(f"ocean/{name}", env_kwargs=QUICK.get(name, {}), num_steps=300)
+def require_conformance(name: str, checks: Iterable[str] = CHECKS) -> None:
+    report = check_env(f"ocean/{name}", env_kwargs=QUICK.get(name, {}), num_steps=300, only=checks)
     assert report.passed, str(report)
     warnings = {result.name for result in report if result.status == "warning"}
     assert warnings <= {"other_seeds"}  # of those that draw nothing by default
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else []) for name in NAMES]
+)
+def test_check_env_passes(name: str) -> None:
+    require_conformance(name)
+
+
+@pytest.mark.parametrize("name", sorted(ALIKE))
+def test_check_env_passes_within_this_process(name: str) -> None:
+    require_conformance(name, set(CHECKS) - ELSEWHERE)
 
 
 @each

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from matrix import covering
 
 import pufferlib
 from ocean import performance
@@ -116,13 +117,14 @@ def test_four_pushes_hit_whatever_can_be_hit():
 @pytest.mark.parametrize(
     ("name", "params", "chance", "num_episodes"),
     [
-        ("continuous", {}, Continuous.chance, 3_000),
         ("continuous", {"discrete": True}, 0.0382, 3_000),
-        ("truncation", {}, Truncation.chance, 20_000),
-        ("identity", {}, Identity.chance, 6_000),
         ("identity", {"num_codes": 10}, 0.1, 6_000),
-        ("mixed", {}, Mixed.chance, 20_000),
-        ("bell", {}, Bell.chance, 3_000),
+        # Of these test_ocean.py has fewer episodes.
+        pytest.param("continuous", {}, Continuous.chance, 3_000, marks=pytest.mark.long),
+        pytest.param("truncation", {}, Truncation.chance, 20_000, marks=pytest.mark.long),
+        pytest.param("identity", {}, Identity.chance, 6_000, marks=pytest.mark.long),
+        pytest.param("mixed", {}, Mixed.chance, 20_000, marks=pytest.mark.long),
+        pytest.param("bell", {}, Bell.chance, 3_000, marks=pytest.mark.long),
     ],
 )
 def test_uniform_play_scores_chance(name, params, chance, num_episodes):
@@ -132,6 +134,7 @@ def test_uniform_play_scores_chance(name, params, chance, num_episodes):
     require_mean(play(env, lambda env: next(actions), num_episodes, seed=2), chance)
 
 
+@pytest.mark.long  # test_ocean.py has fewer agents
 def test_uniform_play_of_a_population_scores_chance():
     rng = np.random.default_rng(3)
     scores = play_population(
@@ -661,8 +664,7 @@ BACKENDS = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", SOLVED)
+@covering({"name": [*SOLVED], "backend": [*BACKENDS]})
 def test_solve_through_backends(name, backend):
     scores = []
     with pufferlib.make(

@@ -81,23 +81,29 @@ def test_it_is_trained_and_passed(folder: Path) -> None:
     assert re.search(r"^ocean/coin  score \S+, chance 0.500, bar 0\.95  \S+ s  passed$", shown, re.MULTILINE)
 
 
-@pytest.mark.parametrize("fault", ["", "chance", "solve", "Source"])
-def test_it_is_held_to_what_it_states(folder: Path, fault: str, tmp_path: Path) -> None:
-    """As it is, and with a fault, which one test each finds."""
-    file = folder / "ocean" / "coin.py"
-    faults = {"chance": ("chance, best, bar = 0.5", "chance, best, bar = 0.3"), "Source": ("Source  ", "Sauce   ")}
-    faults["solve"] = ("return self.observations[:, 0].astype(np.int64)", "return np.zeros(1, np.int64)")
-    words = ["pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_ocean.py"), "-k", "coin"]
-    if fault:
-        assert faults[fault][0] in COIN
-        file.write_text(COIN.replace(*faults[fault]))
-        words[-1] += " and not check_env"
+FAULTS = {
+    "chance": ("chance, best, bar = 0.5", "chance, best, bar = 0.3"),
+    "solve": ("return self.observations[:, 0].astype(np.int64)", "return np.zeros(1, np.int64)"),
+    "source": ("Source  ", "Sauce   "),
+}
+
+
+def test_it_is_held_to_what_it_states(folder: Path) -> None:
+    """As it is, and with faults, each of which one test finds."""
+    files = []
+    for fault, (right, wrong) in FAULTS.items():
+        assert right in COIN
+        files.append(folder / "ocean" / f"coin_{fault}.py")
+        files[-1].write_text(COIN.replace("Coin", f"Coin{fault.capitalize()}").replace(right, wrong))
+    words = ["pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests" / "test_ocean.py")]
     try:
-        status, shown = python(folder, *words)
+        status, shown = python(folder, *words, "-k", "coin and not (coin_ and check_env)")
     finally:
-        file.write_text(COIN)
-    assert status == (1 if fault else 0), shown
-    assert ("1 failed, 4 passed" if fault else "6 passed") in shown
+        for file in files:
+            file.unlink()
+    assert status == 1, shown
+    assert sorted(re.findall(r"^FAILED .*\[(\w+)\]", shown, re.MULTILINE)) == [f"coin_{fault}" for fault in FAULTS]
+    assert "3 failed, 18 passed" in shown  # six tests of the coin, five of each with a fault
 
 
 def test_a_learner_is_a_function(folder: Path) -> None:

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
+from matrix import covering
 
 import pufferlib
 from pufferlib import registry
@@ -94,6 +95,7 @@ def assert_mean(found, expected):
 # --- what is stated of scores
 
 
+@pytest.mark.long  # test_ocean.py has fewer episodes of each
 @pytest.mark.parametrize(
     ("name", "num_episodes"),
     [("bandit", 20_000), ("memory", 10_000), ("password", 20_000), ("stochastic", 2000), ("multiagent", 10_000),
@@ -120,8 +122,7 @@ def test_solve_reaches_the_best_score(name, params):
         assert found == [1.0] * len(found)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@each_name
+@covering({"name": [*PARAMS], "backend": BACKENDS})
 def test_solve_is_worth_as_much_on_every_backend(name, backend):
     found = scores(name, 10 if name == "stochastic" else 40, 4, solving, backend=backend, **BACKENDS[backend])
     if name == "stochastic":

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from matrix import covering
 
 import pufferlib
 from pufferlib.errors import RegistryError, WorkerError
@@ -150,8 +151,7 @@ def play(env: Any, backend: str, num_envs: int | None, num_workers: int, **kwarg
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "kwargs"), BACKENDS)
-@pytest.mark.parametrize("num_workers", [1, 3])
+@covering({"backend,kwargs": BACKENDS, "num_workers": [1, 3]})
 def test_an_object_plays_one_row(backend: str, kwargs: Any, num_workers: int) -> None:
     for name, env_creator in ONE_FOR_ALL.items():
         if kwargs and name not in ("a closure", "a factory", "a global of a function that is called"):
@@ -176,8 +176,7 @@ def test_the_refusal_names_where_it_lies(backend: str) -> None:
             play(ONE_FOR_ALL[name], backend, 2, 2)
 
 
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
-@pytest.mark.parametrize("num_workers", [1, 3])
+@covering({"backend": ["serial", "multiprocessing", "pool"], "num_workers": [1, 3]})
 def test_creators_that_make_new_ones_may_hold_others(backend: str, num_workers: int) -> None:
     three, made = [Walk(), Walk(), Walk()], []
     one, two = Walk(), Around(Walk())

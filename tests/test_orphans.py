@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matrix import covering
 from mock_envs import HashEnv
 
 import pufferlib
@@ -295,8 +296,7 @@ def test_a_death_is_noticed_though_a_process_lives_that_inherited_all(backend: s
         assert_gone(others)
 
 
-@pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
-@pytest.mark.parametrize("when", ["waiting", "in flight", "told"])
+@covering({"backend": ["multiprocessing", "pool"], "when": ["waiting", "in flight", "told"]})
 def test_closing_after_a_death_is_quick_and_quiet(backend: str, when: str) -> None:
     """Gymnasium's AsyncVectorEnv waits for ever."""
     with warnings.catch_warnings():

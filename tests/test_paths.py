@@ -24,6 +24,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matrix import covering
 from mock_envs import HashPopulation, NestedHashEnv, TagEnv
 
 import pufferlib
@@ -440,9 +441,20 @@ def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
     return (SeasonedPopulation, {"max_agents": 4}) if kind == "population" else (SeasonedHashes, {})
 
 
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 8)
 @given(data=st.data())
 def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
+    assert_programs_see_the_same(data)
+
+
+@pytest.mark.long
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_many_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
+    assert_programs_see_the_same(data)
+
+
+def assert_programs_see_the_same(data: st.DataObject) -> None:
     creator, wrap_kwargs = data.draw(creators(), "creator")
     num_envs = data.draw(st.integers(1, 6), "num_envs")
     backend = data.draw(st.sampled_from(BACKENDS), "backend")
@@ -489,8 +501,7 @@ WRITTEN: list[Callable[[Any], Any]] = [  # ways to write down actions, all of wh
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("batch_size", [3, 2])
+@covering({"backend": BACKENDS, "batch_size": [3, 2]})
 def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> None:
     def play(written: list[Callable[[Any], Any]]) -> Any:
         creator = functools.partial(Habits, "float32", "discrete", 0.0)
@@ -513,8 +524,7 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
         assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
 
 
-@pytest.mark.parametrize("vectorizer", [SyncVectorEnv, AsyncVectorEnv])
-@pytest.mark.parametrize("odd", [0.0, 0.5])
+@covering({"vectorizer": [SyncVectorEnv, AsyncVectorEnv], "odd": [0.0, 0.5]})
 def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
     creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
     vec = vectorizer(creators)
@@ -530,27 +540,6 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
             assert rows[1].dtype == np.float64
             seen.append((plain(rows), plain({key: infos[key] for key in infos if key not in ("episode", "_episode")})))
         vec.close()
-        return seen
-
-    compiled, portable = on_both(play)
-    assert compiled == portable
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("arguments", [{"as_torch": True}, {"device": "cpu"}, {"as_torch": True, "copy": True}])
-def test_tensors_are_the_same(arguments: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
-
-    def play() -> Any:
-        seen = []
-        creator = functools.partial(Habits, "image", "box", 0.2)
-        with pufferlib.make(creator, backend="multiprocessing", num_envs=3, num_workers=2, **arguments) as vec:
-            vec.reset(seed=1)
-            for number in range(40):
-                vec.step(torch.full((3, 2), number / 40))  # a tensor of actions
-                batch = vec.batch
-                assert batch is not None and isinstance(batch.observations, torch.Tensor)
-                seen.append([plain(column.numpy()) for column in (*batch[:4], *batch[5:])] + [plain(batch.infos)])
         return seen
 
     compiled, portable = on_both(play)
@@ -710,15 +699,16 @@ def raising(error: type[BaseException]) -> Callable[..., Any]:
 RAISED = (StopIteration, SystemExit, MemoryError, RecursionError, GeneratorExit, KeyboardInterrupt)
 
 
-@pytest.mark.parametrize(
-    ("env", "err"),
-    [pytest.param(Errs, err, id=name) for name, err in WRONG.items()]
-    + [pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()]
-    + [pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
-       for env in (Errs, NativeErrs, Restarts) for error in RAISED]
-    + [pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()],
-)  # fmt: skip
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+WRONGS = [
+    *(pytest.param(Errs, err, id=name) for name, err in WRONG.items()),
+    *(pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()),
+    *(pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
+      for env in (Errs, NativeErrs, Restarts) for error in RAISED),
+    *(pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()),
+]  # fmt: skip
+
+
+@covering({"env,err": WRONGS, "autoreset_mode": ["next_step", "same_step"]})
 def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autoreset_mode: str) -> None:
     def play() -> Any:
         seen: list[Any] = []
@@ -746,7 +736,7 @@ class Teller(Errs):
 
     def step(self, action: Any) -> Any:
         *rows, _ = super().step(action)
-        return *rows, [{}, {"large": np.arange(3 << 18)}, {"small": b"x" * 20000}, {"lock": threading.Lock()}][action]
+        return *rows, [{}, {"large": np.arange(1 << 18)}, {"small": b"x" * 20000}, {"lock": threading.Lock()}][action]
 
 
 @pytest.mark.parametrize("backend", ["multiprocessing", "pool"])
@@ -851,6 +841,7 @@ class Pace(gymnasium.Env[Any, Any]):
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_telemetry_tells_the_same(backend: str) -> None:
     """Of long and of short steps, about as many are counted as were played; of resets exactly as many."""
+    num_resets = 400
 
     def play(sleeps: bool, num: int) -> Any:
         creator = functools.partial(Pace, sleeps)
@@ -860,15 +851,15 @@ def test_telemetry_tells_the_same(backend: str) -> None:
                 vec.step(np.zeros(2, np.int64))
             return vec.stats()
 
-    for stats in on_both(lambda: play(True, 4_400)):  # 10 of 11 batches step, one resets
-        assert stats.reset.num == 2 + 2 * 400 and stats.reset.mean_s >= 0.0003
+    for stats in on_both(lambda: play(True, 11 * num_resets)):  # 10 of 11 batches step, one resets
+        assert stats.reset.num == 2 + 2 * num_resets and stats.reset.mean_s >= 0.0003
         assert stats.step.max_s >= 0.0003
         long = stats.histogram.sum(0)[stats.edges[:-1] >= 0.00025].sum()
-        assert int(long) == pytest.approx(2_000, rel=0.4)
-        assert stats.num_batches == 4_401 and stats.waits + stats.thinks == pytest.approx(1)
-    for stats in on_both(lambda: play(False, 5_500)):
-        assert stats.step.num == pytest.approx(10_000, rel=0.3)
-        assert stats.reset.num == 2 + 2 * 500
+        assert int(long) == pytest.approx(5 * num_resets, rel=0.4)
+        assert stats.num_batches == 11 * num_resets + 1 and stats.waits + stats.thinks == pytest.approx(1)
+    for stats in on_both(lambda: play(False, 11 * num_resets)):
+        assert stats.step.num == pytest.approx(20 * num_resets, rel=0.3)
+        assert stats.reset.num == 2 + 2 * num_resets
 
 
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])

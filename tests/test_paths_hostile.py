@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium.spaces import Box, Discrete
+from matrix import covering
 from test_paths import Errs, NativeErrs, on_both, plain
 
 import pufferlib
@@ -168,8 +169,7 @@ def test_observations_of_nothing_are_observations(backend: str) -> None:
     assert compiled == portable
 
 
-@pytest.mark.parametrize("name", ["rewards", "terminations", "truncations", "alive"])
-@pytest.mark.parametrize("how", ["resize", "shape", "freeze"])
+@covering({"name": ["rewards", "terminations", "truncations", "alive"], "how": ["resize", "shape", "freeze"]})
 def test_buffers_that_are_changed_in_place_are_seen_alike(name: str, how: str) -> None:
     def err(env: Any) -> None:
         array = getattr(env, name)

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
+from matrix import covering
 from vectorizers import ALL, GYMNASIUM_PROCESSES, OURS, PROCESSES, Rows, Vectorizer, over
 
 import pufferlib
@@ -125,8 +126,7 @@ def test_without_autoreset_a_step_past_the_end_is_refused_and_changes_nothing(ve
         assert ticks(vec.step([0, 0])) == [2, 1]
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@over(ALL)
+@covering({"vectorizer": over(ALL).args[1], "mode": ["next_step", "same_step"]})
 def test_a_truncation_alone_ends_an_episode(vectorizer: Vectorizer, mode: str) -> None:
     """PufferLib 1.0.1 Serial: after a truncation at tick 3 came ticks 4, 5, 6, 7, each truncated (3.0.0 resets)."""
     with vectorizer([functools.partial(Episodes, 3)], autoreset_mode=mode) as vec:
@@ -205,17 +205,17 @@ def test_infos_say_whose_they_are(vectorizer: Vectorizer) -> None:
 # ------------------------------------------------------------------------------------------------------- emulation
 
 
-@pytest.mark.parametrize(
-    ("space", "samples"),
-    [
-        (spaces.Discrete(5, start=3), [4, 7]),
-        (spaces.MultiDiscrete([3, 4]), [[2, 3], [0, 1]]),
-        (spaces.MultiDiscrete([3, 4, 5]), [[2, 3, 4], [0, 1, 2]]),
-        (spaces.MultiBinary(3), [[1, 0, 1], [0, 1, 1]]),
-    ],
-    ids=str,
+@covering(
+    {
+        "space,samples": [
+            (spaces.Discrete(5, start=3), [4, 7]),
+            (spaces.MultiDiscrete([3, 4]), [[2, 3], [0, 1]]),
+            (spaces.MultiDiscrete([3, 4, 5]), [[2, 3, 4], [0, 1, 2]]),
+            (spaces.MultiBinary(3), [[1, 0, 1], [0, 1, 1]]),
+        ],
+        "vectorizer": over(ALL).args[1],
+    }
 )
-@over(ALL)
 def test_observations_without_a_box_arrive(vectorizer: Vectorizer, space: Any, samples: Any) -> None:
     """PufferLib 3.0.0: Discrete(5, start=3) becomes a Box of shape (0,); MultiDiscrete([3, 4]) one int64, 12884901890;
     MultiBinary(3) raises ValueError, "Changing the dtype to a subarray type…"."""
@@ -281,25 +281,24 @@ Layout.register(Mission, lambda _: spaces.Text(20), lambda _, text: text, lambda
 LINKS = np.array([[0, 1], [1, 0]], np.int32)
 
 
-@pytest.mark.parametrize(
-    ("space", "samples"),
-    [
-        (Mission(), ["open", "go"]),
-        (spaces.Sequence(spaces.Box(0, 9, (1,), np.float32)), [(np.ones(1, np.float32),) * 3, ()]),
-        (
-            spaces.Graph(spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(3)),
-            [
-                spaces.GraphInstance(np.ones((2, 2), np.float32), np.array([2, 0]), LINKS),
-                spaces.GraphInstance(np.ones((1, 2), np.float32), None, None),
-            ],
-        ),
-    ],
-    ids=["custom", "Sequence", "Graph"],
-)
-@over(
-    ALL,
-    gymnasium_shared=((TypeError, ValueError), "no shared memory for spaces of dynamic shape and for custom ones"),
-)
+VARYING = [
+    pytest.param(Mission(), ["open", "go"], id="custom"),
+    pytest.param(
+        spaces.Sequence(spaces.Box(0, 9, (1,), np.float32)), [(np.ones(1, np.float32),) * 3, ()], id="Sequence"
+    ),
+    pytest.param(
+        spaces.Graph(spaces.Box(0, 9, (2,), np.float32), spaces.Discrete(3)),
+        [
+            spaces.GraphInstance(np.ones((2, 2), np.float32), np.array([2, 0]), LINKS),
+            spaces.GraphInstance(np.ones((1, 2), np.float32), None, None),
+        ],
+        id="Graph",
+    ),
+]
+REFUSED = {"gymnasium_shared": ((TypeError, ValueError), "no shared memory for spaces of dynamic shape and for custom")}
+
+
+@covering({"space,samples": VARYING, "vectorizer": over(ALL, **REFUSED).args[1]})
 def test_custom_spaces_and_varying_lengths_share_memory(vectorizer: Vectorizer, space: Any, samples: Any) -> None:
     """Gymnasium 1.4.0 AsyncVectorEnv, as it is by default: TypeError for Graph and Sequence, ValueError for others."""
     creator = functools.partial(Echo, space, spaces.Discrete(2), samples)
@@ -311,12 +310,11 @@ def test_custom_spaces_and_varying_lengths_share_memory(vectorizer: Vectorizer, 
 # ------------------------------------------------------------------------------------------------------ processes
 
 
-@pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGABRT], ids=lambda cause: cause.name)
-@over(
-    {**PROCESSES, **GYMNASIUM_PROCESSES},
-    gymnasium_shared=(AssertionError, "EOFError or BrokenPipeError, and not a word of what happened"),
-    gymnasium_pipes=(AssertionError, "EOFError or BrokenPipeError, and not a word of what happened"),
-)
+WORDLESS = (AssertionError, "EOFError or BrokenPipeError, and not a word of what happened")
+ENDING = over({**PROCESSES, **GYMNASIUM_PROCESSES}, gymnasium_shared=WORDLESS, gymnasium_pipes=WORDLESS)
+
+
+@covering({"vectorizer": ENDING.args[1], "cause": [signal.SIGKILL, signal.SIGABRT]})
 def test_a_dead_worker_is_named_and_replaced(vectorizer: Vectorizer, cause: signal.Signals) -> None:
     """Gymnasium 1.4.0 AsyncVectorEnv: an empty EOFError, and close() waits for ever. PufferLib 3.0.0 Multiprocessing:
     step had not returned after 8 s. Tianshou 2.0.1 SubprocVectorEnv and ShmemVectorEnv: EOFError, then BrokenPipeError
@@ -366,7 +364,7 @@ def test_close_closes_every_environment_where_it_runs(vectorizer: Vectorizer, tm
 @over({**PROCESSES, **GYMNASIUM_PROCESSES})
 def test_waiting_for_a_step_uses_no_cpu(vectorizer: Vectorizer) -> None:
     """PufferLib 3.0.0 Multiprocessing: 1.0 s of the trainer's CPU during a step of 2 s, on two busy cores."""
-    with vectorizer([functools.partial(Episodes, wait_s=0.5)] * 2) as vec:
+    with vectorizer([functools.partial(Episodes, wait_s=0.25)] * 2) as vec:
         vec.reset()
         began, cpu = time.monotonic(), time.process_time()
         vec.step([0, 0])

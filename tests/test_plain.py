@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from matrix import covering
 from mock_envs import HashPopulation
 
 import pufferlib
@@ -111,10 +112,12 @@ def timeless(value: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to", "ignore:dropped by reset")
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-@pytest.mark.parametrize(
-    ("observation", "action"), [("box", "discrete"), ("discrete", "started"), ("dict", "pair"), ("box", "box")]
+@covering(
+    {
+        "observation,action": [("box", "discrete"), ("discrete", "started"), ("dict", "pair"), ("box", "box")],
+        "backend": ["serial", "multiprocessing"],
+        "autoreset_mode": ["next_step", "same_step", "disabled"],
+    }
 )
 def test_plain_and_careful_steps_give_the_same(
     observation: str, action: str, backend: str, autoreset_mode: str
@@ -156,8 +159,10 @@ def never(*_: Any) -> Any:
     raise AssertionError("this was to go the short way")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", [{}, {"copy": True}, {"debug": True}, {"backend_kwargs": {"telemetry": False}}])
+@covering({
+    "backend": BACKENDS,
+    "options": [{}, {"copy": True}, {"debug": True}, {"backend_kwargs": {"telemetry": False}}],
+})  # fmt: skip
 def test_plain_batches_go_the_short_way(backend: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with pufferlib.make(Plain, backend=backend, num_envs=5, num_workers=2, **options) as vec:
         vec.reset()

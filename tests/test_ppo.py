@@ -281,7 +281,7 @@ class Picky(Echo):
         return self.asked, float(score), True, False, {"score": score}
 
 
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "pool"])
 def test_plays_what_a_mask_allows_and_nothing_else(backend):
     config = Config(
         backend=backend, num_workers=2, total_steps=10_000, learning_rate=2.5e-3, eval_episodes=200, eval_greedy=True,
@@ -314,7 +314,7 @@ class Bits(pufferlib.PufferEnv):
         return [{"score": float(right)} if lives else {} for right, lives in zip(self.rewards, living, strict=True)]
 
 
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
 def test_learns_from_agents_that_die(backend):
     config = Config(backend=backend, total_steps=20_000, learning_rate=2.5e-3, eval_episodes=100, runs=None)
     result = train(config, Bits)
@@ -329,23 +329,40 @@ def test_evaluates_continuous_actions_by_sampling():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
-def test_solves_squared(backend):
-    config = Config(backend=backend, total_steps=60_000, learning_rate=2.5e-3, eval_episodes=500, runs=None)
+@pytest.mark.parametrize(
+    ("backend", "num_steps", "learning_rate"),
+    [
+        ("pool", 30_000, 5e-3),
+        pytest.param("serial", 60_000, 2.5e-3, marks=pytest.mark.long),
+        pytest.param("multiprocessing", 60_000, 2.5e-3, marks=pytest.mark.long),
+        pytest.param("pool", 60_000, 2.5e-3, marks=pytest.mark.long),
+    ],
+)
+def test_solves_squared(backend, num_steps, learning_rate):
+    config = Config(
+        backend=backend, total_steps=num_steps, learning_rate=learning_rate, eval_episodes=500, runs=None
+    )  # fmt: skip
     result = train(config)
     assert result.score >= 0.95
     assert len(result.episodes) == 500
-    assert 60_000 <= result.num_steps < 61_100
+    assert num_steps <= result.num_steps < num_steps + 1_100
 
 
 @pytest.mark.slow
-def test_learns_minigrid():
-    config = Config(env="MiniGrid-Empty-8x8-v0", backend="multiprocessing", eval_episodes=100, runs=None)
+@pytest.mark.parametrize(
+    ("env", "more"),
+    [
+        ("MiniGrid-Empty-5x5-v0", {"total_steps": 24_000, "learning_rate": 2.5e-3}),
+        pytest.param("MiniGrid-Empty-8x8-v0", {}, marks=pytest.mark.long),
+    ],
+)
+def test_learns_minigrid(env, more):
+    config = Config(env=env, backend="multiprocessing", num_workers=2, eval_episodes=100, runs=None, **more)
     assert train(config).mean_return >= 0.9
 
 
 def test_a_seed_repeats_a_run():
-    config = Config(backend="serial", num_envs=4, total_steps=2_000, eval_episodes=20, runs=None)
+    config = Config(backend="serial", num_envs=4, total_steps=500, eval_episodes=20, runs=None)
     first, again, other = train(config), train(config), train(Config(**{**vars(config), "seed": 2}))
     assert first.episodes == again.episodes
     for one, two in zip(first.policy.parameters(), again.policy.parameters(), strict=True):

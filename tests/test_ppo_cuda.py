@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parent.parent
 SMALL: dict[str, Any] = {"num_taggers": 2, "grid_length": 5, "episode_length": 9}
+COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real")
 SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6, "runs": None, "eval_episodes": 2}
 
 
@@ -54,9 +56,43 @@ def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, puff
     return learner, rollout, vec
 
 
-def as_peers(script: Path) -> Any:
+# What torchrun does, with processes that are forked when all is imported, which costs them more than what is tested.
+FORKED = """
+import os, runpy, socket, sys, traceback
+import tests.test_ppo_cuda
+
+with socket.create_server(("127.0.0.1", 0)) as server:
+    port = server.getsockname()[1]
+os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+ranks = {}
+for rank in range(2):
+    if not (process := os.fork()):
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        status = 1
+        try:
+            runpy.run_path(sys.argv[1], run_name="__main__")
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    ranks[process] = rank
+failed = 0
+while ranks:
+    process, status = os.wait()
+    del ranks[process]
+    if status and not failed:
+        failed = 1
+        for other in ranks:
+            os.kill(other, 15)  # which waits for the one that is no more
+sys.exit(failed)
+"""
+
+
+def as_peers(script: Path, *launcher: str) -> Any:
     """What came of a script that two processes ran."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    command = [sys.executable, *(launcher or ("-c", FORKED)), str(script)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=env, cwd=script.parent, capture_output=True, text=True)
 
@@ -288,19 +324,23 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) ->
         train(replace(settings, num_minibatches=num_rows // 2 + 1))
 
 
+PEERS: Sequence[tuple[Any, dict[str, Any]]] = (
+    (ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}),
+    (a2c_cuda, {}),
+)
 PEER = """
 import os, torch, torch.distributed
-from tests.test_ppo_cuda import config, played
-from cleanrl_demo import {trainer} as trainer
+from tests.test_ppo_cuda import PEERS, config, played
 
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
-settings = config(trainer.Config, {more} seed=rank + 1, rollout_length=25)
-learner, rollout, vec = played(settings, rank + 1)  # the second takes over the first one's weights
-told = trainer.update(learner, rollout, settings)
-torch.distributed.all_reduce(told)
-torch.save((learner.teams[0].weights.detach(), told), f"{folder}/{{rank}}.pt")
-vec.close()
+for trainer, more in PEERS:
+    settings = config(trainer.Config, **more, seed=rank + 1, rollout_length=25)
+    learner, rollout, vec = played(settings, rank + 1)  # the second takes over the first one's weights
+    told = trainer.update(learner, rollout, settings)
+    torch.distributed.all_reduce(told)
+    torch.save((learner.teams[0].weights.detach(), told), f"{folder}/{{trainer.__name__}}-{{rank}}.pt")
+    vec.close()
 torch.distributed.barrier()
 os._exit(0)  # without destructors: the optimizer has kept the group, whose threads abort now and then (peers.py)
 """
@@ -308,25 +348,23 @@ os._exit(0)  # without destructors: the optimizer has kept the group, whose thre
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})])
-def test_two_processes_learn_as_one_with_the_rows_of_both(trainer: Any, more: dict[str, Any], tmp_path: Path) -> None:
-    name = trainer.__name__.rpartition(".")[2]
-    told = "".join(f"{key}={value}, " for key, value in more.items())
-    (tmp_path / "peer.py").write_text(PEER.format(trainer=name, more=told, folder=tmp_path))
+def test_two_processes_learn_as_one_with_the_rows_of_both(tmp_path: Path) -> None:
+    (tmp_path / "peer.py").write_text(PEER.format(folder=tmp_path))
     done = as_peers(tmp_path / "peer.py")
     assert done.returncode == 0, done.stderr
-    (first, losses), (second, _) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    assert torch.equal(first, second)
+    for trainer, more in PEERS:
+        (first, losses), (second, _) = (torch.load(tmp_path / f"{trainer.__name__}-{rank}.pt") for rank in range(2))
+        assert torch.equal(first, second)
 
-    settings = config(trainer.Config, rollout_length=25, **more)
-    (learner, rollout, vec), (_, its_rollout, its_vec) = (played(replace(settings, seed=seed)) for seed in (1, 2))
-    vec.close()
-    its_vec.close()
-    for column in ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real"):
-        setattr(rollout, column, torch.cat([getattr(rollout, column), getattr(its_rollout, column)], 1))
-    together = trainer.update(learner, rollout, settings)
-    torch.testing.assert_close(learner.teams[0].weights.detach(), first, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(together, losses, rtol=1e-4, atol=1e-5)
+        settings = config(trainer.Config, rollout_length=25, **more)
+        (learner, rollout, vec), (_, its_rollout, its_vec) = (played(replace(settings, seed=seed)) for seed in (1, 2))
+        vec.close()
+        its_vec.close()
+        for column in COLUMNS:
+            setattr(rollout, column, torch.cat([getattr(rollout, column), getattr(its_rollout, column)], 1))
+        together = trainer.update(learner, rollout, settings)
+        torch.testing.assert_close(learner.teams[0].weights.detach(), first, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(together, losses, rtol=1e-4, atol=1e-5)
 
 
 STOPPED = """
@@ -368,7 +406,7 @@ assert not any("gloo" in name for name in threads), threads  # one that holds a 
 @pytest.mark.timeout(300)
 def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Path) -> None:
     (tmp_path / "peer.py").write_text(STOPPED.format(folder=tmp_path))
-    done = as_peers(tmp_path / "peer.py")
+    done = as_peers(tmp_path / "peer.py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     assert done.returncode == 0, done.stdout + done.stderr
     told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
     (num_steps, weights), *others = *told["whole"], *told["resumed"]
@@ -384,16 +422,24 @@ def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Pat
 @pytest.mark.slow
 def test_solves_squared_on_the_device() -> None:
     settings = Config(
-        env="ocean/squared", device="host", num_envs=32, total_steps=150_000, learning_rate=3e-3, runs=None
+        env="ocean/squared", device="host", num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
     )
     assert train(settings).score >= 0.95
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("game", "teams"), [("tag/grid", ["tagger", "runner"]), ("tag/continuous", ["tagger"])])
-def test_taggers_and_runners_learn_together(game: str, teams: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("game", "teams", "num_steps"),
+    [
+        ("tag/grid", ["tagger", "runner"], 200_000),
+        ("tag/continuous", ["tagger"], 100_000),
+        pytest.param("tag/grid", ["tagger", "runner"], 300_000, marks=pytest.mark.long),
+        pytest.param("tag/continuous", ["tagger"], 300_000, marks=pytest.mark.long),
+    ],
+)
+def test_taggers_and_runners_learn_together(game: str, teams: list[str], num_steps: int) -> None:
     """`python -m benchmarks.tag_learning` has five seeds, and the runners of the continuous game, who take longer."""
-    for each in compared(trained(game, 1, "host", 300_000), game, 1, "host"):
+    for each in compared(trained(game, 1, "host", num_steps), game, 1, "host"):
         assert each.num_errors >= NUM_ERRORS or each.team not in teams, each
 
 

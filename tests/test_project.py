@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import ROOT, programs
+from compilers import quick_compilers
+from pages import ROOT, play, programs
 
 import pufferlib
 from pufferlib.toml import read_toml
@@ -44,10 +45,10 @@ def test_readme_programs_print_what_the_readme_says(number: int, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "pool"])
-def test_readme_program_prints_the_same_on_every_backend(backend: str, tmp_path: Path) -> None:
-    _, program, shown = PROGRAMS[0]
-    assert program.count('backend="multiprocessing"') == 1
-    assert printed(program.replace("multiprocessing", backend), tmp_path) == shown
+def test_readme_program_prints_the_same_on_every_backend(backend: str) -> None:
+    program = PROGRAMS[0]
+    assert program.text.count('backend="multiprocessing"') == 1
+    play(program._replace(text=program.text.replace("multiprocessing", backend)), {"__name__": "__main__"})
 
 
 def test_readme_begins_with_a_program_and_its_output() -> None:
@@ -89,7 +90,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, source / name, ignore=left_out)
     options = ["--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, source]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = {**os.environ, **quick_compilers(folder), "CXX": "/bin/false"}  # which leaves the kernels out
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
     zipfile.ZipFile(built).extractall(folder / "site")

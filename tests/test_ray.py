@@ -27,6 +27,7 @@ import test_same_program
 import test_vectorization
 import test_ways_out
 from gymnasium.spaces import Box
+from matrix import covering
 from mock_envs import HashEnv
 from pages import play, programs
 from shadow import Shadow
@@ -307,8 +308,7 @@ class LargeEnv(HashEnv):
         return np.resize(super()._observation(), 2 * SMALL_NBYTES)
 
 
-@pytest.mark.parametrize("env", [HashEnv, LargeEnv])
-@pytest.mark.parametrize("num_workers", [1, 2])
+@covering({"env": [HashEnv, LargeEnv], "num_workers": [1, 2]})
 def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: int) -> None:
     """Whatever the number of actors; and a partial reset finds the rows that it repeats."""
     counts = dict(num_envs=4, num_workers=num_workers, seed=0)
@@ -343,8 +343,10 @@ SAME: list[tuple[Callable[..., None], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("number", range(len(SAME)), ids=lambda number: f"{SAME[number][0].__name__}-{SAME[number][1]}")
+@covering({
+    "number": [pytest.param(number, id=f"{test.__name__}-{of}") for number, (test, of) in enumerate(SAME)],
+    "num_workers": [1, 2],
+})  # fmt: skip
 def test_the_same_program(number: int, num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As over the other four backends, whatever the number of actors."""
     monkeypatch.setattr(test_same_program, "NUM_WORKERS", num_workers)
@@ -352,7 +354,7 @@ def test_the_same_program(number: int, num_workers: int, monkeypatch: pytest.Mon
     test("ray", argument)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_the_same_program_over_some_environments(num_workers: int) -> None:
     test_same_program.test_batches_of_some_environments("ray", {"as_torch": False}, num_workers)
     test_same_program.test_a_copy_is_handed_over_for_good("ray", "same_step", {"as_torch": False})

@@ -19,6 +19,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from matrix import covering
 from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 
 from pufferlib import _native
@@ -124,13 +125,11 @@ def test_planted_faults_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("env", "wrap_kwargs"), [(HashEnv, {}), (NestedHashEnv, {}), (HashPopulation, {"max_agents": 5}), (TagEnv, {})]
-)
-@pytest.mark.parametrize("mode", MODES)
+@covering({"env": [HashEnv, NestedHashEnv, HashPopulation, TagEnv], "mode": MODES})
 def test_a_recording_is_the_same_file_wherever_it_is_made_and_replays_anywhere(
-    env: Any, wrap_kwargs: Any, mode: str, tmp_path: Path
+    env: Any, mode: str, tmp_path: Path
 ) -> None:
+    wrap_kwargs = {"max_agents": 5} if env is HashPopulation else {}
     arguments: dict[str, Any] = {"num_steps": 25, "seed": 7, "wrap_kwargs": wrap_kwargs, "autoreset_mode": mode}
     first = record(env, tmp_path / "first.npz", keep=True, **arguments)
     assert first.num_episodes > 4 and first.failure is None
@@ -253,20 +252,19 @@ def test_each_environment_may_have_arguments_of_its_own() -> None:
 # ------------------------------------------------------------------------------------------ the first difference
 
 
-@pytest.mark.parametrize("arrangement", FEW)
-@pytest.mark.parametrize(
-    ("fault", "field", "also"),
-    [
-        ("bits", "observation.bits", ()),
-        ("pair.1", "observation.pair.1", ()),
-        ("word", "observation.word.data", ("observation.word.length",)),
-        ("reward", "reward", ()),
-        ("terminated", "terminated", ("episode",)),
-        ("truncated", "truncated", ("episode",)),
-        ("episode", "episode", ()),
-        ("raises", "error", ()),
-    ],
-)
+FAULTS: list[tuple[str, str, tuple[str, ...]]] = [
+    ("bits", "observation.bits", ()),
+    ("pair.1", "observation.pair.1", ()),
+    ("word", "observation.word.data", ("observation.word.length",)),
+    ("reward", "reward", ()),
+    ("terminated", "terminated", ("episode",)),
+    ("truncated", "truncated", ("episode",)),
+    ("episode", "episode", ()),
+    ("raises", "error", ()),
+]
+
+
+@covering({"fault,field,also": FAULTS, "arrangement": FEW})
 def test_the_first_difference_is_named(fault: str, field: str, also: Any, arrangement: Any, first: Recording) -> None:
     report = replay(first, env=planted((2, 7, fault)), **on(arrangement))
     found = report.difference
@@ -281,18 +279,17 @@ def first() -> Recording:
     return record(planted(), num_steps=30, seed=2)
 
 
-@pytest.mark.parametrize("arrangement", FEW)
-@pytest.mark.parametrize(
-    ("faults", "named"),
-    [
-        (((0, 20, "reward"), (3, 7, "reward")), (3, 7)),
-        (((3, 7, "reward"), (1, 7, "bits")), (1, 7)),
-        (((0, 30, "reward"),), (0, 30)),
-        (((3, 0, "bits"), (0, 1, "bits")), (3, 0)),
-        (((0, 20, "raises"), (3, 7, "raises")), (3, 7)),
-        (((2, 9, "raises"), (1, 9, "bits")), (1, 9)),
-    ],
-)
+FIRST_FAULTS: list[tuple[Any, tuple[int, int]]] = [
+    (((0, 20, "reward"), (3, 7, "reward")), (3, 7)),
+    (((3, 7, "reward"), (1, 7, "bits")), (1, 7)),
+    (((0, 30, "reward"),), (0, 30)),
+    (((3, 0, "bits"), (0, 1, "bits")), (3, 0)),
+    (((0, 20, "raises"), (3, 7, "raises")), (3, 7)),
+    (((2, 9, "raises"), (1, 9, "bits")), (1, 9)),
+]
+
+
+@covering({"faults,named": FIRST_FAULTS, "arrangement": FEW})
 def test_it_is_the_first_by_step_and_then_by_environment(
     faults: Any, named: Any, arrangement: Any, first: Recording
 ) -> None:
@@ -502,8 +499,7 @@ def test_other_versions_are_told_where_there_is_a_difference(first: Recording) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made_on", FEW)
-@pytest.mark.parametrize(("at", "mode"), [(0, "next_step"), (7, "next_step"), (7, "disabled")])
+@covering({"at,mode": [(0, "next_step"), (7, "next_step"), (7, "disabled")], "made_on": FEW})
 def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
     made_on: Any, at: int, mode: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from matrix import covering
 from mock_envs import FaultyEnv, HashEnv
 from shadow import Shadow
 
@@ -41,8 +42,7 @@ def some_actions(random: Any, num: int, **faults: float) -> Any:
     return actions
 
 
-@pytest.mark.parametrize(("backend", "batch_size"), ARRANGEMENTS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@covering({"backend,batch_size": ARRANGEMENTS, "mode": ["next_step", "same_step"]})
 def test_an_environment_that_raises_is_made_anew_alone(backend: str, batch_size: int, mode: str) -> None:
     """All rows of all others are bit-identical to what they would have been, given their actions."""
     random = np.random.default_rng(1)
@@ -57,8 +57,7 @@ def test_an_environment_that_raises_is_made_anew_alone(backend: str, batch_size:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "batch_size"), [each for each in ARRANGEMENTS if each[0] != "serial"])
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@covering({"backend": PARALLEL, "batch_size": [6, 4], "mode": ["next_step", "same_step"]})
 def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str, batch_size: int, mode: str) -> None:
     """By its own environment's hand, or at any moment by another's."""
     random = np.random.default_rng(2)
@@ -129,8 +128,7 @@ def test_a_crash_row_of_a_dead_worker_tells_how_it_ended_and_where(backend: str)
         assert batch.masks.tolist()[4:] == [True, True]
 
 
-@pytest.mark.parametrize("backend", PARALLEL)
-@pytest.mark.parametrize("batch_size", [6, 4])
+@covering({"backend": PARALLEL, "batch_size": [6, 4]})
 def test_environments_that_waited_while_their_worker_died_crash_at_their_next_action(
     backend: str, batch_size: int
 ) -> None:
@@ -194,9 +192,7 @@ class FailsInReset(HashEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("phase", ["reset", "__init__"])
+@covering({"backend": BACKENDS, "mode": ["next_step", "same_step"], "phase": ["reset", "__init__"]})
 def test_failing_resets_and_failing_inits_are_tried_again(backend: str, mode: str, phase: str, tmp_path: Any) -> None:
     creator = functools.partial(FailsInReset, folder=str(tmp_path), phase=phase)
     with make(backend, env=creator, num_envs=4, num_workers=2, autoreset_mode=mode) as vec:
@@ -248,8 +244,7 @@ def test_after_max_restarts_a_death_raises(backend: str) -> None:
         assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@covering({"backend": BACKENDS, "mode": ["next_step", "same_step", "disabled"]})
 def test_a_user_may_reset_at_any_time(backend: str, mode: str) -> None:
     random = np.random.default_rng(3)
     with make(backend, autoreset_mode=mode, env=functools.partial(FaultyEnv, mean_length=10_000)) as vec:
@@ -298,8 +293,7 @@ class Slow(HashEnv):
         return super().reset(seed=seed)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("check", ["first", "always"])  # the latter has every step played the careful way
+@covering({"backend": BACKENDS, "check": ["first", "always"]})  # the latter has every step played the careful way
 def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.25, check=check) as vec:
@@ -355,8 +349,8 @@ def test_the_learners_own_time_does_not_count(backend: str) -> None:
         backend, env=functools.partial(Slow, mean_length=10_000), num_envs=2, num_workers=2, step_timeout=0.4
     ) as vec:
         vec.reset()
-        vec.send(np.array([1500, 0]))
-        time.sleep(1.45)
+        vec.send(np.array([900, 0]))
+        time.sleep(0.85)
         assert vec.recv().masks.all()
 
 
@@ -383,8 +377,7 @@ def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
         pytest.fail("nobody noticed")
 
 
-@pytest.mark.parametrize("backend", PARALLEL)
-@pytest.mark.parametrize("busy", [True, False])
+@covering({"backend": PARALLEL, "busy": [True, False]})
 def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy: bool) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.3) as vec:
@@ -538,8 +531,7 @@ def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "".join(printed for _, printed in blocks)
 
 
-@pytest.mark.parametrize("backend", PARALLEL)
-@pytest.mark.parametrize("moment", ["as one starts", "as one ends"])
+@covering({"backend": PARALLEL, "moment": ["as one starts", "as one ends"]})
 def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
     backend: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

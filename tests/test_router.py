@@ -199,7 +199,7 @@ def test_policies_that_are_alike_are_computed_at_once(turns: bool) -> None:
         assert routers[0]._unstackable == {None}
 
 
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "pool"])
 def test_mixtures_are_constant_within_an_episode_and_drawn_as_often_as_they_say(backend: str) -> None:
     """What a policy drawn anew at every step would fail: then nobody plays the mixture."""
     joint = np.array([[0.5, 0.0], [0.2, 0.3]])
@@ -262,12 +262,16 @@ def test_returns_are_told_by_seat_and_those_of_cut_episodes_are_not() -> None:
         assert len(told) - len(complete) <= 1  # what the second reset cut off
 
 
-@pytest.mark.parametrize("env", ["tag/grid", "ocean/mixed"])
-def test_episodes_are_the_same_on_every_backend(env: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "env_kwargs"),
+    [("tag/grid", {"num_taggers": 2, "num_runners": 3, "grid_length": 5, "episode_length": 12}), ("ocean/mixed", {})],
+    ids=["tag", "mixed"],
+)
+def test_episodes_are_the_same_on_every_backend(env: str, env_kwargs: dict[str, Any]) -> None:
     """Arrays, tensors and workers; agents that are caught on the way, and actions of two kinds."""
     found = []
     for arguments in ({}, {"as_torch": True}, {"backend": "multiprocessing", "num_workers": 2}):
-        with pufferlib.make(env, num_envs=4, seed=1, **arguments) as vec:
+        with pufferlib.make(env, num_envs=4, seed=1, env_kwargs=env_kwargs, **arguments) as vec:
             pool = pool_of(vec, ["mlp", "other"])
             maker = Watching([tuple(seat % 2 for seat in range(vec.agents_per_env))])
             router = Router(pool, vec, maker, seed=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matrix import covering
 
 import pufferlib
 from pufferlib.errors import PufferError
@@ -103,42 +105,47 @@ def program(backend: str, game: str, kind: str = "int64", **kwargs: Any) -> list
         return trace
 
 
+@functools.cache
+def program_of_serial(game: str, kind: str = "int64", **kwargs: Any) -> list[Any]:
+    return program("serial", game, kind, **kwargs)
+
+
 OUTPUTS: list[dict[str, Any]] = [
+    {"as_torch": False, "device": "cpu", "autoreset_mode": "same_step", "on_error": "restart", "context": "spawn"},
     {"as_torch": False},
     {"as_torch": True},
     {},
     {"as_torch": False, "copy": True},
     {"as_torch": True, "copy": True, "autoreset_mode": "same_step"},
     {"as_torch": False, "debug": True, "check": "always"},
-    {"as_torch": False, "device": "cpu", "autoreset_mode": "same_step", "on_error": "restart", "context": "spawn"},
 ]
 
 
-@pytest.mark.parametrize("output", OUTPUTS, ids=str)
-@pytest.mark.parametrize("backend", OTHERS)
+@covering({"backend": OTHERS, "output": OUTPUTS})
 def test_every_output_is_that_of_serial(backend: str, output: dict[str, Any]) -> None:
     for game in GAMES:
-        assert program(backend, game, **output) == program("serial", game, **output)
+        assert program(backend, game, **output) == program_of_serial(game, **output)
 
 
-@pytest.mark.parametrize("kind", ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"])
-@pytest.mark.parametrize("backend", OTHERS)
+@covering({"backend": OTHERS, "kind": ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"]})
 def test_any_kind_of_actions_plays_the_same(backend: str, kind: str) -> None:
     for game in GAMES:
-        assert program(backend, game, kind, as_torch=False) == program("serial", game, kind, as_torch=False)
+        assert program(backend, game, kind, as_torch=False) == program_of_serial(game, kind, as_torch=False)
 
 
 @pytest.mark.parametrize("backend", OTHERS)
 def test_a_list_of_environments_is_one_each(backend: str) -> None:
     named = dict(env=["classic/cartpole"] * NUM_ENVS, num_envs=None, as_torch=False)
-    assert program(backend, "classic/cartpole", **named) == program("serial", "classic/cartpole", as_torch=False)
+    assert program(backend, "classic/cartpole", **named) == program_of_serial("classic/cartpole", as_torch=False)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize(
-    "output", [{"as_torch": False}, {"as_torch": False, "copy": True}, {"as_torch": True}], ids=str
+@covering(
+    {
+        "backend": OTHERS,
+        "output": [{"as_torch": False}, {"as_torch": False, "copy": True}, {"as_torch": True}],
+        "num_workers": [1, 2],
+    }
 )
-@pytest.mark.parametrize("backend", OTHERS)
 def test_batches_of_some_environments(backend: str, output: dict[str, Any], num_workers: int) -> None:
     """Ids of a batch, also tensors, name whose actions are sent."""
 
@@ -162,9 +169,9 @@ def test_batches_of_some_environments(backend: str, output: dict[str, Any], num_
     assert trajectories(backend) == trajectories("serial")
 
 
-@pytest.mark.parametrize("output", [{"as_torch": False}, {"as_torch": True}, {}], ids=str)
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("backend", OTHERS)
+@covering(
+    {"backend": OTHERS, "mode": ["next_step", "same_step"], "output": [{"as_torch": False}, {"as_torch": True}, {}]}
+)
 def test_a_copy_is_handed_over_for_good(backend: str, mode: str, output: dict[str, Any]) -> None:
     """Infos, too, read after the object was closed, pickled or copied."""
 
@@ -224,8 +231,7 @@ def refusal(call: Callable[[], Any]) -> tuple[Any, str]:
     return type(caught.value), str(caught.value).splitlines()[0]
 
 
-@pytest.mark.parametrize("case", WRONG)
-@pytest.mark.parametrize("backend", OTHERS)
+@covering({"case": [*WRONG], "backend": OTHERS})
 def test_what_is_wrong_is_refused_alike(backend: str, case: str) -> None:
     found = []
     for each in ("serial", backend):
@@ -239,8 +245,7 @@ def test_what_is_wrong_is_refused_alike(backend: str, case: str) -> None:
         assert told[1] == expected[1]
 
 
-@pytest.mark.parametrize("case", UNMADE)
-@pytest.mark.parametrize("backend", OTHERS)
+@covering({"case": [*UNMADE], "backend": OTHERS})
 def test_what_cannot_be_made_is_refused_alike(backend: str, case: str) -> None:
     expected, told = (refusal(lambda each=each: make(each, **UNMADE[case])) for each in ("serial", backend))
     assert told[0] is expected[0]

@@ -1,4 +1,7 @@
-"""The compiled path under sanitizers, in short (``make sanitize`` is the long form); faults would be noticed."""
+"""The packer under sanitizers, faults of which would be noticed; and, in the long form, most of the compiled path.
+
+``make sanitize`` runs all tests of the compiled path under them.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ SHORT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(420)
 def test_nothing_is_reported(tmp_path: Path) -> None:
     tree = sanitize.build(tmp_path)
@@ -41,7 +45,7 @@ def test_nothing_is_reported(tmp_path: Path) -> None:
 
 PACK = """
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from pufferlib._native import pack
 from pufferlib import _native
 _native.pack, _native.available = pack, True
@@ -101,9 +105,32 @@ def test_faults_are_noticed(fault: str, process: str, faulty: Path) -> None:
     assert code == (0 if process == "worker" else sanitize.EXITCODE)
 
 
+SOUND = """
+from pufferlib.errors import SpaceError
+space = Dict(box=Box(0, 1, (2,)), some=Tuple((Discrete(3, start=1), Discrete(4))), many=MultiDiscrete([2, 3]),
+             bits=MultiBinary(5), picture=Box(0, 255, (3, 4, 5), np.uint8))
+space.seed(1)
+layout = observation_layout(space)
+for _ in range(20):
+    sample = space.sample()
+    found = layout.unflatten(layout.flatten(sample))
+    assert found["some"][0] == sample["some"][0] and (found["picture"] == sample["picture"]).all()
+    sample["box"] = np.array([0.5, np.inf], np.float32)
+    layout.flatten(sample)
+    for wrong in (None, sample | {"many": [1]}, sample | {"some": 3}, {"box": sample["box"]}):
+        try:
+            layout.flatten(wrong)
+        except SpaceError:
+            pass
+        else:
+            raise AssertionError(wrong)
+assert action_layout(Dict(d=Discrete(3, start=1))).unpack(np.array([2])) == {"d": 3}
+"""
+
+
 def test_without_faults_it_is_silent(faulty: Path) -> None:
-    program = PACK + "print(observation_layout(Box(0, 1, (2,))).flatten(np.ones(2, np.float32)))"
-    code, reports = sanitize.run(faulty, ["-c", program], limit_s=60, PUFFERLIB_NATIVE="")
+    """Whatever it packs and refuses, as long as no fault is reached."""
+    code, reports = sanitize.run(faulty, ["-c", PACK + SOUND], limit_s=60, PUFFERLIB_NATIVE="")
     assert (code, reports) == (0, [])
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from matrix import covering
 from pettingzoo import ParallelEnv
 from pettingzoo.classic import tictactoe_v3
 
@@ -194,8 +195,12 @@ def test_a_response_is_nearly_as_good_as_the_best(algorithm: Any, most: float) -
             assert -1e-6 < best - exact.form.values(plans)[seat] < most
 
 
-@pytest.mark.parametrize("env", [partial(GameEnv, "kuhn_poker", observation="index"), tictactoe_v3.raw_env])
-@pytest.mark.parametrize("algorithm", [ppo, dqn])
+@covering(
+    {
+        "algorithm": [ppo, dqn],
+        "env": [partial(GameEnv, "kuhn_poker", observation="index"), tictactoe_v3.raw_env],
+    }
+)
 def test_equal_seeds_give_equal_responses_on_any_backend(algorithm: Any, env: Any) -> None:
     """Bit for bit; in games whose seats take turns as well. And a response leaves nothing else in the pool."""
     policy = LOGITS if isinstance(env, partial) else "default"

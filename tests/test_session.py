@@ -73,13 +73,23 @@ OF = {
     ppo_lstm: EVERYTHING,
     dqn: dict(
         env="ocean/squared", num_envs=4, total_steps=1_500, eval_episodes=8, frame_stack=2, checkpoint_every=500,
-        learning_starts=100, steps_per_update=8, target_period=7, exploration_fraction=1.0,
+        learning_starts=100, steps_per_update=16, target_period=7, exploration_fraction=1.0,
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
+@pytest.mark.parametrize(
+    ("trainer", "backend"),
+    [
+        (ppo, "serial"),
+        (ppo_lstm, "multiprocessing"),
+        (dqn, "serial"),
+        pytest.param(ppo, "multiprocessing", marks=pytest.mark.long),
+        pytest.param(ppo_lstm, "serial", marks=pytest.mark.long),
+        pytest.param(dqn, "multiprocessing", marks=pytest.mark.long),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.Config.algorithm,
+)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, monkeypatch):
     """What was kept is all that matters: weights, statistics, optimiser, generators, schedule, seeds, replay buffer."""
     settings = dict(OF[trainer], backend=backend, num_workers=2)

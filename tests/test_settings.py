@@ -262,12 +262,12 @@ def test_the_command_has_them_too(folder, capsys):
 @pytest.mark.slow
 def test_the_example_of_a_sweep_prints_settings_that_can_be_read(folder):
     pytest.importorskip("optuna")
-    words = "--num-trials 2 --num-seeds 2 --env ocean/squared --total-steps 2000 --backend serial --num-envs 4".split()
+    words = "--num-trials 2 --num-seeds 2 --env ocean/squared --total-steps 500 --backend serial --num-envs 4".split()
     command = [sys.executable, str(ROOT / "examples" / "sweep.py"), *words, "--out", "best.toml"]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""})
     assert done.returncode == 0, done.stderr
     found = config("--config best.toml")
-    assert (found.env, found.num_envs, found.total_steps) == ("ocean/squared", 4, 2000)
+    assert (found.env, found.num_envs, found.total_steps) == ("ocean/squared", 4, 500)
     assert 1e-4 <= found.learning_rate <= 1e-2
     assert (folder / "best.toml").read_text() in done.stdout
     assert to_toml({"learning_rate": found.learning_rate}) in done.stdout

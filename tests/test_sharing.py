@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from matrix import covering
 from mock_envs import HashEnv
 
 import pufferlib
@@ -131,8 +132,7 @@ CALLS: dict[str, Callable[[pufferlib.VecEnv], Any]] = {
 }
 
 
-@pytest.mark.parametrize("waits_in", ["step", "call"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@covering({"backend": BACKENDS, "waits_in": ["step", "call"]})
 def test_a_second_thread_is_told_so_and_changes_nothing(backend: str, waits_in: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with pufferlib.make(functools.partial(GateEnv, gate), backend=backend, num_envs=2, num_workers=2) as vec:
@@ -153,8 +153,7 @@ def test_a_second_thread_is_told_so_and_changes_nothing(backend: str, waits_in: 
         assert vec.get_attr("count") == [3, 3]
 
 
-@pytest.mark.parametrize("batch_size", [4, 2])
-@pytest.mark.parametrize("backend", BACKENDS)
+@covering({"backend": BACKENDS, "batch_size": [4, 2]})
 def test_threads_that_jostle_lose_and_double_nothing(backend: str, batch_size: int) -> None:
     """Each call does all that it should, or nothing: as many rows come as actions go."""
     with pufferlib.make(GateEnv, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size, copy=True) as vec:
@@ -316,8 +315,7 @@ def in_a_fork(act: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-@pytest.mark.parametrize("batch_size", [4, 2])
-@pytest.mark.parametrize("backend", PARALLEL)
+@covering({"backend": PARALLEL, "batch_size": [4, 2]})
 def test_a_forked_process_is_told_so_and_cannot_disturb_its_parent(backend: str, batch_size: int) -> None:
     def try_all() -> list[str]:
         said = []
@@ -464,8 +462,7 @@ def test_several_at_once_and_any_may_be_closed_first(backend: str) -> None:
                     assert trajectory(other) == undisturbed(4)
 
 
-@pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda how: how.__name__)
-@pytest.mark.parametrize("backend", BACKENDS)
+@covering({"backend": BACKENDS, "how": [pickle.dumps, copy.copy, copy.deepcopy]})
 def test_it_cannot_be_copied_and_says_what_can(backend: str, how: Callable[[Any], Any]) -> None:
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2) as vec:
         with pytest.raises(pufferlib.CallError, match=r"cannot be pickled or copied.*functools\.partial"):
@@ -497,8 +494,7 @@ def raise_(error: type[BaseException]) -> None:
     raise error
 
 
-@pytest.mark.parametrize("error", [TimeoutError, KeyboardInterrupt])
-@pytest.mark.parametrize("backend", PARALLEL)
+@covering({"backend": PARALLEL, "error": [TimeoutError, KeyboardInterrupt]})
 def test_what_a_handler_raises_ends_a_wait_and_loses_nothing(
     backend: str, error: type[BaseException], alarm: Any, tmp_path: Path
 ) -> None:
@@ -662,8 +658,7 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("how", ENDINGS)
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@covering({"backend": ["serial", "pool"], "how": [*ENDINGS]})
 def test_a_program_that_ends_closes_its_environments_once_and_quietly(backend: str, how: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     run(LAST_WORDS + ENDINGS[how], str(log), backend)

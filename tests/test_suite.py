@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -271,7 +272,7 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
     assert "score 0.000, chance 0.031, bar 0.90" in outcome.lines["password"]
     assert sorted(outcome.why) == sorted(set(ENVS) - {"bandit"})
     assert outcome.status == 1
-    assert re.fullmatch(r"1 of 9 passed in \d+ s: 7 failed, 1 cannot be learnt by it\n", outcome.closing)
+    assert re.fullmatch(r"1 of 9 passed in \d+ s, 2 at a time: 7 failed, 1 cannot be learnt by it\n", outcome.closing)
 
 
 @pytest.mark.slow
@@ -319,7 +320,7 @@ def test_whatever_ends_it_nothing_is_left(tmp_path: Path, number: int, status: i
     assert process.returncode == status
     assert "Traceback" not in out + err
     if number == signal.SIGINT:
-        assert re.search(r"^0 of 1 passed in \d+ s: 1 not judged$", out, re.MULTILINE)
+        assert re.search(r"^0 of 1 passed in \d+ s, 1 at a time: 1 not judged$", out, re.MULTILINE)
     assert gone(hanging(folder))
     assert list((folder / "tmp").iterdir()) == []
 
@@ -355,11 +356,11 @@ def test_a_verdict_is_there_when_it_is_and_ends_what_the_learner_has_started(
 def test_the_exit_code_is_0_if_none_fails(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["ocean", "--trainer", "toys:train", "--backend", "serial", "--env"]
     assert main([*words, "bandit"]) == 0
-    assert re.search(r"\n1 of 1 passed in \d+ s: all passed\n$", capfd.readouterr().out)
-    assert main([*words, "bandit", "ocean/mixed"]) == 0
-    assert re.search(r"\n1 of 2 passed in \d+ s: 1 cannot be learnt by it\n$", capfd.readouterr().out)
+    assert re.search(r"\n1 of 1 passed in \d+ s, 1 at a time: all passed\n$", capfd.readouterr().out)
+    assert main([*words, "bandit", "ocean/mixed", "--jobs", "1"]) == 0
+    assert re.search(r"\n1 of 2 passed in \d+ s, 1 at a time: 1 cannot be learnt by it\n$", capfd.readouterr().out)
     assert main([*words, "password"]) == 1
-    assert re.search(r"\n0 of 1 passed in \d+ s: 1 failed\n$", capfd.readouterr().out)
+    assert re.search(r"\n0 of 1 passed in \d+ s, 1 at a time: 1 failed\n$", capfd.readouterr().out)
 
 
 def test_what_a_learner_cannot_do_is_no_failure_while_it_is_watched(
@@ -495,6 +496,59 @@ def test_what_a_low_score_may_come_of() -> None:
 
 
 def test_what_they_come_to() -> None:
-    assert closing_line(list(VERDICTS.values()), 61.2) == "1 of 3 passed in 61 s: 1 failed, 1 cannot be learnt by it"
-    assert closing_line([VERDICTS["bandit"]], 1, 3) == "1 of 4 passed in 1 s: 3 not judged"
-    assert closing_line([VERDICTS["bandit"]], 1) == "1 of 1 passed in 1 s: all passed"
+    all_three = closing_line(list(VERDICTS.values()), 61.2)
+    assert all_three == "1 of 3 passed in 61 s, 1 at a time: 1 failed, 1 cannot be learnt by it"
+    assert closing_line([VERDICTS["bandit"]], 1, 3, jobs=2) == "1 of 4 passed in 1 s, 2 at a time: 3 not judged"
+    assert closing_line([VERDICTS["bandit"]], 1) == "1 of 1 passed in 1 s, 1 at a time: all passed"
+
+
+@pytest.mark.parametrize(
+    ("cores", "words", "num_envs", "jobs"),
+    [
+        (1, [], 3, 1),
+        (2, [], 3, 2),
+        (64, [], 3, 2),
+        (64, [], 1, 1),  # more than there are would say too much
+        (1, ["--jobs", "3"], 3, 3),
+        (64, ["--jobs", "1"], 3, 1),
+    ],
+)
+def test_two_trainings_run_at_a_time_where_there_are_cores(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    words: list[str],
+    num_envs: int,
+    jobs: int,
+) -> None:
+    asked: list[int] = []
+
+    def examined(examinations: list[Examination], **given: Any) -> Iterator[tuple[Examination, Verdict]]:
+        asked.append(given["jobs"])
+        for examination in examinations:
+            given["began"](examination)
+            yield examination, VERDICTS["bandit"]
+
+    monkeypatch.setattr(examining, "examined", examined)
+    monkeypatch.setattr(sys.modules["pufferlib.cli.ocean"], "available_cpus", lambda: cores)
+    shown = io.StringIO()
+    monkeypatch.setattr(
+        sys.modules["pufferlib.cli.ocean"], "new_console", lambda: Console(file=shown, force_terminal=True, width=100)
+    )
+    assert main(["ocean", "--env", *list(VERDICTS)[:num_envs], *words]) == 0
+    assert asked == [jobs]
+    told = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.getvalue())
+    assert re.search(rf"\n{jobs} training{'s' if jobs > 1 else ''} at a time *\n", told)
+    assert re.search(rf"\n{num_envs} of {num_envs} passed in \d+ s, {jobs} at a time: all passed\n", told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, 2), (2, 2, 1), (3, 2, 1)])
+def test_trainings_that_share_the_cores_share_threads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, cores: int, threads: int
+) -> None:
+    monkeypatch.setattr(examining, "available_cpus", lambda: cores)
+    monkeypatch.syspath_prepend(str(folder))
+    (task,) = tasks.tasks(["bandit"], ["serial"])
+    ((_, verdict),) = examining.examined([Examination(task, "toys:number_of_threads")], jobs=jobs)
+    assert verdict.error.endswith(f"RuntimeError: {threads} threads")

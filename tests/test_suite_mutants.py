@@ -152,7 +152,11 @@ def test_why_the_process_of_checks_fails_is_said(tmp_path, monkeypatch, capfd):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "mutant"),
-    [("bandit", "advantage_sign"), ("truncation", "truncation_ends"), ("multiagent", "agents_observations_swapped")],
+    [
+        ("truncation", "truncation_ends"),
+        pytest.param("bandit", "advantage_sign", marks=pytest.mark.long),
+        pytest.param("multiagent", "agents_observations_swapped", marks=pytest.mark.long),
+    ],
 )
 def test_training_tells_a_mutant_from_the_correct_trainer(env, mutant):
     """A part of the matrix that takes seconds."""

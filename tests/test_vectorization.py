@@ -70,9 +70,27 @@ def assert_same_prefixes(expected: dict[int, list[Any]], found: dict[int, list[A
         assert rows == expected[env_id][: len(rows)], f"environment {env_id} differs"
 
 
-@settings(max_examples=20)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_trajectories_are_bit_identical_on_every_backend(data: st.DataObject) -> None:
+    assert_any_identical(data)
+
+
+@pytest.mark.long
+@settings(max_examples=20)
+@given(data=st.data())
+def test_many_trajectories_are_bit_identical_on_every_backend(data: st.DataObject) -> None:
+    assert_any_identical(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trajectories_of_each_kind_are_bit_identical(kind: str) -> None:
+    mode = "same_step" if kind == "nested" else "next_step"
+    counts = dict(num_envs=5, num_workers=2, batch_size=3)
+    assert_identical(BACKENDS, kind, counts, seed=len(kind), mode=mode, delay_s=0.0)
+
+
+def assert_any_identical(data: st.DataObject) -> None:
     num_envs = data.draw(st.integers(1, 9), "num_envs")
     num_workers = data.draw(st.integers(1, num_envs), "num_workers")
     batch_size = data.draw(st.integers(1, num_envs), "batch_size")

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
-from cleanrl_demo.suite.tasks import Cannot
+from cleanrl_demo.suite.tasks import Cannot, Task
 
 
-def train(task):
+def train(task: Task) -> Any:
     print("learning", task.env, flush=True)
     return {
         "bandit": best_arm,
@@ -31,7 +32,13 @@ def train(task):
     }[task.env.removeprefix("ocean/")](task)
 
 
-def train_here(task):
+def number_of_threads(task: Task) -> Any:
+    import torch
+
+    raise RuntimeError(f"{torch.get_num_threads()} threads")
+
+
+def train_here(task: Task) -> Any:
     print("learning", task.env, "on", task.backend, "from", task.seed)
     return {
         "bandit": best_arm,
@@ -44,77 +51,77 @@ def train_here(task):
     }[task.env.removeprefix("ocean/")](task)
 
 
-def best_arm(task):
+def best_arm(task: Task) -> Any:
     with task.make(num_envs=1, batch_size=1) as vec:
         (best,) = vec.call("solve")
     return lambda batch: np.full(len(batch.masks), best[0])
 
 
-def badly(task):
+def badly(task: Task) -> Any:
     return lambda batch: np.zeros(len(batch.masks), np.int64)
 
 
-def out_of_range(task):
+def out_of_range(task: Task) -> Any:
     return lambda batch: np.arange(len(batch.masks))
 
 
-def left(task):
+def left(task: Task) -> Any:
     return lambda batch: "left"
 
 
-def number(task):
+def number(task: Task) -> Any:
     return 3
 
 
-def raises(task):
-    swords = {}
+def raises(task: Task) -> Any:
+    swords: dict[str, Any] = {}
     return swords["of damocles"]
 
 
-def play_raises(task):
+def play_raises(task: Task) -> Any:
     return lambda batch: batch.spells
 
 
-def cannot(task):
+def cannot(task: Task) -> Any:
     raise Cannot("toys have no mixed actions")
 
 
-def leave(task):
+def leave(task: Task) -> Any:
     for line in range(100):
         print("line", line)
     sys.stdout.flush()
     os._exit(3)
 
 
-def crash(task):
+def crash(task: Task) -> Any:
     print("this is the end", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
     time.sleep(1000)
 
 
-def hang(task):
+def hang(task: Task) -> Any:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     pathlib.Path("hanging.new").write_text(f"{os.getpid()} {child.pid}")
     os.replace("hanging.new", "hanging")
     time.sleep(1000)
 
 
-def says_much(task):
+def says_much(task: Task) -> Any:
     raise ValueError("x" * 300_000)
 
 
-def leaves_thread(task):
+def leaves_thread(task: Task) -> Any:
     threading.Thread(target=time.sleep, args=(1000,)).start()
     return best_arm(task)
 
 
-def leaves_process(task):
+def leaves_process(task: Task) -> Any:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     pathlib.Path("hanging").write_text(str(child.pid))
     return best_arm(task)
 
 
-def leaves_fork(task):
+def leaves_fork(task: Task) -> Any:
     child = os.fork()
     if not child:
         time.sleep(1000)
@@ -123,21 +130,21 @@ def leaves_fork(task):
     os._exit(3)
 
 
-def nameless_signal(task):
+def nameless_signal(task: Task) -> Any:
     signal.signal(signal.SIGRTMIN + 3, signal.SIG_DFL)  # pygame catches real-time signals where it has shown a window
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 3])
     os.kill(os.getpid(), signal.SIGRTMIN + 3)
     time.sleep(1000)
 
 
-def prints_much(task):
+def prints_much(task: Task) -> Any:
     for _ in range(1000):
         print("y" * 999)
     print("the end")
     os._exit(3)
 
 
-def no_task():
+def no_task() -> None:
     pass
 
 

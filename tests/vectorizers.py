@@ -58,7 +58,7 @@ class Ours:
             infos[info["env_id"]].update(info)
         observations = [self.vec.observation_layout.decode(row) for row in batch.observations]
         outcome = (batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy())
-        return Rows(observations, *outcome, infos)
+        return Rows._make((observations, *outcome, infos))
 
     def reset(self, seed: int | None = None, env_ids: Sequence[int] | None = None) -> Rows:
         self.vec.reset(seed=seed, env_ids=env_ids)
@@ -101,7 +101,7 @@ class Gymnasiums:
         each = [self.infos_of(env_id, infos) for env_id in range(self.vec.num_envs)]
         single = isinstance(observations, tuple) and not isinstance(self.single_observation_space, spaces.Tuple)
         own = observations if single else iterate(self.vec.observation_space, observations)  # of what has no batches
-        return Rows(list(own), *(flags or (None,) * 3), each)
+        return Rows._make((list(own), *(flags or (None,) * 3), each))
 
     def infos_of(self, env_id: int, infos: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -119,7 +119,8 @@ class Gymnasiums:
 
     def step(self, actions: Sequence[Any]) -> Rows:
         space = self.single_action_space
-        batch = concatenate(space, actions, create_empty_array(space, len(actions)))
+        empty: Any = create_empty_array(space, len(actions))
+        batch = concatenate(space, actions, empty)
         self.broken = True
         rows = self.rows(*self.vec.step(batch))
         self.broken = False

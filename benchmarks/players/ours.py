@@ -11,7 +11,6 @@ import numpy as np
 from player import Player, Task
 
 import pufferlib
-from pufferlib.layout import Layout
 
 BACKENDS = {"serial": "serial", "processes": "multiprocessing", "pool": "pool"}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -72,6 +71,8 @@ def _with_infos(player: Player, vec: pufferlib.VecEnv) -> Player:
 
 
 def _pack(task: Task) -> Player:
+    from pufferlib.layout import Layout  # here, since other revisions of ours are played by this file too
+
     space = task.env_creator().observation_space
     layout = Layout(space)
     sample = space.sample()

@@ -35,6 +35,7 @@ from pufferlib import action_values, registry, vectorization
 from pufferlib.errors import PlanError, PufferError
 from pufferlib.vectorization.launch import LifePipe, death_of, die_with_parent, end_group, start_method
 from pufferlib.vectorization.messages import signal_name
+from pufferlib.vectorization.plan import available_cpus
 from pufferlib.vectorization.signals import as_before, undisturbed
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
@@ -158,17 +159,20 @@ def examined(
     """Yield verdicts as they come, of ``jobs`` examinations at once, each in a process of its own.
 
     A learner that raises, dies or takes longer than ``timeout_s`` seconds has no score; its verdict says why. began: is
-    told what begins. meanwhile: called several times a second. Whatever ends this ends the processes.
+    told what begins. meanwhile: called several times a second. Whatever ends this ends the processes. Where several
+    run at once, each starts with its share of the cores as torch's number of threads.
     """
     context = multiprocessing.get_context(start_method(None))
     import cleanrl_demo.suite.demo  # noqa: F401  here and not in each process: torch takes seconds
 
+    # By default each would have a thread for each core, and two such trainings on two cores wait for each other.
+    num_threads = None if jobs == 1 else max(1, available_cpus() // jobs)
     waiting, running, life = iter(examinations), list[_Running](), LifePipe()
     try:
         while True:
             while len(running) < jobs and (examination := next(waiting, None)) is not None:
                 with undisturbed():
-                    running.append(_Running(context, examination, timeout_s, life))
+                    running.append(_Running(context, examination, timeout_s, life, num_threads))
                 began(examination)
             if not running:
                 return
@@ -188,12 +192,14 @@ def examined(
 class _Running:
     """An examination under way in a process. signs: of its end, any of which may be readable then."""
 
-    def __init__(self, context: Any, examination: Examination, timeout_s: float, life: LifePipe) -> None:
+    def __init__(
+        self, context: Any, examination: Examination, timeout_s: float, life: LifePipe, num_threads: int | None
+    ) -> None:
         self.examination, self.timeout_s = examination, timeout_s
         output, self.path = tempfile.mkstemp(prefix="puffer-ocean-", suffix=".log")
         self.output = os.fdopen(output, "rb")
         self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_examine_here, args=(sender, examination, self.path, life))
+        self.process = context.Process(target=_examine_here, args=(sender, examination, self.path, life, num_threads))
         try:
             with warnings.catch_warnings():  # Python 3.12 counts the sleeping threads of NumPy's BLAS
                 warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
@@ -263,9 +269,13 @@ class _Running:
         return self.code
 
 
-def _examine_here(sender: Connection, examination: Examination, log: str, life: LifePipe) -> None:
-    """Be the process of an examination."""
+def _examine_here(
+    sender: Connection, examination: Examination, log: str, life: LifePipe, num_threads: int | None
+) -> None:
+    """Be the process of an examination. num_threads: of torch; None leaves its default."""
     as_before()
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
     life.leave()
     die_with_parent(life.reader)
     output = os.open(log, os.O_WRONLY | os.O_APPEND)

@@ -22,10 +22,11 @@ class Screen:
     """A context manager around examinations, which is told what begins and what comes of it.
 
     In a terminal it shows a table of all of them, else a line for each verdict. Below it says why some did not pass.
+    jobs: how many run at a time.
     """
 
-    def __init__(self, examinations: Sequence[Examination], console: Console) -> None:
-        self.console = console
+    def __init__(self, examinations: Sequence[Examination], console: Console, jobs: int = 1) -> None:
+        self.console, self.jobs = console, jobs
         self.examinations = examinations
         self.verdicts: dict[Examination, Verdict] = {}
         self.begun_s: dict[Examination, float] = {}
@@ -66,8 +67,11 @@ class Screen:
             self.live.update(self.table(), refresh=True)
 
     def table(self) -> Table:
-        """Return all examinations and what is known of them."""
-        table = Table("environment", box=None, pad_edge=False, header_style="bold")
+        """Return all examinations and what is known of them; below, how many run at a time."""
+        caption = f"{self.jobs} training{'s' * (self.jobs > 1)} at a time"
+        table = Table(
+            "environment", box=None, pad_edge=False, header_style="bold", caption=caption, caption_justify="left"
+        )
         for name in ("chance", "score", "bar", "seconds", ""):
             table.add_column(name, justify="right" if name else "left", min_width=0 if name else len("learning"))
         for examination in self.examinations:
@@ -108,8 +112,8 @@ class Screen:
                 self.console.print(said, soft_wrap=True, markup=False, highlight=False)
 
 
-def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0) -> str:
-    """Return how many passed, of those that are unjudged too, and how long it all took."""
+def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int = 0, *, jobs: int = 1) -> str:
+    """Return how many passed, of those that are unjudged too, how long it all took, and how many ran at a time."""
     num_failed = sum(verdict.failed for verdict in verdicts)
     num_impossible = sum(verdict.cannot for verdict in verdicts)
     num_passed = len(verdicts) - num_failed - num_impossible
@@ -117,7 +121,8 @@ def closing_line(verdicts: Sequence[Verdict], seconds: float, num_unjudged: int 
     told += [f"{num_impossible} cannot be learnt by it"] if num_impossible else []
     told += [f"{num_unjudged} not judged"] if num_unjudged else []
     return (
-        f"{num_passed} of {len(verdicts) + num_unjudged} passed in {seconds:.0f} s: {', '.join(told) or 'all passed'}"
+        f"{num_passed} of {len(verdicts) + num_unjudged} passed in {seconds:.0f} s, {jobs} at a time: "
+        f"{', '.join(told) or 'all passed'}"
     )
 
 

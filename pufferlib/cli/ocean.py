@@ -13,11 +13,13 @@ from pufferlib.cli.options import Ocean
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PlanError
+from pufferlib.vectorization.plan import available_cpus
 
 __all__ = ["ocean"]
 
 OF_MUTANTS = ("mutant", "all_seeds", "save", "page")
 NOT_OF_MUTANTS = ("backend", "trainer", "watch")
+MOST_JOBS = 2  # by default: each training has worker processes besides its own
 
 
 def ocean(words: list[str]) -> int:
@@ -40,18 +42,20 @@ def _examined(options: Ocean) -> int:
     if options.watch:
         return _watched(tasks, train, console)
     examinations = [examining.Examination(task, named) for task in tasks]
+    jobs = min(_jobs(options), len(examinations))
     start_s, verdicts = time.monotonic(), list[Any]()
     try:
-        with table.Screen(examinations, console) as screen:
+        with table.Screen(examinations, console, jobs) as screen:
             found = examining.examined(
-                examinations, jobs=options.jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
+                examinations, jobs=jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
             )
             for examination, verdict in found:
                 screen.ended(examination, verdict)
                 verdicts.append(verdict)
     finally:  # after Ctrl-C too
         seconds = time.monotonic() - start_s
-        console.print(table.closing_line(verdicts, seconds, len(examinations) - len(verdicts)), soft_wrap=True)
+        num_unjudged = len(examinations) - len(verdicts)
+        console.print(table.closing_line(verdicts, seconds, num_unjudged, jobs=jobs), soft_wrap=True)
     return 1 if any(verdict.failed for verdict in verdicts) else 0
 
 
@@ -61,7 +65,7 @@ def _check(options: Ocean) -> None:
         raise PlanError(f"--seeds {options.seeds} leaves nothing to train; use 1 or more")
     if options.seed < 0:
         raise PlanError(f"--seed {options.seed} seeds nothing; use 0 or more")
-    if options.jobs < 1:
+    if options.jobs is not None and options.jobs < 1:
         raise PlanError(f"--jobs {options.jobs} trains nothing; use 1 or more")
     if not options.timeout > 0:
         raise PlanError(f"--timeout {options.timeout} is no time to learn in; use seconds above 0")
@@ -71,6 +75,11 @@ def _check(options: Ocean) -> None:
     if flags:
         verb, where = "says" if len(flags) == 1 else "say", "with" if options.mutants else "without"
         raise PlanError(f"{', '.join(flags)} {verb} nothing {where} --mutants")
+
+
+def _jobs(options: Ocean) -> int:
+    """Return how many trainings run at a time: by default two, but no more than there are cores."""
+    return min(MOST_JOBS, available_cpus()) if options.jobs is None else options.jobs
 
 
 def _seeds(options: Ocean) -> list[int]:
@@ -101,7 +110,7 @@ def _mutants(options: Ocean) -> int:
     matrix, console = _suite("matrix"), new_console()
     wanted = matrix.examinations(options.mutant, options.env, _seeds(options), all_seeds=options.all_seeds)
     save, page_file = (None if path is None else Path(path) for path in (options.save, options.page))
-    how = {"mutants": options.mutant, "jobs": options.jobs, "timeout_s": options.timeout, "page_file": page_file}
+    how = {"mutants": options.mutant, "jobs": _jobs(options), "timeout_s": options.timeout, "page_file": page_file}
     found = matrix.run(wanted, matrix.Results(save), console, **how)
     return 1 if found.all_faults else 0
 

@@ -283,8 +283,9 @@ class Ocean:
     trainer: str | None = None
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
-    jobs: int = 1
-    """trainings at a time; more than one makes each slower, and its seconds say less"""
+    jobs: int | None = None
+    """trainings at a time; default: 2, on a single core 1. Where several share the cores each takes longer: --jobs 1
+    for seconds to compare, or for a learner that needs the whole machine"""
     timeout: float = 600.0
     """seconds after which a training has failed"""
     watch: bool = False

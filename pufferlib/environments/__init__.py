@@ -40,13 +40,11 @@ FOLDER = Path(__file__).parent
 class Example:
     """One environment of a family, and how ``make test-envs`` plays it.
 
-    env_kwargs: arguments of the environment, as a rule such that episodes are short. slow: a tenth of the steps will
-    do on the backends but the first.
+    env_kwargs: arguments of the environment, as a rule such that episodes are short: some must end within 1,000 steps.
     """
 
     name: str
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    slow: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ FAMILY = Family(
     extra="box2d",
     examples=(
         Example("LunarLander-v3"),
-        Example("CarRacing-v3", {"max_episode_steps": 50}, slow=True),
+        Example("CarRacing-v3", {"max_episode_steps": 50}),
     ),
     registers="gymnasium",
 )

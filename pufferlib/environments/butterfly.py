@@ -17,8 +17,8 @@ FAMILY = Family(
     extra="butterfly",
     examples=(
         Example("butterfly/knights_archers_zombies_v11", {"max_cycles": 100, "spawn_delay": 4, "line_death": True}),
-        Example("butterfly-gray/pistonball_v6", {"max_cycles": 40}, slow=True),
-        Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 100}, slow=True),
+        Example("butterfly-gray/pistonball_v6", {"max_cycles": 40}),
+        Example("butterfly-gray/cooperative_pong_v6", {"max_cycles": 100}),
     ),
     folder="pettingzoo.butterfly",
     needs=("pygame", "pymunk", "cv2"),

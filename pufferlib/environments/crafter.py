@@ -16,7 +16,7 @@ FAMILY = Family(
     description="an open world to survive in",
     package="crafter",
     extra="crafter",
-    examples=(Example("crafter/reward", {"length": 100}, slow=True),),
+    examples=(Example("crafter/reward", {"length": 100}),),
     members=("crafter/reward", "crafter/noreward"),
 )
 

@@ -11,7 +11,7 @@ FAMILY = Family(
     description="DeepMind's control suite",
     package="dm_control",
     extra="dm-control",
-    examples=(Example("dm_control/cartpole-balance-v0", {"max_episode_steps": 100}, slow=True),),
+    examples=(Example("dm_control/cartpole-balance-v0", {"max_episode_steps": 100}),),
     registers="shimmy",
     needs=("shimmy",),
 )

@@ -24,7 +24,7 @@ FAMILY = Family(
     description="driving on roads with others",
     package="highway_env",
     extra="highway",
-    examples=(Example("highway-fast-v0", slow=True),),
+    examples=(Example("highway-fast-v0"),),
 )
 
 

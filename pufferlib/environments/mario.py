@@ -26,8 +26,8 @@ FAMILY = Family(
     package="gym_super_mario_bros",
     extra="mario",
     examples=(
-        Example("mario/SuperMarioBros-1-1-v0", {"max_episode_steps": 60}, slow=True),
-        Example("SuperMarioBros-v0", {"max_episode_steps": 200}, slow=True),
+        Example("mario/SuperMarioBros-1-1-v0", {"max_episode_steps": 60}),
+        Example("SuperMarioBros-v0", {"max_episode_steps": 200}),
     ),
     members=(*(f"mario/{each}" for each in IDS), *IDS),
     needs=("cv2",),

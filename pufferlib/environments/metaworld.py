@@ -13,7 +13,7 @@ FAMILY = Family(
     description="tasks of one robot arm",
     package="metaworld",
     extra="metaworld",
-    examples=(Example("Meta-World/MT1", {"env_name": "reach-v3", "max_episode_steps": 50}, slow=True),),
+    examples=(Example("Meta-World/MT1", {"env_name": "reach-v3", "max_episode_steps": 50}),),
 )
 
 

@@ -12,7 +12,7 @@ FAMILY = Family(
     description="128 agents that gather, trade and fight (Python 3.10)",
     package="nmmo",
     extra="nmmo",
-    examples=(Example("nmmo/default", {"HORIZON": 40}, slow=True),),
+    examples=(Example("nmmo/default", {"HORIZON": 40}),),
     members=("nmmo/default",),
 )
 

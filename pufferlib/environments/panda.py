@@ -14,8 +14,8 @@ FAMILY = Family(
     package="panda_gym",
     extra="panda",
     examples=(
-        Example("PandaReach-v3", slow=True),
-        Example("PandaPickAndPlace-v3", slow=True),
+        Example("PandaReach-v3"),
+        Example("PandaPickAndPlace-v3"),
     ),
 )
 

@@ -11,7 +11,7 @@ FAMILY = Family(
     description="robot arms and hands, mazes, a kitchen",
     package="gymnasium_robotics",
     extra="robotics",
-    examples=(Example("FetchReach-v4", {"max_episode_steps": 50}, slow=True),),
+    examples=(Example("FetchReach-v4", {"max_episode_steps": 50}),),
 )
 
 

@@ -12,8 +12,8 @@ FAMILY = Family(
     package="pettingzoo",
     extra="sisl",
     examples=(
-        Example("sisl/pursuit_v5", {"max_cycles": 50}, slow=True),
-        Example("sisl/multiwalker_v9", {"max_cycles": 50}, slow=True),
+        Example("sisl/pursuit_v5", {"max_cycles": 50}),
+        Example("sisl/multiwalker_v9", {"max_cycles": 50}),
     ),
     folder="pettingzoo.sisl",
     needs=("Box2D", "pygame", "pymunk", "scipy"),

@@ -18,7 +18,7 @@ FAMILY = Family(
     description="games of text, in which one chooses among commands",
     package="textworld",
     extra="textworld",
-    examples=(Example("textworld/quest", {"max_episode_steps": 20}, slow=True),),
+    examples=(Example("textworld/quest", {"max_episode_steps": 20}),),
     members=("textworld/quest",),
 )
 MAX_LENGTH = 4096  # letters of an answer; what is longer is cut

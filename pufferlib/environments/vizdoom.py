@@ -20,7 +20,7 @@ FAMILY = Family(
     package="vizdoom",
     extra="vizdoom",
     examples=(
-        Example("VizdoomBasic-v1", slow=True),
+        Example("VizdoomBasic-v1"),
         Example("doom/Basic-v1"),
         Example("doom/DeadlyCorridor-v1", {"game_variables": True}),
     ),

@@ -96,21 +96,20 @@ class Distribution:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
         self.mean, self.std = mean, std  # (rows, num_aims)
 
-    @torch.no_grad()
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw (choices, aims). generator: of the same device; None for torch's own."""
+        """Draw (choices, aims), without gradients. generator: of the same device; None for torch's own."""
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
-        clocks = [torch.empty_like(part).exponential_(generator=generator) for part in self.log_probs]
-        chosen = [(part - clock.log()).argmax(1) for part, clock in zip(self.log_probs, clocks, strict=True)]
-        if not self.mean.shape[1]:
-            return self._stacked(chosen), self.mean
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._stacked(chosen), self.mean + self.std * noise
+        log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()
+        clocks = [torch.empty_like(part).exponential_(generator=generator) for part in log_probs]
+        chosen = [(part - clock.log()).argmax(1) for part, clock in zip(log_probs, clocks, strict=True)]
+        if not mean.shape[1]:
+            return self._stacked(chosen), mean
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        return self._stacked(chosen), mean + self.std.detach() * noise
 
-    @torch.no_grad()
     def mode(self) -> tuple[Tensor, Tensor]:
-        """Return the likeliest (choices, aims)."""
-        return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean
+        """Return the likeliest (choices, aims), without gradients."""
+        return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean.detach()
 
     def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
         """Return the log-probability of whole actions, (rows,): the sum over their parts."""
@@ -131,6 +130,8 @@ class Distribution:
         return reduce(torch.add, terms)
 
     def _stacked(self, chosen: list[Tensor]) -> Tensor:
+        if len(chosen) == 1:
+            return chosen[0].unsqueeze(1)
         return torch.stack(chosen, 1) if chosen else self.mean.new_empty((len(self.mean), 0), dtype=torch.int64)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import io
 import multiprocessing
 import multiprocessing.connection
@@ -130,6 +131,8 @@ class Process:
     def __init__(self, launch: Launch, context: str) -> None:
         if context != "fork":
             launch = launch._replace(task=portable(launch.task, f"the start method {context!r} needs", FORKED))
+        else:
+            _ready_to_fork()
         with starting(context):
             self._process: Any = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
                 target=run_worker, args=(launch,), name="pufferlib-worker"
@@ -156,6 +159,18 @@ class Process:
             os.close(self.death_fd)
             self.death_fd = None
         return exitcode
+
+
+@functools.cache
+def _ready_to_fork() -> None:
+    """Import what every worker needs, and find the libraries that have threads, once for all workers forked later.
+
+    A worker that does so itself takes 10 ms of a processor, more than the rest of its start.
+    """
+    import cloudpickle  # noqa: F401
+    import threadpoolctl
+
+    threadpoolctl.ThreadpoolController()  # it keeps the paths that it has resolved
 
 
 def death_of(pid: int) -> int | None:
@@ -443,12 +458,21 @@ def _kill_at_end_of(life: Any) -> None:
 
 
 def limit_threads(threads: int) -> None:
-    """Cap the threads of BLAS and OpenMP, loaded already or later: workers share the cores among themselves."""
+    """Cap the threads of BLAS and OpenMP, loaded already or later: workers share the cores among themselves.
+
+    No thread of this process may be in BLAS meanwhile.
+    """
     import threadpoolctl
 
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
-    threadpoolctl.threadpool_limits(threads)
+    controller = threadpoolctl.ThreadpoolController()
+    controller.limit(limits=threads)
+    for library in controller.lib_controllers:
+        # In a forked process OpenBLAS starts all its threads again to change their number, and each spins for 10 ms.
+        # They end here; those that are allowed start when there is work for them.
+        if library.internal_api == "openblas" and hasattr(library.dynlib, "blas_thread_shutdown_"):
+            library.dynlib.blas_thread_shutdown_()
 
 
 def limit_imported(threads: int | None) -> None:

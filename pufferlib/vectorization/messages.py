@@ -77,6 +77,8 @@ class EnvFace(NamedTuple):
 
 def _portable(spec: Any) -> Any:
     """Return a specification, or None where it cannot be sent, as EnvPool's cannot."""
+    if spec is None:
+        return None
     import cloudpickle
 
     try:

@@ -233,7 +233,12 @@ class Slab:
 
 
 def _require_memory(nbytes: int) -> None:
-    """Raise OSError where there is too little: the system would give it all the same, and then kill for want of it."""
+    """Raise OSError where there is too little: the system would give it all the same, and then kill for want of it.
+
+    Less than a mebibyte is not looked into, which takes a millisecond in each worker.
+    """
+    if nbytes < 2**20:
+        return
     at_hand = memory_at_hand()
     if nbytes > at_hand:
         raise OSError(errno.ENOMEM, f"{memory_text(at_hand)} are at hand")

@@ -103,7 +103,7 @@ class Core:
             self.life, self.episode = int(seed), -1
         self.episode += 1
         self.tick = 0
-        self.length = length_of(self.life, self.episode)
+        self.length: int = length_of(self.life, self.episode)
 
     def advance(self, action: int) -> bool:
         """Go on by one step, whose action may be a fault; True if it is the last."""
@@ -322,7 +322,7 @@ def spoilt_in_place(env: Any) -> Any:
     return env.spoilt(env.observations)
 
 
-class Zoo(Core, pettingzoo.ParallelEnv[Any, Any, Any]):
+class Zoo(Core, pettingzoo.ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     """Two agents with PettingZoo's interface; they end together."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "chaos_zoo_v0", "render_modes": []}

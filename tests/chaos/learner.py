@@ -52,6 +52,8 @@ from .monkey import ancestors
 __all__ = ["PATIENCE_S", "play"]
 
 PATIENCE_S = float(os.environ.get("CHAOS_PATIENCE_S", "60"))  # a wait this long is a hang
+TRACKER: Any = resource_tracker._resource_tracker  # Python's own helpers
+FORK_SERVER: Any = forkserver._forkserver
 SLACK = 10  # how far deaths and faults may be ahead of the transitions, in hundredths
 SIGNALS_TAKEN = (signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD, signal.SIGWINCH)
 
@@ -142,7 +144,10 @@ class ActorTally:
             setattr(crew, name, functools.partial(getattr(self, name.strip("_")), getattr(crew, name)))
         self.look()
 
-    deaths = Tally.deaths
+    @property
+    def deaths(self) -> int:
+        """How many workers have died."""
+        return sum(self.checker.deaths)
 
     def release(self) -> None:
         """Count no more: the VecEnv is about to be closed."""
@@ -247,7 +252,7 @@ def handlers(board: Board, interrupts: bool) -> Iterator[dict[str, Any]]:
 
 
 def own_descriptors() -> int:
-    helpers = {resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd}
+    helpers = {TRACKER._fd, FORK_SERVER._forkserver_alive_fd}
     return len(set(map(int, os.listdir("/proc/self/fd"))) - helpers)
 
 
@@ -259,7 +264,7 @@ def own_memory() -> int:
 
 def children() -> set[int]:
     """Return the processes that this one has started, but not Python's own helpers, which end with it."""
-    helpers = {resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid}
+    helpers = {TRACKER._pid, FORK_SERVER._forkserver_pid}
     return {
         int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
     } - helpers
@@ -372,8 +377,8 @@ def await_end(pids: list[int]) -> None:
 class Learner:
     """Sends and receives until all that was asked for has happened."""
 
-    def __init__(self, arrangement: Arrangement, vec: Any, checker: Checker, tally: Tally, script: Script, board: Board,
-                 seen: dict[str, Any]) -> None:  # fmt: skip
+    def __init__(self, arrangement: Arrangement, vec: Any, checker: Checker, tally: Tally | ActorTally, script: Script,
+                 board: Board, seen: dict[str, Any]) -> None:  # fmt: skip
         self.arrangement, self.vec, self.checker, self.tally = arrangement, vec, checker, tally
         self.script, self.board, self.seen = script, board, seen
         self.num_errors = self.num_interrupts = self.num_user_resets = 0

@@ -43,12 +43,13 @@ def machine() -> dict[str, Any]:
     import numpy
 
     import pufferlib
+    from benchmarks.revisions import version
 
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
                   if line.startswith("model name")), platform.machine())  # fmt: skip
     return {"processor": model, "cores": os.cpu_count(), "system": f"Linux {platform.release()}",
             "Python": platform.python_version(), "NumPy": numpy.__version__, "Gymnasium": gymnasium.__version__,
-            "pufferlib": pufferlib.__version__, "date": time.strftime("%Y-%m-%d")}  # fmt: skip
+            "pufferlib": pufferlib.__version__, "revision": version(), "date": time.strftime("%Y-%m-%d")}  # fmt: skip
 
 
 PHASES = {

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import write_page
+
 from .report import machine, page, summary, totals
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,7 @@ def main() -> None:
     if asked.out:
         asked.out.write_text(json.dumps(report, indent=1) + "\n")
     if asked.page:
-        asked.page.write_text(page(asked.page.read_text(), report))
+        write_page(asked.page, page(asked.page.read_text(), report))
     print(json.dumps(report["totals"], indent=1))
 
 
@@ -83,7 +85,7 @@ def play_all(asked: argparse.Namespace) -> None:
 
     wanted = asked.only.split("|")
     for index, (name, arrangement) in enumerate(ARRANGEMENTS.items()):
-        part = arrangement.short if asked.short else asked.part
+        part = asked.part * (arrangement.short if asked.short else 1.0)
         if arrangement.backend == "ray" and find_spec("ray") is None:
             continue
         if part and any(text in name for text in wanted):

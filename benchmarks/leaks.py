@@ -1,0 +1,63 @@
+"""Keep what `make leaks` saw grow, and write its table in benchmarks/README.md.
+
+    python -m benchmarks.leaks
+
+tests/test_leaks.py adds each run of its long form to benchmarks/results/leaks.json.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import fill, table, write_page
+from benchmarks.revisions import version
+from pufferlib.bench import machine
+
+__all__ = ["RESULTS", "add", "section"]
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "leaks.json"
+COUNTED = ("descriptors", "threads", "children", "zombies", "worker_descriptors")
+
+
+def add(words: Sequence[str], seen: Mapping[str, float], results: Path = RESULTS) -> None:
+    """Put a run of tests/leaks.py into the results, in place of an earlier one of the same words."""
+    runs = json.loads(results.read_text())["runs"] if results.exists() else []
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    facts = {"machine": machine(), "revision": version(), "date": day, "load": round(os.getloadavg()[0], 1)}
+    run = {"words": " ".join(words), **facts, "seen": dict(seen)}
+    kept = [each for each in runs if each["words"] != run["words"]]
+    lines = ",\n".join(f"  {json.dumps(each)}" for each in sorted([*kept, run], key=lambda each: each["words"]))
+    results.write_text(f'{{"runs": [\n{lines}\n]}}\n')
+
+
+def section(results: Mapping[str, Any]) -> str:
+    """Return the figures as Markdown: what was done, for how long, and what was held more after it than before."""
+    rows = []
+    for run in results["runs"]:
+        seen = run["seen"]
+        kib = [f"{seen[key] / 1024:,.0f}" if key in seen else "" for key in ("bytes", "worker_bytes")]
+        counted = sum(seen.get(key, 0) for key in COUNTED)
+        rows.append(
+            (f"`{run['words']}`", f"{seen['done']:,.0f}", f"{seen['seconds']:,.0f}", f"{counted:.0f}")
+            + (f"{seen['objects']:,.0f}", *kib)
+        )
+    heads = ("", "done", "seconds", "descriptors, threads, processes", "objects", "KiB", "KiB of a worker")
+    machines, dates = (sorted({run[key] for run in results["runs"]}) for key in ("machine", "date"))
+    loads = [run["load"] for run in results["runs"]]
+    about = f"{'; '.join(machines)}; {', '.join(dates)}; load {min(loads)} – {max(loads)}"
+    return f"{about}; [raw results](results/leaks.json).\n\n{table(heads, rows)}"
+
+
+def main() -> None:
+    page = FOLDER / "README.md"
+    write_page(page, fill(page.read_text(), {"leaks": section(json.loads(RESULTS.read_text()))}))
+
+
+if __name__ == "__main__":
+    main()

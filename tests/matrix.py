@@ -1,0 +1,39 @@
+"""Which cases of a parametrized test are its short form: as few as show each value of each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def covering(axes: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
+    """Parametrize a test by every combination of values, and mark all ``long`` but as few as show each value once.
+
+    axes: the values of each argument name. A key may name several, "backend,batch_size", and its values are tuples
+    then. A value may be a pytest.param, with marks and an id of its own.
+    """
+    columns = [[each if hasattr(each, "marks") else pytest.param(*_as_tuple(names, each)) for each in values]
+               for names, values in axes.items()]  # fmt: skip
+    longest = max(map(len, columns))
+    # The shorter ones begin again, one place further on each time, so that not always the same values meet.
+    short = {tuple((index + index // len(each)) % len(each) for each in columns) for index in range(longest)}
+    params = []
+    for places in product(*(range(len(each)) for each in columns)):
+        parts = [each[place] for each, place in zip(columns, places, strict=True)]
+        marks = [mark for part in parts for mark in part.marks]
+        values = [value for part in parts for value in part.values]
+        named = [part.id for part in parts if part.id is not None]
+        name = "-".join(str(part.id or _words(part.values)) for part in parts) if named else None
+        params.append(pytest.param(*values, id=name, marks=marks if places in short else [*marks, pytest.mark.long]))
+    return pytest.mark.parametrize(",".join(axes), params)
+
+
+def _as_tuple(names: str, value: Any) -> tuple[Any, ...]:
+    return tuple(value) if "," in names else (value,)
+
+
+def _words(values: Sequence[Any]) -> str:
+    return "-".join(str(getattr(value, "__name__", value)) for value in values)
