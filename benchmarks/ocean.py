@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from benchmarks.pages import mark, write_page
+from benchmarks.revisions import version
 from benchmarks.svg import write_svg
 from cleanrl_demo.plot import Curve, band_of, read
 from cleanrl_demo.suite import demo
@@ -85,6 +87,8 @@ def page(facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> str
         "",
         f"{facts['machine']}. {facts['date']}, version {facts['version']}. Raw results:",
         "[benchmarks/results/ocean.json](../benchmarks/results/ocean.json).",
+        "",
+        mark("revision_ocean"),
         "",
         "| environment | steps | chance | bar | score, serial | score, pool | seconds, serial | seconds, pool "
         "| original | passed |",
@@ -176,10 +180,11 @@ def main() -> None:
             "seconds": round(verdict.seconds, 2),
             "curve": curve_of(task),
         }
-        facts = {"machine": machine(), "date": datetime.date.today().isoformat(), "version": __version__}
+        date = datetime.date.today().isoformat()
+        facts = {"machine": machine(), "date": date, "version": __version__, "revision": version()}
         write(options.results, facts, runs)
     facts = json.loads(options.results.read_text())["facts"]
-    (DOCS / "ocean_scores.md").write_text(page(facts, runs))
+    write_page(DOCS / "ocean_scores.md", page(facts, runs))
     picture(runs, DOCS / "curves" / "ocean.png")
     terminal(runs, options.seeds[0])
 

@@ -45,7 +45,11 @@ training (`cleanrl_demo/suite/checks.py`). Some bugs only they show, and some ar
 
 A mutant's score is the mean of {num_mutant_episodes} fresh episodes, the correct trainer's of {num_episodes:,}. The
 page is made by `puffer ocean --mutants --page docs/ocean_mutants.md`.
-"""
+
+<!-- begin revision_ocean_mutants -->
+
+<!-- end revision_ocean_mutants -->
+"""  # `python -m benchmarks.report` writes the revision
 LATER = (
     ("step_timeout", None),
     ("checkpoint_minutes", 1.0),
