@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep, time
 from types import TracebackType
 from typing import Any
 
@@ -98,6 +98,10 @@ class Report:
             from torch.utils.tensorboard import SummaryWriter
 
             purge_step = None if self.resumed_at is None else self.resumed_at + 1
+            # TensorBoard reads files in the order of their names: by the second, then by text that ends with a count.
+            seconds = {path.name.split(".")[3] for path in self.folder.glob("events.out.tfevents.*")}
+            while str(int(time())) in seconds:
+                sleep(0.01)
             self.writer = SummaryWriter(str(self.folder), purge_step=purge_step)
         self.since_s = self.start_s = perf_counter()
         self.window.append((self.start_s, self.first_step))

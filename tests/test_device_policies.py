@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import kernel_programs
 import numpy as np
 import pytest
 import test_kernel_tools
@@ -317,4 +318,5 @@ def test_threads_that_choose_do_not_race(tmp_path: Any) -> None:
         "policy_inputs": f"new float[7 * {shape.group_size} * {size}]()",
         "actions": "env.policy_actions", "actions_nbytes": 8,
     }  # fmt: skip
-    assert test_kernel_tools.sanitized("thread", "a part of a warp", tmp_path, told=told) == (0, "")
+    binary = test_kernel_tools.built(tmp_path, "thread", "a part of a warp", told=told)
+    assert kernel_programs.play(binary, "thread") == (0, "")

@@ -7,7 +7,7 @@ import functools
 import importlib.machinery
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -188,30 +188,35 @@ FAULTS = {**RACES, **TILE_RACES, **OVERRUNS}
 Sanitized = Callable[..., tuple[int, str]]
 
 
+def built(folder: Path, sanitizer: str, group: str, faults: Iterable[Any] = (), told: Mapping[str, Any] = {}) -> Path:
+    """Compile what plays tag/grid's kernel for some steps, with these faults. told: what else a launch is told."""
+    headers = folder / "headers"
+    kernel_programs.with_faults(headers, faults)
+    shape, taggers, runners, num_envs, full = GROUPS[group]
+    num_agents = taggers + runners
+    values = {
+        "num_agents": num_agents, "observation_size": 4 * num_agents + 1 if full else 10, "num_taggers": taggers,
+        "num_nearest": 3, "full_observation": int(full), "grid_length": 1, "episode_length": 2,
+        "wall_hit_penalty": 0.1, "tag_reward_for_tagger": 10, "tag_penalty_for_runner": 2,
+        "step_cost_for_tagger": 0.01, "num_layouts": 0, **told,
+    }  # fmt: skip
+    kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_grid.cuh"))
+    return kernel_programs.build(
+        kernel_programs.program(kernel, shape, num_envs, values, 3), folder, headers, sanitizer
+    )
+
+
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
-    """What plays tag/grid's kernel for some steps, with a fault of FAULTS or without: compiled once for all of them."""
+    """What plays such a kernel, with a fault of FAULTS or without: compiled once for all of them."""
 
     @functools.cache
-    def built(sanitizer: str, group: str, spoilt: bool) -> Path:
-        folder = tmp_path_factory.mktemp("sanitized")
-        headers = folder / "headers"
-        kernel_programs.with_faults(headers, FAULTS.values() if spoilt else ())
-        shape, taggers, runners, num_envs, full = GROUPS[group]
-        num_agents = taggers + runners
-        values = {
-            "num_agents": num_agents, "observation_size": 4 * num_agents + 1 if full else 10, "num_taggers": taggers,
-            "num_nearest": 3, "full_observation": int(full), "grid_length": 1, "episode_length": 2,
-            "wall_hit_penalty": 0.1, "tag_reward_for_tagger": 10, "tag_penalty_for_runner": 2,
-            "step_cost_for_tagger": 0.01, "num_layouts": 0,
-        }  # fmt: skip
-        kernel = dataclasses.replace(KERNEL, source=str(headers / "tag_grid.cuh"))
-        text = kernel_programs.program(kernel, shape, num_envs, values, 3)
-        return kernel_programs.build(text, folder, headers, sanitizer)
+    def compiled_once(sanitizer: str, group: str, spoilt: bool) -> Path:
+        return built(tmp_path_factory.mktemp("sanitized"), sanitizer, group, FAULTS.values() if spoilt else ())
 
     def play(sanitizer: str, group: str, fault: str = "", spoilt: bool = True) -> tuple[int, str]:
         number = [*FAULTS].index(fault) + 1 if fault else 0
-        return kernel_programs.play(built(sanitizer, group, spoilt), sanitizer, number)
+        return kernel_programs.play(compiled_once(sanitizer, group, spoilt), sanitizer, number)
 
     return play
 
