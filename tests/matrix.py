@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 
-def covering(axes: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
+def covering(axes: Mapping[str, Sequence[Any]], indirect: Sequence[str] = ()) -> pytest.MarkDecorator:
     """Parametrize a test by every combination of values, and mark all ``long`` but as few as show each value once.
 
     axes: the values of each argument name. A key may name several, "backend,batch_size", and its values are tuples
-    then. A value may be a pytest.param, with marks and an id of its own.
+    then. A value may be a pytest.param, with marks and an id of its own. indirect: the names of fixtures.
     """
     columns = [[each if hasattr(each, "marks") else pytest.param(*_as_tuple(names, each)) for each in values]
                for names, values in axes.items()]  # fmt: skip
@@ -28,7 +28,7 @@ def covering(axes: Mapping[str, Sequence[Any]]) -> pytest.MarkDecorator:
         named = [part.id for part in parts if part.id is not None]
         name = "-".join(str(part.id or _words(part.values)) for part in parts) if named else None
         params.append(pytest.param(*values, id=name, marks=marks if places in short else [*marks, pytest.mark.long]))
-    return pytest.mark.parametrize(",".join(axes), params)
+    return pytest.mark.parametrize(",".join(axes), params, indirect=list(indirect))
 
 
 def _as_tuple(names: str, value: Any) -> tuple[Any, ...]:

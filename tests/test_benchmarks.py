@@ -29,7 +29,10 @@ from benchmarks.venvs import VENVS
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant, Target, Workload
 from pufferlib.vectorization.plan import Plan
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only")
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only"),
+]
 
 ROOT = Path(__file__).parent.parent
 NEEDS = {"breakout": "ale_py", "minigrid": "minigrid", "simple_tag": "mpe2", "knights_archers_zombies": "pymunk"}

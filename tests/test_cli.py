@@ -30,6 +30,8 @@ from pufferlib.cli.options import Autotune, Wrap, typed
 from pufferlib.errors import PlanError
 from pufferlib.testing import CHECKS
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 GAME = """
 import random

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 LONG = os.environ.get("PUFFERLIB_LEAKS") == "long"
 MIB = 2**20
 PATHS = {"compiled": "", "portable": "0"}
+EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.mark.long)]
 
 pytestmark = [pytest.mark.slow, *([pytest.mark.timeout(7200)] if LONG else [])]
 
@@ -56,7 +57,7 @@ def short(seconds: str, *more: str) -> tuple[str, ...]:
     return () if LONG else ("--seconds", seconds, *more)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 def test_making_and_closing_with_fork(path: str) -> None:
     seen = found("cycles", "pool", "--count", "1000", *short("2"), path=path)
     assert seen["done"] == 1000 if LONG else seen["done"] > 3
@@ -72,14 +73,14 @@ def test_making_and_closing_with_spawn() -> None:
     assert_level(seen, 2 * MIB)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 def test_restarts(path: str) -> None:
     seen = found("restarts", "pool", "--count", "500", *short("2"), path=path)
     assert seen["done"] == 500 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", EACH_PATH)
 @pytest.mark.parametrize(("backend", "batch_size"), [("serial", 8), ("pool", 8), ("pool", 4), ("multiprocessing", 4)])
 def test_steps(backend: str, batch_size: int, path: str) -> None:
     """Each byte that leaks at a step would be 50 MB in the long form; the short one sees what larger things leak.

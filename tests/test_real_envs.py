@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from comparison import compare, global_generators
 from gymnasium import spaces
+from matrix import covering
 from oracles import Tape
 from pettingzoo import AECEnv
 from pettingzoo.test.example_envs import (
@@ -224,8 +225,8 @@ CASES = [
 ]
 
 
-LENGTHS = [pytest.param((case, case.short), id=str(case)) for case in CASES]
-LENGTHS += [pytest.param((case, NUM_STEPS), id=f"{case}, {NUM_STEPS} steps", marks=pytest.mark.long) for case in CASES]
+SHORT = [pytest.param((case, case.short), id=str(case)) for case in CASES]
+LONG = [pytest.param((case, NUM_STEPS), id=f"{case}, {NUM_STEPS} steps", marks=pytest.mark.long) for case in CASES]
 
 
 class Played(NamedTuple):
@@ -252,8 +253,7 @@ def played(request: pytest.FixtureRequest) -> Iterator[Played]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("played", LENGTHS, indirect=True)
+@covering({"played": [*SHORT, *LONG], "backend": [*BACKENDS]}, indirect=["played"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*render_mode", "ignore:.*[Ii]llegal")
 def test_rows_equal_what_the_raw_env_says(played: Played, backend: str) -> None:
     case, tapes, num_steps, num_moments = played

@@ -137,7 +137,8 @@ def scripted(faces: str, thread: str = THREAD, more: str = "") -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("native", "num"), [("", 4), ("0", 2), pytest.param("0", 4, marks=pytest.mark.long)])
+@pytest.mark.beside
+@pytest.mark.parametrize(("native", "num"), [("", 4), pytest.param("0", 4, marks=pytest.mark.long)])
 def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str, num: int) -> None:
     """num: of SERVED, from the first on."""
     out, _ = run(tmp_path, scripted(f"{SERVED}[:{num}]", more=REFUSED), PUFFERLIB_NATIVE=native)
@@ -149,6 +150,7 @@ def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str
 
 @pytest.mark.extras
 @pytest.mark.slow
+@pytest.mark.beside
 def test_faces_know_what_the_script_has_registered(tmp_path: Path) -> None:
     """A thread of TensorBoard's, which every script of CleanRL's starts first, has workers spawned."""
     imports = "from pufferlib.adapters import gymnasium_vector, sb3"  # here: each worker runs what is above the guard

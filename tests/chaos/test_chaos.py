@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matrix import covering
 
 from pufferlib import _native
 
@@ -37,8 +38,12 @@ def run(*arguments: Any, cwd: Path = ROOT, **environment: str) -> subprocess.Com
 # The counts that the two paths have to reach together in the long form: half each.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("part", [0.2, pytest.param(1.0, marks=pytest.mark.long)])
-@pytest.mark.parametrize("path", ["compiled", "portable"] if _native.available else ["portable"])
+@covering(
+    {
+        "path": ["compiled", pytest.param("portable", marks=pytest.mark.long)] if _native.available else ["portable"],
+        "part": [0.2, pytest.param(1.0, marks=pytest.mark.long)],
+    }
+)
 def test_every_row_is_the_one_that_was_due(path: str, part: float, tmp_path: Path) -> None:
     done = run("--short", "--part", part, "--path", path, "--limit", LIMIT_S, "--out", tmp_path / "report.json")
     assert done.returncode == 0, done.stderr
