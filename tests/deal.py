@@ -1,10 +1,9 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
 Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
-the other has not. One of them begins while the tests that watch clocks and processes run in a process of their own, and
-gives way to it. Lean files come first: they start processes by the hundred, and a process that has imported everything
-takes five times as long to fork. The last line counts what ran in all of them. The line before it gives the CPU minutes
-of all processes that were waited for.
+the other has not. What watches clocks and processes follows alone. Lean files come before the others, both times: they
+start processes by the hundred, and a process that has imported everything takes five times as long to fork. The last
+line counts what ran in all of them, the one before it the CPU minutes that they took with all that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -12,7 +11,6 @@ As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that anothe
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import resource
@@ -30,6 +28,7 @@ from typing import Any
 
 import pytest
 
+LANES = 2
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
@@ -74,67 +73,32 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
 
-class Lane:
-    """One process of pytest. What it prints is shown at once, or when it is closed.
-
-    folder: which it shares with those that run the same tests. aside: it runs while others watch clocks, and gives way.
-    """
-
-    def __init__(self, folder: Path, marks: str, files: list[str], *, shares: bool, shown: bool, aside: bool) -> None:
-        folder.mkdir(exist_ok=True)
-        self._folder = folder
-        self._log = None if shown else tempfile.TemporaryFile("w+")
-        command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
-        env = dict(os.environ)
-        if shares:
-            command += ["-o", f"timeout={TIMEOUT_S}"]
-            env["OMP_NUM_THREADS"] = "1"
-        if not shown:
-            command += ["-o", "cache_dir=.pytest_cache/lane"]
-        if aside:
-            command = ["nice", "-n", "10", *command]
-        self._process = subprocess.Popen(command, env=env, stdout=self._log, stderr=self._log and subprocess.STDOUT)
-
-    def finish(self) -> int:
-        """Wait for its end, and return an exit code: 0 if all that it ran has passed and was counted."""
-        code, pid = self._process.wait(), self._process.pid
-        if code not in ENDED or not (self._folder / f"{pid}.json").exists():
-            print(f"FAILED a process ended early, with {code}: not all that it ran is counted", file=self._log)
-            return 1
-        return 0 if code == NOTHING_RAN else code
-
-    def close(self) -> None:
-        """End it if it has not, and show what it has printed."""
-        self._process.terminate()
-        self._process.wait()
-        if self._log is not None:
-            with self._log:
-                self._log.seek(0)
-                shutil.copyfileobj(self._log, sys.stdout)
-        sys.stdout.flush()
-
-
-def run(folder: Path, wanted: str, lean: list[str], files: list[str]) -> int:
-    """Run all tests, and return the highest exit code.
-
-    What computes in lean files takes two processors. Then one process begins with all else that computes, and gives way
-    to the tests that must be alone; when these are done, a second one helps it.
-    """
-    beside, alone = (folder / "beside", f"beside{wanted}"), (folder / "alone", f"not beside{wanted}")
-    codes = []
-    with contextlib.ExitStack() as stack:
-
-        def start(where: tuple[Path, str], group: list[str], *, shown: bool = True, aside: bool = False) -> Lane:
-            lane = Lane(*where, group, shares=where is beside, shown=shown, aside=aside)
-            return stack.enter_context(contextlib.closing(lane))
-
-        if lean:
-            lanes = [start(beside, lean, shown=shown) for shown in (True, False)]
-            codes += [lane.finish() for lane in lanes]
-        lane = start(beside, files, shown=False, aside=True)
-        codes += [start(alone, group).finish() for group in (lean, files) if group]
-        codes += [start(beside, files).finish(), lane.finish()]
-    return max(codes)
+def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
+    """Run the tests in that many processes at once; what all but the first of them print is shown at the end."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
+    env, processes = dict(os.environ), []
+    if lanes > 1:
+        command += ["-o", f"timeout={TIMEOUT_S}"]
+        env["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryFile("w+") as log:
+        try:
+            for lane in range(lanes):
+                cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
+                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
+                processes.append(subprocess.Popen([*command, *cache], env=env, **out))
+            codes = {process.pid: process.wait() for process in processes}
+            lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
+            for pid in lost:
+                print(f"FAILED a process ended early, with {codes[pid]}: not all that it ran is counted", file=log)
+            return max(bool(lost), *(0 if code == NOTHING_RAN else abs(code) for code in codes.values()))
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+            log.seek(0)
+            shutil.copyfileobj(log, sys.stdout)
+            sys.stdout.flush()
 
 
 def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
@@ -154,7 +118,9 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        code = run(folder, wanted, asked.lean, asked.files)
+        groups = [group for group in (asked.lean, asked.files) if group]
+        together = max(run(folder / "beside", f"beside{wanted}", group, LANES) for group in groups)
+        alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
         reports = [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
@@ -164,7 +130,7 @@ def main() -> int:
     print(f"{(used.ru_utime + used.ru_stime) / 60:.1f} CPU minutes")
     print(closing_line(counts, time.monotonic() - began_s))
     # A process that a test forked, and that went on with the others, fails with a code that nobody sees.
-    return max(code, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)
+    return max(together, alone, bool(broken)) or (0 if {*counts} - {"warnings"} else NOTHING_RAN)
 
 
 if __name__ == "__main__":

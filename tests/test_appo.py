@@ -489,7 +489,7 @@ def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("policy", ["mlp", "lstm"])
+@pytest.mark.parametrize("policy", [pytest.param("mlp", marks=pytest.mark.long), "lstm"])
 def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_not_stopped(
     over_ray, policy, tmp_path, monkeypatch
 ):

@@ -107,7 +107,7 @@ def test_it_is_held_to_what_it_states(folder: Path) -> None:
 
 
 def test_a_learner_is_a_function(folder: Path) -> None:
-    command, shown = re.search(r"^\$ puffer (ocean --trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
+    command, shown = re.search(r"^\$ puffer (ocean .*--trainer my_learner:.*)\n((?:ocean/.*\n)+)", PAGE, re.M).groups()
     status, printed = python(folder, "pufferlib.cli", *command.split())
     assert status == 1
     without_seconds = [re.sub(r"\S+ s  ", "", text) for text in (printed, shown)]
