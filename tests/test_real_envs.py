@@ -263,7 +263,7 @@ def test_rows_equal_what_the_raw_env_says(played: Played, backend: str) -> None:
         case.env, backend=backend, num_envs=NUM_ENVS, seed=SEED, env_kwargs=case.env_kwargs,
         wrap_kwargs=case.wrap_kwargs, **BACKENDS[backend],
     ) as vec:  # fmt: skip
-        events = compare(vec, tapes, num_moments // part, generated="max_agents" in case.wrap_kwargs)
+        events = compare(vec, tapes, -(-num_moments // part), generated="max_agents" in case.wrap_kwargs)
     for event in case.shows.split():
         assert events[event], event
     least = num_steps if part == 1 else num_steps // part - NUM_ENVS

@@ -28,9 +28,9 @@ SHORT = [
     "tests/test_native_pack.py::test_takes_what_is_plain",
     "tests/test_native_pack.py::test_leaves_what_does_not_fit_to_the_twin",
     "tests/test_native_pack.py::test_reals_are_clipped_cast_and_rounded_alike",
-    "tests/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[next_step-pool-4]",
-    "tests/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[same_step-serial-6]",
-    "tests/test_restarts.py::test_a_worker_that_dies_takes_only_its_own_environments_with_it[next_step-pool-6]",
+    "tests/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[pool-4-next_step]",
+    "tests/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[serial-6-same_step]",
+    "tests/test_restarts.py::test_a_worker_that_dies_takes_only_its_own_environments_with_it[pool-6-next_step]",
 ]
 
 

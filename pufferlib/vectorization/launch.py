@@ -471,8 +471,9 @@ def limit_threads(threads: int) -> None:
     for library in controller.lib_controllers:
         # In a forked process OpenBLAS starts all its threads again to change their number, and each spins for 10 ms.
         # They end here; those that are allowed start when there is work for them.
-        if library.internal_api == "openblas" and hasattr(library.dynlib, "blas_thread_shutdown_"):
-            library.dynlib.blas_thread_shutdown_()
+        loaded = library.dynlib if hasattr(library, "dynlib") else library._dynlib  # threadpoolctl before 3.2
+        if library.internal_api == "openblas" and hasattr(loaded, "blas_thread_shutdown_"):
+            loaded.blas_thread_shutdown_()
 
 
 def limit_imported(threads: int | None) -> None:
