@@ -385,7 +385,8 @@ def test_workers_cap_their_threads_at_one(context: str) -> None:
     with pufferlib.make(BlasEnv, backend="pool", num_envs=1, num_workers=1, context=context) as vec:
         [(threads, variable, at_all)] = vec.call("blas")
         assert all(number == 1 for number in threads) and variable == "1"
-        assert context != "fork" or at_all == 1  # none that a cap of one leaves without work
+        # None that a cap of one leaves without work; the OpenBLAS of NumPy 1 keeps them, asleep.
+        assert context != "fork" or np.lib.NumpyVersion(np.__version__) < "2.0.0" or at_all == 1
     assert threads_of_blas() == before
     unlimited = {"worker_threads": None}
     with pufferlib.make(BlasEnv, backend="pool", num_envs=1, context="fork", backend_kwargs=unlimited) as vec:
