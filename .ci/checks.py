@@ -11,7 +11,7 @@ import time
 from collections import Counter
 
 CHECKS = ("test", "test-long", "versions", "portable", "test-adapters", "docs")
-ADAPTERS = "ADAPTERS=tianshou rllib cleanrl envpool gymnax"  # `make test` has the others
+ADAPTERS = "ADAPTERS=$(OTHER_ADAPTERS)"  # a variable of the Makefile: `make test` has the others
 COUNTED = ("failed", "error", "errors", "passed", "skipped", "xfailed", "xpassed")
 CLOSING_LINE = re.compile(r"^=+ (.*) in [\d.]+s ")
 

@@ -17,6 +17,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import itertools
 import os
 import re
 import sys
@@ -92,7 +93,8 @@ def find(name: str) -> Entry:
     Raises RegistryError, with the names that are like it.
     """
     _refuse_file(name)
-    for entry in (*_ocean(name), *_kernels(name)):
+    entry = next(itertools.chain(_ocean(name), _kernels(name)), None)
+    if entry is not None:
         return entry
     found = _family_of(name)
     if found is not None:

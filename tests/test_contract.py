@@ -370,17 +370,29 @@ def threads_of_blas() -> list[int]:
     return [info["num_threads"] for info in threadpoolctl.threadpool_info()]
 
 
+def num_idle() -> int:
+    """Return how many threads this process has besides the one that runs; 0 where an OpenBLAS cannot end its own."""
+    import threadpoolctl
+
+    libraries = threadpoolctl.ThreadpoolController().select(internal_api="openblas").lib_controllers
+    loaded = [getattr(library, "dynlib", None) or library._dynlib for library in libraries]
+    if not loaded or not all(hasattr(each, "blas_thread_shutdown_") for each in loaded):
+        return 0
+    return len(os.listdir("/proc/self/task")) - 1 if sys.platform.startswith("linux") else 0
+
+
 class BlasEnv(Clock):
     def blas(self) -> Any:
-        return threads_of_blas(), os.environ.get("OMP_NUM_THREADS")
+        return threads_of_blas(), os.environ.get("OMP_NUM_THREADS"), num_idle()
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_cap_their_threads_at_one(context: str) -> None:
     before = threads_of_blas()
     with pufferlib.make(BlasEnv, backend="pool", num_envs=1, num_workers=1, context=context) as vec:
-        [(threads, variable)] = vec.call("blas")
+        [(threads, variable, idle)] = vec.call("blas")
         assert all(number == 1 for number in threads) and variable == "1"
+        assert context != "fork" or idle == 0  # none that a cap of one leaves without work
     assert threads_of_blas() == before
     unlimited = {"worker_threads": None}
     with pufferlib.make(BlasEnv, backend="pool", num_envs=1, context="fork", backend_kwargs=unlimited) as vec:
