@@ -352,7 +352,7 @@ def test_solves_squared(backend, num_steps, learning_rate):
 @pytest.mark.parametrize(
     ("env", "more"),
     [
-        ("MiniGrid-Empty-5x5-v0", {"total_steps": 24_000, "learning_rate": 2.5e-3}),
+        ("MiniGrid-Empty-5x5-v0", {"total_steps": 48_000, "learning_rate": 2e-3}),
         pytest.param("MiniGrid-Empty-8x8-v0", {}, marks=pytest.mark.long),
     ],
 )

@@ -175,7 +175,7 @@ class Recall(gymnasium.Env):
 @pytest.mark.parametrize("backend", ["serial", "pool"])
 def test_remembers_what_the_plain_trainer_cannot_know(backend):
     settings = dict(
-        backend=backend, num_workers=2, num_envs=16, total_steps=8_000, learning_rate=2e-2,
+        backend=backend, num_workers=2, num_envs=16, total_steps=10_000, learning_rate=1e-2,
         policy_kwargs={"hidden_size": 32}, eval_episodes=200, runs=None,
     )  # fmt: skip
     assert train(Config(**settings), Recall).score >= 0.95

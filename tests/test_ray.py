@@ -185,9 +185,10 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(
 ) -> None:
     """Rows are small here, so they come directly; every row is checked, and what is placed anew has a wire again."""
     in_processes(monkeypatch, 1)
-    with test_restarts.make("ray", batch_size=4) as vec:
+    creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
+    with test_restarts.make("ray", env=creator, batch_size=4) as vec:
         actors = vec._workers._actors
-        shadow = Shadow(vec, HashEnv, seed=5, lethal=frozenset(), may_crash=lambda env_id: env_id in actors[1].env_ids)
+        shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in actors[1].env_ids)
         shadow.async_reset()
         for num in range(40):
             causes = [info["restarted"] for info in shadow.recv().infos if "restarted" in info]

@@ -101,7 +101,8 @@ def test_doctor_says_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_a_node_that_goes_takes_its_own_environments_and_one_that_comes_is_used(cluster: Any) -> None:
     """Every row is the one that was due: what is lost are open episodes, each of which says so."""
-    creator, lost = functools.partial(HashEnv, mean_length=20), set[int]()
+    creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
+    lost = set[int]()
     with pufferlib.make(
         creator,
         backend="ray",
