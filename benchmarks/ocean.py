@@ -26,6 +26,7 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.pages import mark, write_page
+from benchmarks.processes import children_cpu_s
 from benchmarks.revisions import version
 from benchmarks.svg import write_svg
 from cleanrl_demo.plot import Curve, band_of, read
@@ -196,9 +197,9 @@ def ratio(every: Sequence[Task]) -> None:
     """
     found: dict[str, list[Any]] = {name: [] for name in BACKENDS}  # (seconds, CPU seconds) of each training
     print(f"{machine()}\nload before: {os.getloadavg()[0]:.1f}")
-    before = cpu_seconds()
+    before = children_cpu_s()
     for examination, verdict in examined([Examination(task, num_episodes=1) for task in every]):
-        task, after = examination.task, cpu_seconds()
+        task, after = examination.task, children_cpu_s()
         assert verdict.score is not None, verdict.error
         found[task.backend].append((verdict.seconds, after - before))
         print(
@@ -213,12 +214,6 @@ def ratio(every: Sequence[Task]) -> None:
     if len(totals) == len(BACKENDS):
         seconds, cpu_s = totals["pool"] / totals["serial"]
         print(f"pool / serial: {seconds:.2f} by the clock, {cpu_s:.2f} in CPU seconds")
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of all processes that have ended below this one."""
-    times = os.times()
-    return times.children_user + times.children_system
 
 
 def write(path: Path, facts: Mapping[str, str], runs: Mapping[Key, Mapping[str, Any]]) -> None:

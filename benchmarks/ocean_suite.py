@@ -13,7 +13,6 @@ import argparse
 import datetime
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.pages import fill, table, write_page
+from benchmarks.processes import children_cpu_s
 from benchmarks.ratios import Spread
 from benchmarks.revisions import version
 from pufferlib.bench import machine
@@ -35,23 +35,17 @@ REPEATS = 3
 
 def run(command: Sequence[str]) -> dict[str, Any]:
     """Run a command to its end; return its wall and CPU seconds, the load before, its exit code and its last line."""
-    load, cpu_s, start_s = os.getloadavg()[0], _children_s(), perf_counter()
+    load, cpu_s, start_s = os.getloadavg()[0], children_cpu_s(), perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     wall_s = perf_counter() - start_s
     lines = (done.stdout if done.returncode == 0 else done.stderr + done.stdout).strip().splitlines()
     return {
         "wall_s": round(wall_s, 2),
-        "cpu_s": round(_children_s() - cpu_s, 2),
+        "cpu_s": round(children_cpu_s() - cpu_s, 2),
         "load": round(load, 1),
         "exit_code": done.returncode,
         "said": lines[-1] if lines else "",
     }
-
-
-def _children_s() -> float:
-    """Return the CPU time of all processes that ended below this one and were waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def section(results: Mapping[str, Any]) -> str:

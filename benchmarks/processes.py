@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 from time import clock_gettime
 
-__all__ = ["cpu_s", "descendants", "marked", "send_signal", "shared_files", "state"]
+__all__ = ["children_cpu_s", "cpu_s", "descendants", "marked", "send_signal", "shared_files", "state"]
 
 
 def descendants(pid: int) -> list[int]:
@@ -40,6 +41,12 @@ def cpu_s(pid: int) -> float:
         return clock_gettime((~pid << 3) | 2)  # the clock that clock_getcpuclockid(3) returns on Linux
     except OSError:
         return 0.0
+
+
+def children_cpu_s() -> float:
+    """Return the CPU time of all processes that ended below this one and were waited for, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def marked(variable: str, value: str) -> list[int]:
