@@ -50,14 +50,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     file = item.nodeid.partition("::")[0]
     taken = item.config.stash[TAKEN]
     if file not in taken:
-        taken[file] = take(item.config.getoption("deal") / file.replace("/", "."))
+        taken[file] = take(token(item.config, file))
     return None if taken[file] else True
 
 
-def take(token: Path) -> bool:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even read what has been taken."""
+    root = config.rootpath
+    if not collection_path.is_relative_to(root):
+        return None
+    return token(config, collection_path.relative_to(root).as_posix()).exists() or None
+
+
+def token(config: pytest.Config, file: str) -> Path:
+    folder: Path = config.getoption("deal")
+    return folder / file.replace("/", ".")
+
+
+def take(path: Path) -> bool:
     """Tell whether this process made the file: only one can."""
     try:
-        token.touch(exist_ok=False)
+        path.touch(exist_ok=False)
     except FileExistsError:
         return False
     return True
@@ -115,6 +128,7 @@ def main() -> int:
     asked = parser.parse_args()
     wanted = f" and ({asked.marks})" if asked.marks else ""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a hundred processes read what the first has compiled
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
