@@ -24,7 +24,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -427,8 +427,9 @@ def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
             for env_id in gymnasium.registry
             if env_id.startswith(start)
         ]
+    fits = re.compile(translate(pattern)).match  # not fnmatchcase, which looks its pattern up for each of all the ids
     for name in known:
-        if fnmatchcase(name, pattern):
+        if fits(name):
             yield _of_family(stem, family, name)
 
 

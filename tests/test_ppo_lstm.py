@@ -172,7 +172,7 @@ class Recall(gymnasium.Env):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "pool"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("pool", marks=pytest.mark.long)])
 def test_remembers_what_the_plain_trainer_cannot_know(backend):
     settings = dict(
         backend=backend, num_workers=2, num_envs=16, total_steps=10_000, learning_rate=1e-2,

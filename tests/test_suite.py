@@ -101,6 +101,7 @@ def test_a_task_makes_its_environments_and_takes_changes() -> None:
 
 def test_a_score_is_of_episodes_that_no_training_has_seen() -> None:
     (task,) = tasks.tasks(["identity"], ["serial"], [3])
+    task = dataclasses.replace(task, settings={**task.settings, "env_kwargs": {"step_s": 0}})  # it would sleep
     seen: list[np.ndarray] = []
 
     def play(batch: object) -> np.ndarray:
@@ -253,7 +254,7 @@ class Outcome:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """What `puffer ocean` says of the toys. One of them hangs, for which the others have to wait."""
     folder = project(tmp_path_factory.mktemp("toys"))
-    words = ["--trainer", "toys:train", "--backend", "serial", "--jobs", "2", "--timeout", "20", "--env", *ENVS]
+    words = ["--trainer", "toys:train", "--backend", "serial", "--jobs", "2", "--timeout", "6", "--env", *ENVS]
     command = [sys.executable, "-m", "pufferlib.cli", "ocean", *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder))
     assert done.stderr == ""
@@ -279,7 +280,7 @@ def test_each_learner_is_one_verdict_and_the_others_go_on(outcome: Outcome) -> N
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ("identity", r"took longer than 20 s, and was killed\nlearning ocean/identity"),
+        ("identity", r"took longer than 6 s, and was killed\nlearning ocean/identity"),
         ("memory", r"ended with exit code 3\nline 88\n(line \d+\n)*line 99"),
         ("mixed", r"toys have no mixed actions"),
         (

@@ -81,7 +81,7 @@ def trained(env, monkeypatch):
         batch_size=2,
         rollout_length=24,
         learning_rate=1e-2,
-        total_steps=150,
+        total_steps=90,
         runs=None,
         eval_episodes=1,
         env_kwargs={"step_s": 0} if env == "identity" else {},

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from matrix import covering
 from row_tools import reset, step
 
 import pufferlib
@@ -660,8 +661,7 @@ def atari(num: int, **kwargs: Any) -> Any:
 
 @pytest.mark.extras
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@covering({"mode": ["NextStep", "SameStep"], "backend": ["serial", "multiprocessing"]})
 def test_atari_vector_env_is_the_bare_env_row_by_row(backend: str, mode: str) -> None:
     num, bare = 3, atari(3, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
     creator = functools.partial(atari, num, autoreset_mode=gymnasium.vector.AutoresetMode(mode))
