@@ -59,7 +59,7 @@ def short(seconds: str, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_making_and_closing_with_fork(path: str) -> None:
-    seen = found("cycles", "pool", "--count", "1000", *short("2"), path=path)
+    seen = found("cycles", "pool", "--count", "1000", *short("1"), path=path)
     assert seen["done"] == 1000 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
@@ -75,7 +75,7 @@ def test_making_and_closing_with_spawn() -> None:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_restarts(path: str) -> None:
-    seen = found("restarts", "pool", "--count", "500", *short("2"), path=path)
+    seen = found("restarts", "pool", "--count", "500", *short("1"), path=path)
     assert seen["done"] == 500 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 
