@@ -22,7 +22,7 @@ MIB = 2**20
 PATHS = {"compiled": "", "portable": "0"}
 EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.mark.long)]
 
-pytestmark = [pytest.mark.slow, *([pytest.mark.timeout(7200)] if LONG else [])]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)] if LONG else [])]
 
 
 def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
@@ -75,7 +75,7 @@ def test_making_and_closing_with_spawn() -> None:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_restarts(path: str) -> None:
-    seen = found("restarts", "pool", "--count", "500", *short("1"), path=path)
+    seen = found("restarts", "pool", "--count", "500", *short("2"), path=path)
     assert seen["done"] == 500 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 

@@ -135,7 +135,10 @@ def test_sources_travel_in_the_sdist_and_nothing_generated_does(built: Path, tmp
     (archive,) = (tmp_path / "dist").iterdir()
     with tarfile.open(archive) as file:
         names = [Path(name) for name in file.getnames()]
-    assert {path.name for path in names if path.parent.name == "_native"} == {*written(ROOT) - {"lane.pyx", "stand.pyx"}, "__init__.py"}
+    assert {path.name for path in names if path.parent.name == "_native"} == {
+        *written(ROOT) - {"lane.pyx", "stand.pyx"},
+        "__init__.py",
+    }
     assert not [path for path in names if path.suffix in {".c", ".so"}]
 
 

@@ -17,6 +17,8 @@ from matrix import covering
 import pufferlib
 from pufferlib.errors import PufferError
 
+pytestmark = pytest.mark.beside
+
 OTHERS = ["multiprocessing", "pool", "cuda"]  # and "ray" in test_ray.py
 COLUMNS = ("observations", "rewards", "terminations", "truncations", "env_ids", "agent_ids", "masks")
 GAMES: dict[str, dict[str, Any]] = {
