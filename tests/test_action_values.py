@@ -15,6 +15,8 @@ from mock_envs import TagEnv
 import pufferlib
 from pufferlib.action_values import ActionValues
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 PLANE = Box(-1, 1, (2,), np.float32)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}  # of many
 INI = "[pytest]\nmarkers =\n    beside\n    left_out\ntimeout = 60\n"
 FILE = """
 import os
@@ -43,7 +44,7 @@ def test_skipped():
 def deal(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Deal out the tests of a folder."""
     (folder / "pytest.ini").write_text(INI)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "tests.deal", *words]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
@@ -95,6 +96,6 @@ def test_in_ci_only_what_wants_a_gpu_may_be_skipped(before: str, code: int, tmp_
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\ntimeout = 60\n")
     (folder / "test_a.py").write_text(SKIPS.format(before))
     shutil.copy(ROOT / "tests/conftest.py", folder)
-    env = {**os.environ, "CI": "true", "PYTHONPATH": str(ROOT)}
+    env = {**ENVIRONMENT, "CI": "true", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == code and ("CI takes that" in done.stdout) is bool(code), done.stdout + done.stderr

@@ -12,6 +12,8 @@ import pytest
 
 from pufferlib.files import written_whole
 
+pytestmark = pytest.mark.beside
+
 KILLED = """
 import os, signal, sys
 from pufferlib.files import written_whole

@@ -12,6 +12,8 @@ from kernel_programs import REPORTED
 
 from cuda_ext import sources
 
+pytestmark = pytest.mark.beside
+
 FOLDER = Path(sources.__file__).parent
 HEADER = "host_crew.h"
 

@@ -221,8 +221,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
     return play
 
 
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+@covering({"sanitizer": ["thread", "address,undefined"], "group": [*GROUPS]})
 @pytest.mark.parametrize("spoilt", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_sanitizers_are_silent(spoilt: bool, sanitizer: str, group: str, sanitized: Sanitized) -> None:
     """Also with the faults in it, as long as they are turned off."""

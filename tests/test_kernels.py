@@ -226,9 +226,7 @@ def trajectories(player: str, batch_size: int, num_steps: int, **kwargs: Any) ->
         return [each[:num_steps] for each in found]
 
 
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("batch_size", [1, 3, 5])
-@pytest.mark.parametrize("player", PLAYERS)
+@covering({"player": [*PLAYERS], "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]})
 def test_trajectories_do_not_depend_on_the_batch(player: str, batch_size: int, autoreset_mode: str) -> None:
     env_kwargs = dict(num_taggers=3, num_runners=2, full_observation=False, num_nearest=4, grid_length=2)
     kwargs = dict(env_kwargs={**env_kwargs, "episode_length": 6}, seed=8, autoreset_mode=autoreset_mode)
@@ -332,9 +330,13 @@ RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, four steps aft
 }
 
 
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("player", PLAYERS)
-@pytest.mark.parametrize("calls", RESETS.values(), ids=RESETS)
+@covering(
+    {
+        "calls": [pytest.param(calls, id=name) for name, calls in RESETS.items()],
+        "player": [*PLAYERS],
+        "autoreset_mode": ["next_step", "same_step", "disabled"],
+    }
+)
 def test_resets(calls: list[dict[str, Any]], player: str, autoreset_mode: str) -> None:
     """Also the rows of environments that are not reset: as they were, their masks False."""
 

@@ -20,7 +20,7 @@ from pufferlib.population import League, PayoffTable
 from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
 pytest.importorskip("openskill")
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
 ROOT = Path(__file__).parent.parent
 KUHN = """

@@ -22,7 +22,7 @@ MIB = 2**20
 PATHS = {"compiled": "", "portable": "0"}
 EACH_PATH = ["compiled", pytest.param("portable", marks=[] if LONG else pytest.mark.long)]
 
-pytestmark = [pytest.mark.slow, *([pytest.mark.timeout(7200)] if LONG else [])]
+pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)] if LONG else [])]
 
 
 def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
@@ -59,7 +59,7 @@ def short(seconds: str, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("path", EACH_PATH)
 def test_making_and_closing_with_fork(path: str) -> None:
-    seen = found("cycles", "pool", "--count", "1000", *short("2"), path=path)
+    seen = found("cycles", "pool", "--count", "1000", *short("1"), path=path)
     assert seen["done"] == 1000 if LONG else seen["done"] > 3
     assert_level(seen, 2 * MIB)
 

@@ -17,6 +17,8 @@ from benchmarks import limits, train
 from pufferlib.layout import observation_layout
 from pufferlib.models import make_policy
 
+pytestmark = pytest.mark.beside
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SAMPLE_S = 0.001
 

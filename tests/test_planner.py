@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from cleanrl_demo import a2c_cuda, ppo_cuda
 from cleanrl_demo.planner import Account, as_many_as_fit, measured, most_nbytes
 from cleanrl_demo.runs import read_config
 from pufferlib.errors import PlanError
-from tests.test_ppo_cuda import as_peers, config
+from tests.test_ppo_cuda import config
 
 pytestmark = pytest.mark.beside
 
@@ -136,39 +135,6 @@ def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest
     assert all(torch.equal(part, again[name]) for name, part in result.actor.policy.state_dict().items())
     going_on, _ = ppo_cuda.resume(result.run_folder, total_steps=3000)
     assert going_on.num_envs == found
-
-
-PEER = """
-import os
-from pathlib import Path
-from tests.test_ppo_cuda import config
-from cleanrl_demo import ppo_cuda
-
-rank, run = int(os.environ["RANK"]), ppo_cuda.run
-
-def noted(own, *given, whole, **more):
-    Path("{folder}", str(rank)).write_text(f"{{own.num_envs}} {{whole.num_envs}}")
-    return run(own, *given, whole=whole, **more)
-
-ppo_cuda.run = noted
-ppo_cuda.free_nbytes = lambda device: (1.2e6, 0.8e6)[rank]
-ppo_cuda.train(config(num_envs="auto", total_steps=4000, runs="{folder}/runs"))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_processes_agree_on_the_number_of_the_one_with_the_least_room(tmp_path: Path) -> None:
-    (tmp_path / "peer.py").write_text(PEER.format(folder=tmp_path))
-    done = as_peers(tmp_path / "peer.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = [tuple(map(int, (tmp_path / str(rank)).read_text().split())) for rank in range(2)]
-    each, together = told[0]
-    assert told[1] == (each, together) and together == 2 * each
-    first, second = re.findall(r"^num_envs=(\d+)(.*)", done.stdout, re.MULTILINE)
-    assert int(first[0]) > each and first[1].startswith(" in the first process: ")
-    assert second == (str(together), f": {each} in each of 2 processes")
-    assert read_config(next((tmp_path / "runs").iterdir()))["num_envs"] == together
 
 
 def test_other_trainers_plan_nothing() -> None:

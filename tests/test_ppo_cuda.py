@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,6 @@ from cleanrl_demo.checkpoints import FILE, KIND
 from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
 from cleanrl_demo.report import Report
-from cleanrl_demo.runs import read_config, read_run
 from cleanrl_demo.teams import teams_of
 from pufferlib.errors import PlanError
 from pufferlib.models import Origin, load_policy
@@ -54,47 +49,6 @@ def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, puff
     rollout.begin()
     rollout.play()
     return learner, rollout, vec
-
-
-# What torchrun does, with processes that are forked when all is imported, which costs them more than what is tested.
-FORKED = """
-import os, runpy, socket, sys, traceback
-import tests.test_ppo_cuda
-
-with socket.create_server(("127.0.0.1", 0)) as server:
-    port = server.getsockname()[1]
-os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-ranks = {}
-for rank in range(2):
-    if not (process := os.fork()):
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        status = 1
-        try:
-            runpy.run_path(sys.argv[1], run_name="__main__")
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-    ranks[process] = rank
-failed = 0
-while ranks:
-    process, status = os.wait()
-    del ranks[process]
-    if status and not failed:
-        failed = 1
-        for other in ranks:
-            os.kill(other, 15)  # which waits for the one that is no more
-sys.exit(failed)
-"""
-
-
-def as_peers(script: Path, *launcher: str) -> Any:
-    """What came of a script that two processes ran."""
-    command = [sys.executable, *(launcher or ("-c", FORKED)), str(script)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=env, cwd=script.parent, capture_output=True, text=True)
 
 
 def test_advantages_are_those_of_the_other_trainer() -> None:
@@ -322,101 +276,6 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) ->
     assert train(replace(settings, num_minibatches=num_rows // 2)).num_steps > 0
     with pytest.raises(PlanError, match="fewer than two"):
         train(replace(settings, num_minibatches=num_rows // 2 + 1))
-
-
-PEERS: Sequence[tuple[Any, dict[str, Any]]] = (
-    (ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}),
-    (a2c_cuda, {}),
-)
-PEER = """
-import os, torch, torch.distributed
-from tests.test_ppo_cuda import PEERS, config, played
-
-torch.distributed.init_process_group("gloo")
-rank = torch.distributed.get_rank()
-for trainer, more in PEERS:
-    settings = config(trainer.Config, **more, seed=rank + 1, rollout_length=25)
-    learner, rollout, vec = played(settings, rank + 1)  # the second takes over the first one's weights
-    told = trainer.update(learner, rollout, settings)
-    torch.distributed.all_reduce(told)
-    torch.save((learner.teams[0].weights.detach(), told), f"{folder}/{{trainer.__name__}}-{{rank}}.pt")
-    vec.close()
-torch.distributed.barrier()
-os._exit(0)  # without destructors: the optimizer has kept the group, whose threads abort now and then (peers.py)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_two_processes_learn_as_one_with_the_rows_of_both(tmp_path: Path) -> None:
-    (tmp_path / "peer.py").write_text(PEER.format(folder=tmp_path))
-    done = as_peers(tmp_path / "peer.py")
-    assert done.returncode == 0, done.stderr
-    for trainer, more in PEERS:
-        (first, losses), (second, _) = (torch.load(tmp_path / f"{trainer.__name__}-{rank}.pt") for rank in range(2))
-        assert torch.equal(first, second)
-
-        settings = config(trainer.Config, rollout_length=25, **more)
-        (learner, rollout, vec), (_, its_rollout, its_vec) = (played(replace(settings, seed=seed)) for seed in (1, 2))
-        vec.close()
-        its_vec.close()
-        for column in COLUMNS:
-            setattr(rollout, column, torch.cat([getattr(rollout, column), getattr(its_rollout, column)], 1))
-        together = trainer.update(learner, rollout, settings)
-        torch.testing.assert_close(learner.teams[0].weights.detach(), first, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(together, losses, rtol=1e-4, atol=1e-5)
-
-
-STOPPED = """
-import os, sys, torch, torch.distributed
-from dataclasses import replace
-from pathlib import Path
-from tests.test_ppo_cuda import config
-from cleanrl_demo import ppo_cuda, session
-
-session.TURNS_TOGETHER = 1  # newest.pt is written all the while, and changes nothing
-folder = Path("{folder}")
-rank = int(os.environ["RANK"])
-
-# One group for all three runs: torchrun's store has room for one.
-join = torch.distributed.init_process_group
-torch.distributed.init_process_group = lambda *how: torch.distributed.is_initialized() or join(*how)
-destroy, torch.distributed.destroy_process_group = torch.distributed.destroy_process_group, lambda: None
-
-def keep(name, result):
-    torch.save((result.num_steps, result.actor.policy.state_dict()), folder / f"{{name}}-{{rank}}.pt")
-
-# Of nine environments one process has five.
-settings = config(
-    num_envs=9, rollout_length=5, total_steps=600, checkpoint_every=300, checkpoint_minutes=0, schedule="constant"
-)
-keep("whole", ppo_cuda.train(settings))
-half = ppo_cuda.train(replace(settings, total_steps=300, runs=str(folder / "runs"))).run_folder
-assert (half is None) == bool(rank), half
-torch.distributed.barrier()  # the first process alone writes files, and the others may be here before it has
-run_folder = next((folder / "runs").iterdir())
-keep("resumed", ppo_cuda.resume(run_folder, total_steps=600)[1])
-destroy()
-threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
-assert not any("gloo" in name for name in threads), threads  # one that holds a tensor ends the process by SIGABRT
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(tmp_path: Path) -> None:
-    (tmp_path / "peer.py").write_text(STOPPED.format(folder=tmp_path))
-    done = as_peers(tmp_path / "peer.py", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}
-    (num_steps, weights), *others = *told["whole"], *told["resumed"]
-    assert num_steps >= 600
-    for steps, state in others:
-        assert steps == num_steps and all(torch.equal(weights[name], part) for name, part in state.items())
-    folder = next((tmp_path / "runs").iterdir())
-    assert read_config(folder)["num_envs"] == 9 and read_run(folder)["resumed"][0]["num_steps"] >= 300
-    with pytest.raises(PlanError, match="begun by 2 processes, and this would be 1: .* torchrun --nproc-per-node 2"):
-        ppo_cuda.resume(folder, total_steps=900)
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ import pytest
 from pufferlib.vectorization import ray_calls
 from pufferlib.vectorization.ray_wire import CALL_NBYTES, KEY_NBYTES, LET_IN, Door, Wire, new_key
 
+pytestmark = pytest.mark.beside
+
 
 @contextmanager
 def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[Wire, Future[None]]]:

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,24 @@ ARRANGEMENTS = [
 FEW = [ARRANGEMENTS[0], ARRANGEMENTS[3], ARRANGEMENTS[6]]
 PROCESSES = FEW[1:]
 MODES = ("next_step", "same_step", "disabled")
+PATHS = ["compiled", "portable"] if _native.available else ["portable"]
+SHORT_PATHS = [PATHS[0], *(pytest.param(path, marks=pytest.mark.long) for path in PATHS[1:])]
 
 
-@pytest.fixture(params=["portable", "compiled"] if _native.available else ["portable"], autouse=True)
+@pytest.fixture(params=SHORT_PATHS, autouse=True)
 def path_between(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Take each path in turn, in forked workers too."""
+    """Take each path in turn, in forked workers too.
+
+    The short form takes both in the tests of ``on_each_path``, and the compiled one in the others.
+    """
     if request.param == "portable":
         monkeypatch.setattr(_native, "available", False)
     return str(request.param)
+
+
+def on_each_path(axes: dict[str, Sequence[Any]]) -> pytest.MarkDecorator:
+    """Parametrize a test as ``covering`` does, with the two paths as another axis."""
+    return covering({"path_between": PATHS, **axes}, indirect=["path_between"])
 
 
 def on(arrangement: tuple[str, int | None, int | None]) -> dict[str, Any]:
@@ -125,7 +135,7 @@ def test_planted_faults_are_where_they_are_said_to_be() -> None:
 
 
 @pytest.mark.slow
-@covering({"env": [HashEnv, NestedHashEnv, HashPopulation, TagEnv], "mode": MODES})
+@on_each_path({"env": [HashEnv, NestedHashEnv, HashPopulation, TagEnv], "mode": MODES})
 def test_a_recording_is_the_same_file_wherever_it_is_made_and_replays_anywhere(
     env: Any, mode: str, tmp_path: Path
 ) -> None:
@@ -150,7 +160,7 @@ def arrangements(draw: st.DrawFn, num_envs: int) -> dict[str, Any]:
 @pytest.mark.slow
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), num_envs=st.integers(1, 6), seed=st.integers(0, 2**40))
-@pytest.mark.parametrize("env", [HashEnv, HashPopulation])
+@on_each_path({"env": [HashEnv, HashPopulation]})
 def test_any_arrangement_replays_on_any_other(env: Any, data: st.DataObject, num_envs: int, seed: int) -> None:
     """Also where steps take random times, so that a pool's batches come in any order."""
     made_on, replayed_on = data.draw(arrangements(num_envs)), data.draw(arrangements(num_envs))
@@ -217,7 +227,7 @@ class Masked(gymnasium.Env[Any, Any]):
         return self.observe(), 0.0, self.tick == 9, False, {}
 
 
-@pytest.mark.parametrize("arrangement", FEW[::2])
+@on_each_path({"arrangement": FEW[::2]})
 def test_actions_obey_masks(arrangement: Any) -> None:
     recording = record(Masked, num_steps=50, **on(arrangement))
     assert recording.failure is None
@@ -225,7 +235,7 @@ def test_actions_obey_masks(arrangement: Any) -> None:
     assert replay(recording, **on(arrangement)).identical
 
 
-@pytest.mark.parametrize("arrangement", FEW[::2])
+@on_each_path({"arrangement": FEW[::2]})
 def test_vectorized_environments(arrangement: Any) -> None:
     """One environment of three copies, which start again by themselves."""
 
@@ -264,7 +274,7 @@ FAULTS: list[tuple[str, str, tuple[str, ...]]] = [
 ]
 
 
-@covering({"fault,field,also": FAULTS, "arrangement": FEW})
+@on_each_path({"fault,field,also": FAULTS, "arrangement": FEW})
 def test_the_first_difference_is_named(fault: str, field: str, also: Any, arrangement: Any, first: Recording) -> None:
     report = replay(first, env=planted((2, 7, fault)), **on(arrangement))
     found = report.difference
@@ -289,7 +299,7 @@ FIRST_FAULTS: list[tuple[Any, tuple[int, int]]] = [
 ]
 
 
-@covering({"faults,named": FIRST_FAULTS, "arrangement": FEW})
+@on_each_path({"faults,named": FIRST_FAULTS, "arrangement": FEW})
 def test_it_is_the_first_by_step_and_then_by_environment(
     faults: Any, named: Any, arrangement: Any, first: Recording
 ) -> None:
@@ -327,7 +337,7 @@ class Misremembers(HashPopulation):
         return seen
 
 
-@pytest.mark.parametrize("arrangement", FEW)
+@on_each_path({"arrangement": FEW})
 def test_the_agent_is_named(arrangement: Any) -> None:
     recording = record(HashPopulation, num_steps=12, seed=6, wrap_kwargs={"max_agents": 5})
     ended = [each.place for row, ends in recording.tapes[1].episodes.items() if row < 6 for each in ends]
@@ -350,7 +360,7 @@ class Loses(HashPopulation):
         return told
 
 
-@pytest.mark.parametrize("arrangement", FEW)
+@on_each_path({"arrangement": FEW})
 def test_an_agent_that_is_not_there_is_a_difference(arrangement: Any) -> None:
     recording = record(HashPopulation, num_steps=12, seed=6, wrap_kwargs={"max_agents": 5})
     found = replay(recording, env=Loses, **on(arrangement)).difference
@@ -499,7 +509,7 @@ def test_other_versions_are_told_where_there_is_a_difference(first: Recording) -
 
 
 @pytest.mark.slow
-@covering({"at,mode": [(0, "next_step"), (7, "next_step"), (7, "disabled")], "made_on": FEW})
+@on_each_path({"at,mode": [(0, "next_step"), (7, "next_step"), (7, "disabled")], "made_on": FEW})
 def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
     made_on: Any, at: int, mode: str, tmp_path: Path
 ) -> None:
@@ -532,7 +542,7 @@ def test_a_recording_that_ends_in_an_exception_is_replayed_to_it(
             assert ("in happening" in found.traceback) == ("raised" in now)
 
 
-@pytest.mark.parametrize("made_on", PROCESSES)
+@on_each_path({"made_on": PROCESSES})
 def test_a_recording_that_ends_in_a_workers_death_is_replayed_to_it(made_on: Any) -> None:
     deadly = planted((1, 7, "dies"))
     recording = record(deadly, num_steps=20, **on(made_on))
@@ -555,7 +565,7 @@ def test_what_other_environments_do_before_a_workers_death_is_compared() -> None
     assert (report.difference.env_id, report.difference.step) == (0, 6)
 
 
-@pytest.mark.parametrize("arrangement", PROCESSES)
+@on_each_path({"arrangement": PROCESSES})
 def test_a_worker_that_dies_in_a_replay_is_a_difference(arrangement: Any, first: Recording) -> None:
     found = replay(first, env=planted((1, 7, "dies")), **on(arrangement)).difference
     assert found is not None

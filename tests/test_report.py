@@ -31,6 +31,8 @@ from cleanrl_demo.runs import git_state, new_run_folder, read_config, read_run
 from cleanrl_demo.tracking import Tracker
 from pufferlib.cli import main
 
+pytestmark = pytest.mark.beside
+
 
 class Clock:
     """Seconds that pass when they are told to."""

@@ -16,6 +16,8 @@ import pytest
 from benchmarks import against, leaks, ocean_suite, pages, peers, revisions, venvs
 from benchmarks.workloads import LIBRARIES, WORKLOADS, Participant, library_of
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "benchmarks/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

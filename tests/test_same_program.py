@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from matrix import covering
 import pufferlib
 from pufferlib.errors import PufferError
 
+pytestmark = pytest.mark.beside
+
 OTHERS = ["multiprocessing", "pool", "cuda"]  # and "ray" in test_ray.py
 COLUMNS = ("observations", "rewards", "terminations", "truncations", "env_ids", "agent_ids", "masks")
 GAMES: dict[str, dict[str, Any]] = {
@@ -23,6 +26,7 @@ GAMES: dict[str, dict[str, Any]] = {
     "ocean/squared": {},
     "tag/grid": {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length": 7},
 }
+EACH_GAME = [*itertools.product(OTHERS, GAMES)]
 NUM_ENVS, NUM_WORKERS = 5, 2
 
 
@@ -121,16 +125,14 @@ OUTPUTS: list[dict[str, Any]] = [
 ]
 
 
-@covering({"backend": OTHERS, "output": OUTPUTS})
-def test_every_output_is_that_of_serial(backend: str, output: dict[str, Any]) -> None:
-    for game in GAMES:
-        assert program(backend, game, **output) == program_of_serial(game, **output)
+@covering({"backend,game": EACH_GAME, "output": OUTPUTS})
+def test_every_output_is_that_of_serial(backend: str, output: dict[str, Any], game: str) -> None:
+    assert program(backend, game, **output) == program_of_serial(game, **output)
 
 
-@covering({"backend": OTHERS, "kind": ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"]})
-def test_any_kind_of_actions_plays_the_same(backend: str, kind: str) -> None:
-    for game in GAMES:
-        assert program(backend, game, kind, as_torch=False) == program_of_serial(game, kind, as_torch=False)
+@covering({"backend,game": EACH_GAME, "kind": ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"]})
+def test_any_kind_of_actions_plays_the_same(backend: str, kind: str, game: str) -> None:
+    assert program(backend, game, kind, as_torch=False) == program_of_serial(game, kind, as_torch=False)
 
 
 @pytest.mark.parametrize("backend", OTHERS)

@@ -115,7 +115,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
 def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(trainer, tmp_path, monkeypatch, capsys):
     """It is written by the clock, of which the run takes no notice; to go on from it ends the same each time."""
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
-    settings = {**OF[trainer], "backend": "serial", "checkpoint_every": 100_000}
+    settings = {**OF[trainer], "backend": "serial", "checkpoint_every": 100_000, "total_steps": 1_000}
+    if trainer is dqn:
+        settings["num_envs"] = 16  # it writes newest.pt after each step of all of them
     whole = trainer.train(trainer.Config(**settings, checkpoint_minutes=None, runs=str(tmp_path / "whole")))
     assert_same(whole, trainer.train(trainer.Config(**settings, checkpoint_minutes=0, runs=str(tmp_path / "noting"))))
     assert [path.name for path in (tmp_path / "noting").glob("*/*.pt")].count(NEWEST) == 0  # it has ended

@@ -6,6 +6,8 @@ import pytest
 
 from pufferlib.suggestions import meant, near, not_one_of
 
+pytestmark = pytest.mark.beside
+
 ARGUMENTS = (
     "env backend num_envs num_workers batch_size seed env_args env_kwargs wrap_kwargs autoreset_mode context copy "
     "as_torch device check debug on_error max_restarts step_timeout reset_timeout backend_kwargs"

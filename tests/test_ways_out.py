@@ -17,6 +17,8 @@ from pufferlib.vectorization import arguments
 from pufferlib.vectorization.messages import MOST_CAUSES, Failed, summary_of
 from pufferlib.vectorization.plan import AUTORESET_MODES, checked_mode
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 ENUM = getattr(gymnasium.vector, "AutoresetMode", None)  # Gymnasium 0.29 has none
 
