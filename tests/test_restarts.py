@@ -26,11 +26,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:environment . .* raised in:Runti
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 ARRANGEMENTS = [("serial", 6), ("serial", 4), ("multiprocessing", 6), ("multiprocessing", 4), ("pool", 6), ("pool", 4)]
+NUM_WORKERS = 3
 RAISES, KILLS, EXITS, UNPICKLABLE, HANGS = 991, 992, 993, 994, 996
 
 
 def make(backend: str, **kwargs: Any) -> pufferlib.VecEnv:
-    kwargs = {"num_envs": 6, "num_workers": 3, "seed": 5, "on_error": "restart", "max_restarts": None, **kwargs}
+    given = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
+    kwargs = {**given, **kwargs}
     return pufferlib.make(kwargs.pop("env", FaultyEnv), backend=backend, **kwargs)
 
 
