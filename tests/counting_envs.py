@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -18,13 +19,13 @@ class Counting(pufferlib.PufferEnv):
     single_action_space = spaces.Discrete(4)
     num_episodes = 0
 
-    def reset(self, seed=None, options=None):
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
         super().reset(seed=seed)
         self.num_episodes, self.time = self.num_episodes + 1, 0
         self.length = int(self.np_random.integers(2, 7))
         self.observations[:] = [[self.num_episodes, agent, 0] for agent in range(2)]
 
-    def step(self, actions):
+    def step(self, actions: Any) -> Any:
         self.time += 1
         self.observations[:, 2] = self.time
         self.rewards[:] = self.time
@@ -37,14 +38,14 @@ class Counting(pufferlib.PufferEnv):
 class Marked(Counting):
     """Says in which process it plays."""
 
-    def step(self, actions):
+    def step(self, actions: Any) -> Any:
         return {**super().step(actions), "pid": os.getpid()}
 
 
 class Fragile(Counting):
     """Breaks in its third episode."""
 
-    def step(self, actions):
+    def step(self, actions: Any) -> Any:
         if self.num_episodes == 3:
             raise OSError("the emulator caught fire")
         return super().step(actions)

@@ -256,7 +256,7 @@ import pufferlib
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     for make in (lambda: gym.make("ALE/Pong-v5"), lambda: gym.make("PongNoFrameskip-v4"), "ALE/Pong-v5"):
-        with pufferlib.make(make, num_envs=2, num_workers=2, backend="multiprocessing") as vec:
+        with pufferlib.make(make, num_envs=2, num_workers=1, backend="multiprocessing") as vec:
             print(vec.reset()[0].shape)
 """
 
