@@ -55,6 +55,25 @@ class HashEnv(gymnasium.Env[Any, Any]):
         return os.getpid()
 
 
+class WideEnv(HashEnv):
+    """HashEnv, with observations of that many bytes: those of two environments fit a wire of Ray's backend."""
+
+    nbytes = 24 << 10
+
+    def __init__(self, env_index: int = 0) -> None:
+        super().__init__(env_index)
+        self.observation_space = Box(0, 255, (self.nbytes,), np.uint8)
+
+    def _observation(self) -> Any:
+        return np.resize(super()._observation(), self.nbytes)
+
+
+class LargeEnv(WideEnv):
+    """Its observations travel in Ray's object store, as they are too large for any other way."""
+
+    nbytes = 128 << 10
+
+
 class NestedHashEnv(HashEnv):
     """HashEnv with nested observations of mixed dtypes, and actions of both kinds."""
 

@@ -21,10 +21,9 @@ import psutil
 import pytest
 import ray
 import torch
-from gymnasium import spaces
+from counting_envs import Counting, Fragile, Marked
 from programs import running
 
-import pufferlib
 from cleanrl_demo import appo_ray, ppo
 from cleanrl_demo.appo_ray import Config, Lines, RolloutActor, joined, train, vtrace
 from cleanrl_demo.fleet import Fleet, Told
@@ -35,7 +34,7 @@ from cleanrl_demo.settings import family_settings
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.models import Actor, Origin
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
 
 # ------------------------------------------------------------------------------------------------------------- V-trace
 
@@ -119,30 +118,6 @@ def test_what_will_not_be_done_again_counts_for_nothing_and_what_is_likelier_no_
 
 
 # ---------------------------------------------------------------------------------------------------------- rollouts
-
-
-class Counting(pufferlib.PufferEnv):
-    """Two agents of unequal lives; each observes (episode, agent, time), and is paid its time."""
-
-    num_agents = 2
-    single_observation_space = spaces.Box(0, np.inf, (3,), np.float32)
-    single_action_space = spaces.Discrete(4)
-    num_episodes = 0
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.num_episodes, self.time = self.num_episodes + 1, 0
-        self.length = int(self.np_random.integers(2, 7))
-        self.observations[:] = [[self.num_episodes, agent, 0] for agent in range(2)]
-
-    def step(self, actions):
-        self.time += 1
-        self.observations[:, 2] = self.time
-        self.rewards[:] = self.time
-        (self.terminations if self.num_episodes % 2 else self.truncations)[:] = self.alive & (
-            self.time >= np.array([self.length, self.length - 1])
-        )
-        return {"picture": np.zeros(1000), "time": self.time}
 
 
 def alone(monkeypatch, config, env, index=0):
@@ -423,13 +398,6 @@ def test_an_address_of_another_ray_than_the_one_connected_to_is_refused(over_ray
         train(Config(**QUICK, address="127.0.0.1:1", runs=None))
 
 
-class Marked(Counting):
-    """Says in which process it plays."""
-
-    def step(self, actions):
-        return {**super().step(actions), "pid": os.getpid()}
-
-
 class Enough(Exception):
     """Ends a training."""
 
@@ -462,15 +430,6 @@ def test_training_goes_on_when_an_actor_is_killed_and_says_what_was_lost(over_ra
     assert charts[-1]["charts/lost_rollouts"] == charts[-1]["charts/lost_actors"] == 1
     assert charts[-1]["charts/restarts"] == 4
     assert 0 < max(chart["charts/lag"] for chart in charts) <= config.max_lag
-
-
-class Fragile(Counting):
-    """Breaks in its third episode."""
-
-    def step(self, actions):
-        if self.num_episodes == 3:
-            raise OSError("the emulator caught fire")
-        return super().step(actions)
 
 
 @pytest.mark.slow
@@ -518,6 +477,7 @@ def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_no
 def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_else(tmp_path):
     root = Path(__file__).parent.parent
     command = [sys.executable, "-m", "cleanrl_demo.appo_ray", "--total-steps", "10000000", "--runs", str(tmp_path)]
+    command += ["--num-actors", "1"]
     environment = {**os.environ, "PYTHONPATH": str(root), "RAY_ADDRESS": ""}
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root, env=environment) as script:
         lines = [script.stdout.readline() for _ in range(2)]  # the family's settings, and the first of the progress

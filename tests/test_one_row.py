@@ -221,7 +221,7 @@ def test_an_environment_each_from_one_collection(backend: str, kwargs: Any) -> N
         lambda env_index: next(env for task, env in by_task.items() if task.name == names[env_index]),
         lambda env_index: next(env for env in in_set if env.name == names[env_index]),
     ):
-        play(env_creator, backend, 3, 3, **kwargs)
+        play(env_creator, backend, 3, 2, **kwargs)
     with pytest.raises(WorkerError, match=SAYS):
         play(lambda: by_name[names[2]], backend, 3, 3, **kwargs)
 

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,9 +25,9 @@ import test_restarts
 import test_same_program
 import test_vectorization
 import test_ways_out
-from gymnasium.spaces import Box
+from fatal_tasks import Deadly, fails, hangs_once
 from matrix import covering
-from mock_envs import HashEnv
+from mock_envs import HashEnv, LargeEnv, WideEnv
 from pages import play, programs
 from shadow import Shadow
 
@@ -44,8 +43,11 @@ ray = pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.extras,
     pytest.mark.slow,
+    pytest.mark.beside,
     pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning"),
 ]
+
+LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,10 +93,10 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
 
 ARRANGEMENTS = [
     ("nested", 5, 1, 5, "same_step", 0),
-    ("population", 5, 2, 5, "next_step", 0),
+    pytest.param("population", 5, 2, 5, "next_step", 0, marks=LONG),
     ("flat", 5, 2, 2, "next_step", 0),
     ("population", 5, 2, 5, "same_step", 2),
-    ("nested", 6, 2, 3, "next_step", 2),
+    ("nested", 6, 2, 3, "next_step", 1),
 ]
 
 
@@ -113,19 +115,19 @@ def test_trajectories_are_those_of_serial(
     test_vectorization.assert_identical(("ray",), kind, counts, seed=3, mode=mode, delay_s=0.002)
 
 
-IN_PLACE: list[tuple[Callable[..., None], Any]] = [
+IN_PLACE: list[Any] = [  # long: the same program shows it, or no actor has to do with it
     (test_vectorization.test_a_batch_is_valid_until_the_second_recv_after_it, ()),
     (test_contract.test_disabled_envs_wait_for_their_user, ()),
     (test_contract.test_reset_in_flight_executes_and_drops_what_was_sent, ()),
     (test_contract.test_a_few_can_be_reset_while_others_go_on, ()),
-    (test_contract.test_control_reaches_chosen_envs, ()),
+    pytest.param(test_contract.test_control_reaches_chosen_envs, (), marks=LONG),
     (test_failures.test_an_exception_names_environment_worker_and_traceback, (994, "Unpicklable: has a lock inside")),
     (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
     (test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step")),
     (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
-    (test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",)),
-    (test_ways_out.test_errors_about_sizes_say_where_make_takes_them, ()),
-    (test_ways_out.test_what_the_repr_shows_can_be_read, ()),
+    pytest.param(test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",), marks=LONG),
+    pytest.param(test_ways_out.test_errors_about_sizes_say_where_make_takes_them, (), marks=LONG),
+    pytest.param(test_ways_out.test_what_the_repr_shows_can_be_read, (), marks=LONG),
 ]
 IN_PROCESSES: list[tuple[Callable[..., None], Any]] = [
     (test_contract.test_recv_times_out_and_can_be_repeated, ()),
@@ -141,13 +143,16 @@ def name_of(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("law", "args"), IN_PLACE, ids=name_of)
-def test_laws(law: Callable[..., None], args: Any) -> None:
+def test_laws(law: Callable[..., None], args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_restarts, "NUM_WORKERS", 2)
     law("ray", *args)
 
 
 @pytest.mark.parametrize(("law", "args"), IN_PROCESSES, ids=name_of)
 def test_laws_in_processes(law: Callable[..., None], args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     in_processes(monkeypatch, 1)
+    monkeypatch.setattr(test_restarts, "NUM_WORKERS", 2)
+    monkeypatch.setattr(test_restarts, "STEP_TIMEOUT_S", 1.0)  # another test has a part of the machine
     law("ray", *args)
 
 
@@ -158,7 +163,7 @@ def test_whoever_dies_takes_only_its_own_environments_along(
     """An actor, or a process of one; every row is checked."""
     random, killed = np.random.default_rng(2), set[int]()
     in_processes(monkeypatch, local_workers)
-    with test_restarts.make("ray", batch_size=4) as vec:
+    with test_restarts.make("ray", num_envs=4, num_workers=2, batch_size=3) as vec:
         shadow = Shadow(
             vec,
             HashEnv,
@@ -169,7 +174,7 @@ def test_whoever_dies_takes_only_its_own_environments_along(
         shadow.async_reset()
         while shadow.num_crashes < 4 or shadow.num_steps < 200:
             batch = shadow.recv()
-            actions = test_restarts.some_actions(random, 4, KILLS=0.02 if shadow.num_crashes < 4 else 0)
+            actions = test_restarts.some_actions(random, 3, KILLS=0.02 if shadow.num_crashes < 4 else 0)
             killed.update((batch.env_ids[actions == test_restarts.KILLS] // 2).tolist())
             shadow.send(actions)
             causes = [info["restarted"] for info in batch.infos if "restarted" in info]
@@ -177,46 +182,38 @@ def test_whoever_dies_takes_only_its_own_environments_along(
             assert all(" on node " in cause and ends in cause for cause in causes)
 
 
-@pytest.mark.parametrize(
-    ("ends", "says"), [("killed", "was lost with its actor"), ("cut", "was lost with the connection to its actor")]
-)
-def test_a_wire_that_ends_takes_only_its_own_environments_along(
-    ends: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are small here, so they come directly; every row is checked, and what is placed anew has a wire again."""
     in_processes(monkeypatch, 1)
     creator = functools.partial(HashEnv, mean_length=10**6)  # so that there is an open episode to lose
-    with test_restarts.make("ray", env=creator, batch_size=4) as vec:
-        actors = vec._workers._actors
-        shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in actors[1].env_ids)
-        shadow.async_reset()
-        for num in range(40):
+    with test_restarts.make("ray", env=creator, num_envs=4, num_workers=2, batch_size=3) as vec:
+        actor = vec._workers._actors[1]  # type: ignore[attr-defined]
+        shadow = Shadow(vec, creator, seed=5, may_crash=lambda env_id: env_id in actor.env_ids)
+        says = "nothing has ended"
+
+        def play() -> None:
             causes = [info["restarted"] for info in shadow.recv().infos if "restarted" in info]
             assert all(" on node " in cause and says in cause for cause in causes)
-            shadow.send(np.zeros(4, np.int64))
-            if num == 10:
-                first = actors[1].wire
-                assert first is not None
-                if ends == "killed":
-                    os.kill(ray.get(actors[1].handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
-                else:
-                    with socket.fromfd(first.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
-                        its.shutdown(socket.SHUT_RDWR)
-        while actors[1].wire is None or shadow.num_crashes < len(actors[1].env_ids):  # they come in any two batches
-            shadow.recv()
-            shadow.send(np.zeros(4, np.int64))
-        assert shadow.num_crashes == len(actors[1].env_ids) and actors[1].wire is not first
+            shadow.send(np.zeros(3, np.int64))
 
-
-class WideEnv(HashEnv):
-    """HashEnv, with observations of 24 KiB."""
-
-    def __init__(self, env_index: int = 0) -> None:
-        super().__init__(env_index)
-        self.observation_space = Box(0, 255, (24 << 10,), np.uint8)
-
-    def _observation(self) -> Any:
-        return np.resize(super()._observation(), 24 << 10)
+        shadow.async_reset()
+        for _ in range(10):
+            play()
+        ends = ["was lost with its actor", "was lost with the connection to its actor"]
+        for num_lost, says in enumerate(ends, 1):  # noqa: B007  what play reads
+            wire = actor.wire
+            assert wire is not None
+            if num_lost == 1:
+                os.kill(ray.get(actor.handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
+            else:
+                with socket.fromfd(wire.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
+                    its.shutdown(socket.SHUT_RDWR)
+            # They come in any two batches.
+            while shadow.num_crashes < num_lost * len(actor.env_ids) or actor.wire in (None, wire):
+                play()
+            for _ in range(30):
+                play()
+            assert shadow.num_crashes == num_lost * len(actor.env_ids)
 
 
 def test_actors_whose_own_rows_are_few_are_called_directly_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,10 +282,8 @@ def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int)
                 assert not {2, 3} & set(seen[-30:])
             shadow.send(np.zeros(batch_size, np.int64))
             if batch_size == 4:
-                with pytest.raises(
-                    pufferlib.RecvTimeout, match=r"no batch within 0\.5 s: 2 environments have finished"
-                ):
-                    vec.recv(timeout=0.5)
+                with pytest.raises(pufferlib.RecvTimeout, match=r"no batch within 1 s: 2 environments have finished"):
+                    vec.recv(timeout=1.0)
         finally:
             os.kill(stopped, signal.SIGCONT)
         seen.clear()
@@ -298,20 +293,10 @@ def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int)
         assert vec.restarts == [0] * 4
 
 
-class LargeEnv(HashEnv):
-    """One whose observations are too large to travel otherwise than in the object store."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = Box(0, 255, (2 * SMALL_NBYTES,), np.uint8)
-
-    def _observation(self) -> Any:
-        return np.resize(super()._observation(), 2 * SMALL_NBYTES)
-
-
 @covering({"env": [HashEnv, LargeEnv], "num_workers": [1, 2]})
 def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: int) -> None:
     """Whatever the number of actors; and a partial reset finds the rows that it repeats."""
+    assert LargeEnv.nbytes > SMALL_NBYTES
     counts = dict(num_envs=4, num_workers=num_workers, seed=0)
     with (
         pufferlib.make(env, backend="ray", **counts) as vec,  # type: ignore[arg-type]
@@ -333,31 +318,44 @@ def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: i
         assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], kept)
 
 
-SAME: list[tuple[Callable[..., None], Any]] = [
-    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": False}),
-    (test_same_program.test_every_output_is_that_of_serial, {}),
-    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": True, "copy": True}),
-    (test_same_program.test_any_kind_of_actions_plays_the_same, "bool"),
-    (test_same_program.test_what_is_wrong_is_refused_alike, "options"),
-    (test_same_program.test_what_is_wrong_is_refused_alike, "method"),
-    (test_same_program.test_what_cannot_be_made_is_refused_alike, "constructor"),
+SAME: list[tuple[Callable[..., None], Any, str | None]] = [  # the last is the game of the short form
+    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": False}, "classic/cartpole"),
+    (test_same_program.test_every_output_is_that_of_serial, {}, "ocean/squared"),
+    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": True, "copy": True}, "tag/grid"),
+    (test_same_program.test_any_kind_of_actions_plays_the_same, "bool", "ocean/squared"),
+    (test_same_program.test_what_is_wrong_is_refused_alike, "options", None),
+    (test_same_program.test_what_is_wrong_is_refused_alike, "method", None),
+    (test_same_program.test_what_cannot_be_made_is_refused_alike, "constructor", None),
 ]
 
 
-@covering({
-    "number": [pytest.param(number, id=f"{test.__name__}-{of}") for number, (test, of) in enumerate(SAME)],
-    "num_workers": [1, 2],
-})  # fmt: skip
-def test_the_same_program(number: int, num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def forms() -> Iterator[Any]:
+    """Yield each case of SAME with one game, over one actor or two; and, long, with all of its games over either."""
+    for number, (test, argument, game) in enumerate(SAME):
+        short = 1 + number % 2
+        for num_workers in (1, 2):
+            name = f"{test.__name__}-{argument}-{num_workers}"
+            if num_workers == short:
+                yield pytest.param(test, argument, num_workers, game, id=name)
+            if game or num_workers != short:
+                yield pytest.param(test, argument, num_workers, None, id=f"{name}-all", marks=LONG)
+
+
+@pytest.mark.parametrize(("test", "argument", "num_workers", "game"), forms())
+def test_the_same_program(
+    test: Callable[..., None], argument: Any, num_workers: int, game: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As over the other four backends, whatever the number of actors."""
     monkeypatch.setattr(test_same_program, "NUM_WORKERS", num_workers)
-    test, argument = SAME[number]
+    if game:
+        monkeypatch.setattr(test_same_program, "GAMES", {game: test_same_program.GAMES[game]})
     test("ray", argument)
 
 
-@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_the_same_program_over_some_environments(num_workers: int) -> None:
+@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=LONG), 2])
+def test_the_same_program_over_some_environments(num_workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     test_same_program.test_batches_of_some_environments("ray", {"as_torch": False}, num_workers)
+    monkeypatch.setattr(test_same_program, "NUM_WORKERS", 1)
     test_same_program.test_a_copy_is_handed_over_for_good("ray", "same_step", {"as_torch": False})
 
 
@@ -413,49 +411,21 @@ def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
     def too_late(self: Any, shape: Any) -> Any:
         pids.append(next(iter(actors())).pid)
         os.kill(pids[0], number)
-        self._start_s = 1.0  # to be placed they may have longer
+        if number == signal.SIGSTOP:
+            self._start_s = 1.0  # to be placed it may have longer
         return attach(self, shape)
 
     monkeypatch.setattr(RayCrew, "attach", too_late)
     try:
         with pytest.raises(error, match=says):
-            pufferlib.make(HashEnv, backend="ray", num_envs=4, num_workers=2)
+            pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=1)
     finally:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
 
-class Deadly(test_payoffs.Pays):
-    """Ends its process in the middle of an episode, as often as it is told to, whoever plays it."""
-
-    def __init__(self, folder: str, deaths: int) -> None:
-        super().__init__(noise=1.0)
-        self.folder, self.deaths = folder, deaths
-
-    def step(self, actions: Any) -> None:
-        if self.tick == 3:
-            for number in range(self.deaths):
-                with contextlib.suppress(FileExistsError):
-                    os.close(os.open(f"{self.folder}/{number}", os.O_CREAT | os.O_EXCL))
-                    os.kill(os.getpid(), signal.SIGKILL)
-        super().step(actions)
-
-
 LOCK = threading.Lock()  # which cannot be pickled
-
-
-def fails(vec: Any, pool: Any, way: str) -> Any:
-    if way == "raises":
-        raise OSError("on purpose")
-    return lambda: way
-
-
-def hangs_once(vec: Any, pool: Any, way: str) -> str:
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(way, os.O_CREAT | os.O_EXCL))
-        time.sleep(600)
-    return "came"
 
 
 def test_an_evaluator_that_is_killed_while_it_plays_changes_no_result(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from cleanrl_demo.report import Report
 from pufferlib.cli import main, ray_doctor
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extras, pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[1]
 DOCTOR = importlib.import_module("pufferlib.cli.doctor")
@@ -159,6 +159,7 @@ def test_training_goes_on_without_a_node_and_with_the_next_one(
     def watched(self: Any, num_steps: int, scalars: dict[str, float]) -> None:
         update(self, num_steps, scalars)
         charts.append({**scalars, **self.recent.charts()})
+        time.sleep(0.02)  # what takes long is what Ray notices by itself, and a processor that is busy is in its way
         playing = {found[1] for name in scalars if (found := re.fullmatch(r"actors/\S+-([0-9a-f]{4})/\d", name))}
         if not stages and len(playing) == 3:
             node = next(iter(cluster.worker_nodes))
@@ -181,16 +182,20 @@ def test_training_goes_on_without_a_node_and_with_the_next_one(
     out, err = capfd.readouterr()
     told = rf"actor [0-2] on \S+-{stages[0][0]} died: .*A rollout and the open episodes of its 4 environments are lost"
     assert re.search(told, out), out
-    lost = re.search(r"lost: ([12]) actor\(s\), \d rollout\(s\), and the open episodes of ([48]) environments", out)
-    assert lost is not None and int(lost[2]) == 4 * int(lost[1]), out  # 2: Ray put its heir on the node that had gone
+    told = re.search(r"lost: ([12]) actor\(s\), (\d) rollout\(s\), and the open episodes of ([48]) environments", out)
+    assert told is not None, out
+    num_actors, num_rollouts, num_episodes = map(int, told.groups())  # 2: Ray put its heir on the node that had gone
+    assert num_episodes == 4 * num_actors
     assert "(raylet)" not in out + err
-    assert charts[-1]["charts/lost_actors"] == 1 and charts[-1]["charts/restarts"] == 4
-    assert charts[-1]["charts/lost_rollouts"] in (1, 2)  # one that it played, and one that lay there
+    assert charts[-1]["charts/lost_actors"] == num_actors and charts[-1]["charts/restarts"] == num_episodes
+    assert charts[-1]["charts/lost_rollouts"] == num_rollouts
+    assert num_actors <= num_rollouts <= num_actors + 1  # one that each played, and one that lay there
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     environment |= {"RAY_raylet_start_wait_time_s": "120", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_prestart_worker_first_driver"] = "0"  # as many as there are processors, and few are used
     environment.pop("RAY_ADDRESS", None)
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=280
@@ -208,8 +213,9 @@ def test_the_loss_of_the_head_is_told() -> None:
         from pufferlib.vectorization import ray_connection
 
         ray_connection.LOST_S = 3.0
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, backend_kwargs={"address": cluster.address})
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        there = {"address": cluster.address}
+        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=1, backend_kwargs=there)
         vec.reset()
         cluster.head_node.kill_gcs_server()
         with pytest.raises(pufferlib.PlatformError, match="the head .*, at .*, has not answered for 3 s"):
@@ -218,7 +224,7 @@ def test_the_loss_of_the_head_is_told() -> None:
                 vec.step(np.zeros(2, np.int64))
         with pytest.raises(pufferlib.PlatformError, match="has not answered for 3 s"):
             vec.stats()  # at once: Ray would wait, and then end this process
-        vec.close()
+        vec.close(grace_s=0.5)  # nobody can tell the actor
         print("closed")
     """)
     assert done.stdout.endswith("closed\n"), done.stderr
@@ -236,7 +242,7 @@ def test_a_ray_of_our_own_ends_with_its_last_user_and_with_this_process() -> Non
         length = 7
         local = lambda: HashEnv(mean_length=length)  # which only __main__ knows
         first = pufferlib.make(local, backend="ray", num_envs=2, num_workers=1)
-        second = pufferlib.make(local, backend="ray", num_envs=2, num_workers=2)
+        second = pufferlib.make(local, backend="ray", num_envs=2, num_workers=1)
         first.close()
         assert ray.is_initialized()
         second.reset()
@@ -267,7 +273,7 @@ def test_where_somebody_has_shut_ray_down_no_other_is_started() -> None:
         import pufferlib
         from mock_envs import HashEnv
 
-        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=2)
+        vec = pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=1)
         vec.reset()
         ray.shutdown()
 

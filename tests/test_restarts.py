@@ -26,11 +26,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:environment . .* raised in:Runti
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 ARRANGEMENTS = [("serial", 6), ("serial", 4), ("multiprocessing", 6), ("multiprocessing", 4), ("pool", 6), ("pool", 4)]
+NUM_WORKERS = 3
+STEP_TIMEOUT_S = 0.25
 RAISES, KILLS, EXITS, UNPICKLABLE, HANGS = 991, 992, 993, 994, 996
 
 
 def make(backend: str, **kwargs: Any) -> pufferlib.VecEnv:
-    kwargs = {"num_envs": 6, "num_workers": 3, "seed": 5, "on_error": "restart", "max_restarts": None, **kwargs}
+    given = {"num_envs": 6, "num_workers": NUM_WORKERS, "seed": 5, "on_error": "restart", "max_restarts": None}
+    kwargs = {**given, **kwargs}
     return pufferlib.make(kwargs.pop("env", FaultyEnv), backend=backend, **kwargs)
 
 
@@ -296,7 +299,7 @@ class Slow(HashEnv):
 @covering({"backend": BACKENDS, "check": ["first", "always"]})  # the latter has every step played the careful way
 def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
-    with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.25, check=check) as vec:
+    with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=STEP_TIMEOUT_S, check=check) as vec:
         vec.reset()
         for _ in range(3):
             vec.step(np.full(4, 60))  # twice that in one worker, behind each other
@@ -307,7 +310,7 @@ def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
         assert time.monotonic() - start_s < 5
         assert batch.masks.tolist()[:3] == [True, True, False]
         cause = next(info["restarted"] for info in batch.infos if info.get("env_id") == 2)
-        assert "step_timeout=0.25 s" in cause and "environment 2" in cause
+        assert f"step_timeout={STEP_TIMEOUT_S:g} s" in cause and "environment 2" in cause
         for _ in range(3):
             vec.step(np.zeros(4, np.int64))
         assert vec.batch.masks.all()  # type: ignore[union-attr]

@@ -91,7 +91,8 @@ if __name__ == "__main__":
     {thread}
     assert threading.active_count() > 1
     for envs in FACES:
-        print(*(played(envs())[name] for name in NAMES))
+        found = played(envs())
+        print(*(found[name] for name in NAMES))
     {more}
 """
 THREAD = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
@@ -255,7 +256,7 @@ import pufferlib
 if __name__ == "__main__":
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     for make in (lambda: gym.make("ALE/Pong-v5"), lambda: gym.make("PongNoFrameskip-v4"), "ALE/Pong-v5"):
-        with pufferlib.make(make, num_envs=2, num_workers=2, backend="multiprocessing") as vec:
+        with pufferlib.make(make, num_envs=2, num_workers=1, backend="multiprocessing") as vec:
             print(vec.reset()[0].shape)
 """
 
@@ -298,7 +299,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     ray.init("local", include_dashboard=False, num_cpus=2, logging_level="error")
     makers = [lambda: gym.make("Text-v0"), lambda: gym.make("Class-v0")]
-    for settings in ({"num_workers": 1}, {"num_workers": 1, "backend_kwargs": {"local_workers": 2}}):
+    for settings in ({"num_workers": 1}, {"num_workers": 1, "backend_kwargs": {"local_workers": 1}}):
         with pufferlib.make(makers, backend="ray", **settings) as vec:
             vec.reset()
             print([vec.step(np.zeros(2, int))[3].tolist() for _ in range(3)][-1])
