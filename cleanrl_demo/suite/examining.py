@@ -171,6 +171,8 @@ def examined(
     try:
         while True:
             while len(running) < jobs and (examination := next(waiting, None)) is not None:
+                if examination.learner == DEMO:
+                    import torch._dynamo  # noqa: F401  or the first optimizer of each process does, for a second
                 with undisturbed():
                     running.append(_Running(context, examination, timeout_s, life, num_threads))
                 began(examination)
