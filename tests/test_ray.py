@@ -282,7 +282,9 @@ def test_an_actor_that_is_stopped_loses_nothing_when_it_goes_on(batch_size: int)
                 assert not {2, 3} & set(seen[-30:])
             shadow.send(np.zeros(batch_size, np.int64))
             if batch_size == 4:
-                with pytest.raises(pufferlib.RecvTimeout, match=r"no batch within 1 s: 2 environments have finished"):
+                with pytest.raises(
+                    pufferlib.RecvTimeout, match=r"no batch within 1\.0 s: 2 environments have finished"
+                ):
                     vec.recv(timeout=1.0)
         finally:
             os.kill(stopped, signal.SIGCONT)
