@@ -27,6 +27,7 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("RAY_TQDM_PATCH_PRINT", "0")  # of whatever runs in the same process later
 
 # No deadlines: on a busy machine they fail correct code. `--hypothesis-profile thorough` looks longer.
 hypothesis.settings.register_profile("dev", deadline=None)

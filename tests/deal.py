@@ -1,9 +1,10 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
-Tests marked beside only compute, so two processes deal their files out among themselves: each takes the next one that
-the other has not. What watches clocks and processes follows alone. Lean files come before the others, both times: they
-start processes by the hundred, and a process that has imported everything takes five times as long to fork. The last
-line counts what ran in all of them, the one before it the CPU minutes that they took with all that they waited for.
+Tests marked beside watch neither clocks nor processes, so three processes, as some wait for Ray, deal their files out
+among themselves: each takes the next one that no other has. The rest follows alone. Lean files come before the others,
+both times: they start processes by the hundred, and a process that has imported everything takes five times as long to
+fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all that they
+waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -28,7 +29,7 @@ from typing import Any
 
 import pytest
 
-LANES = 3  # on two processors, as some wait
+LANES = 3
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import socket
@@ -320,38 +321,35 @@ def test_rows_are_writable_as_those_of_serial(env: type[HashEnv], num_workers: i
         assert not np.array_equal(vec.step(np.zeros(4, np.int64))[0], kept)
 
 
-SAME: list[tuple[Callable[..., None], Any, str | None]] = [  # the last is the game of the short form
-    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": False}, "classic/cartpole"),
-    (test_same_program.test_every_output_is_that_of_serial, {}, "ocean/squared"),
-    (test_same_program.test_every_output_is_that_of_serial, {"as_torch": True, "copy": True}, "tag/grid"),
-    (test_same_program.test_any_kind_of_actions_plays_the_same, "bool", "ocean/squared"),
-    (test_same_program.test_what_is_wrong_is_refused_alike, "options", None),
-    (test_same_program.test_what_is_wrong_is_refused_alike, "method", None),
-    (test_same_program.test_what_cannot_be_made_is_refused_alike, "constructor", None),
+SAME: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    (test_same_program.test_every_output_is_that_of_serial, ({"as_torch": False}, "classic/cartpole")),
+    (test_same_program.test_every_output_is_that_of_serial, ({}, "ocean/squared")),
+    (test_same_program.test_every_output_is_that_of_serial, ({"as_torch": True, "copy": True}, "tag/grid")),
+    (test_same_program.test_any_kind_of_actions_plays_the_same, ("bool", "ocean/squared")),
+    (test_same_program.test_what_is_wrong_is_refused_alike, ("options",)),
+    (test_same_program.test_what_is_wrong_is_refused_alike, ("method",)),
+    (test_same_program.test_what_cannot_be_made_is_refused_alike, ("constructor",)),
 ]
 
 
 def forms() -> Iterator[Any]:
-    """Yield each case of SAME with one game, over one actor or two; and, long, with all of its games over either."""
-    for number, (test, argument, game) in enumerate(SAME):
-        short = 1 + number % 2
-        for num_workers in (1, 2):
-            name = f"{test.__name__}-{argument}-{num_workers}"
-            if num_workers == short:
-                yield pytest.param(test, argument, num_workers, game, id=name)
-            if game or num_workers != short:
-                yield pytest.param(test, argument, num_workers, None, id=f"{name}-all", marks=LONG)
+    """Yield each case of SAME over one actor or two; and, long, with each game over both."""
+    for number, (test, args) in enumerate(SAME):
+        games = [*test_same_program.GAMES] if args[1:] else [None]
+        for game, num_workers in itertools.product(games, (1, 2)):
+            case = args[:1] if game is None else (args[0], game)
+            short = case == args and num_workers == 1 + number % 2
+            name = "-".join(map(str, (test.__name__, *case, num_workers)))
+            yield pytest.param(test, case, num_workers, id=name, marks=[] if short else LONG)
 
 
-@pytest.mark.parametrize(("test", "argument", "num_workers", "game"), forms())
+@pytest.mark.parametrize(("test", "args", "num_workers"), [*forms()])
 def test_the_same_program(
-    test: Callable[..., None], argument: Any, num_workers: int, game: str | None, monkeypatch: pytest.MonkeyPatch
+    test: Callable[..., None], args: tuple[Any, ...], num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As over the other four backends, whatever the number of actors."""
     monkeypatch.setattr(test_same_program, "NUM_WORKERS", num_workers)
-    if game:
-        monkeypatch.setattr(test_same_program, "GAMES", {game: test_same_program.GAMES[game]})
-    test("ray", argument)
+    test("ray", *args)
 
 
 @pytest.mark.parametrize("num_workers", [pytest.param(1, marks=LONG), 2])

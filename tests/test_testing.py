@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import faulthandler
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from typing import Any, NoReturn
 import broken_envs
 import numpy as np
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from mock_envs import HashEnv, TagEnv
 from pettingzoo import ParallelEnv
@@ -367,6 +370,21 @@ def test_a_call_that_never_returns_or_ends_the_process_is_named(
     assert (where is None and not stack) or any(where in line for line in stack), stack
     assert stack == () or str(folder / "trouble.py") in stack[0], "what is around the environment is left out"
     assert printed.num_lines == 6 or how == "print"
+
+
+def test_a_crash_is_placed_although_another_library_has_reset_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """As ray.shutdown does, where faulthandler was enabled before."""
+    assert faulthandler.is_enabled()
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    try:
+        test_a_call_that_never_returns_or_ends_the_process_is_named(
+            "crash", "ends the process, by SIGSEGV, in ", "ctypes.string_at(0)", tmp_path, monkeypatch
+        )
+    finally:
+        faulthandler.disable()
+        faulthandler.enable(request.config.stash[fault_handler_stderr_fd_key])
 
 
 def test_an_environment_that_calls_sys_exit_has_failed() -> None:

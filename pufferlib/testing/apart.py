@@ -313,6 +313,7 @@ def _serve(
         setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
     board = _Board(board_path)
     with stack_path.open("w") as stack:
+        faulthandler.disable()  # else, where it was enabled, the handlers of who came later stay, such as Ray's
         faulthandler.enable(stack, all_threads=False)
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
         try:
