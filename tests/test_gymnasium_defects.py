@@ -28,6 +28,8 @@ from mock_envs import HashEnv, TagEnv, fails_in_init
 import pufferlib
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, WaitTimeout
 
+pytestmark = pytest.mark.beside
+
 DISABLED: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
 
 

@@ -19,6 +19,8 @@ import pufferlib
 from pufferlib.errors import RegistryError, WorkerError
 from pufferlib.vectorization.sharing import MOST_PARTS, Claims, held_by, lies_at
 
+pytestmark = pytest.mark.beside
+
 SAYS = "that object already plays environment 0.*pass a function that makes a new environment each time"
 BACKENDS = [("serial", {}), ("multiprocessing", {}), ("multiprocessing", {"context": "spawn"}), ("pool", {})]
 

@@ -32,6 +32,8 @@ from pufferlib.memory import left_by, memory_at_hand, memory_there
 from pufferlib.vectorization import slab
 from pufferlib.vectorization.processes import not_startable
 
+pytestmark = pytest.mark.beside
+
 PARALLEL = ("multiprocessing", "pool")
 MIB = 2**20
 OWN_FDS = Path("/proc/self/fd")

@@ -21,6 +21,8 @@ from mock_envs import HashEnv, HashPopulation, NestedHashEnv, TagEnv
 import pufferlib
 from pufferlib import _native
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 
 
