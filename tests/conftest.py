@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 import time
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
@@ -47,8 +48,13 @@ LEAKY_FDS = ("pipe:", "socket:", "/memfd:", "anon_inode:[pidfd]", "anon_inode:[e
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the true standard error, for the last words of a run that hangs."""
+    """Keep the true standard error, for the last words of a run that hangs, and let Ctrl-C reach what tests start.
+
+    A shell starts `make test &` with SIGINT ignored, which every process below would inherit.
+    """
     config.stash[STDERR] = os.dup(2)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
