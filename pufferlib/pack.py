@@ -434,13 +434,19 @@ def packing_plan(careful: Writer, places: Sequence[Place]) -> tuple[Any, ...]:
     """
     remaining = iter(places)
 
+    def leaf_plan(leaf: Fixed, offset: int) -> tuple[Any, ...]:
+        if _is_int(leaf):
+            return "int", offset
+        warned = None if isinstance(leaf.space, spaces.Discrete) else careful.warned  # as Writer.cast has it
+        return "array", offset, leaf.shape, leaf.dtype, warned
+
     def plan(node: Node) -> tuple[Any, ...]:
         if isinstance(node, Record):
             children = tuple([plan(child) for child in node.children])
             return ("tuple", children) if node.keys is None else ("dict", node.keys, children)
         its = [next(remaining) for _ in range(node.num_leaves)]
         if isinstance(node, Fixed):
-            return _leaf_plan(node, its[0].offset)
+            return leaf_plan(node, its[0].offset)
         if isinstance(node, Text):
             data, length = its
             return "text", data.offset, data.dtype.itemsize, data.shape[0], length.offset
@@ -448,15 +454,11 @@ def packing_plan(careful: Writer, places: Sequence[Place]) -> tuple[Any, ...]:
             element, (data, length) = node.element, its
             if node.stacked:
                 return "stack", data.offset, element.shape, element.dtype, node.max_length, length.offset
-            return "each", data.offset, _leaf_plan(element, 0), node.max_length, length.offset
+            return "each", data.offset, leaf_plan(element, 0), node.max_length, length.offset
         arrays = [np.zeros(place.shape, place.dtype) for place in its]
         return "python", lambda sample: careful.write(node, sample, arrays), arrays, [place.offset for place in its]
 
     return plan(careful.tree)
-
-
-def _leaf_plan(leaf: Fixed, offset: int) -> tuple[Any, ...]:
-    return ("int", offset) if _is_int(leaf) else ("array", offset, leaf.shape, leaf.dtype)
 
 
 def _is_int(leaf: Fixed) -> bool:

@@ -25,6 +25,7 @@ from spaces import BOUNDS, any_spaces, fixed_spaces, leaf_spaces, same, sample, 
 
 from pufferlib import _native
 from pufferlib.emulation.common import observation_writer
+from pufferlib.errors import SpaceError
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
 from pufferlib.leaves import registry
 
@@ -188,6 +189,144 @@ def test_leaves_what_does_not_fit_to_the_twin(space: Any, x: Any) -> None:
     assert not layout.packer.pack((x, 1), row)
     assert (memory[:64] == 0xAA).all() and (memory[-64:] == 0xAA).all()
     agree(Tuple((space, Discrete(2))), lambda: (x, 1))
+
+
+# ------------------------------------------------------------------------------------------------------- casts
+
+DTYPES = "?bhilBHILfd"
+VALUES_OF: dict[str, list[Any]] = {
+    "b": [False, True],
+    "iu": [0, 1, -1, 100, 127, 128, -129, 255, 256, 2**31, 2**32 - 1, 2**53 + 1, -(2**63), 2**63 - 1],
+    "f": [0.0, -0.0, 1.0, 0.1, -2.5, 1e-45, 2.0**53 + 2, 1e300, float("inf"), float("nan")],
+}
+CAST_LEAVES = [
+    *(Box(0, 1, (3,), np.dtype(code).type) for code in DTYPES),
+    *(Box(0, 1, (2, 2), np.dtype(code).type) for code in "Bfd"),
+    *(Box(0, 1, (), np.dtype(code).type) for code in "?bBlfd"),
+    *(Discrete(5), Discrete(5, dtype=np.int32), MultiBinary(3), MultiDiscrete([3, 4, 5])),
+]
+
+
+def values_of(dtype: Any) -> list[Any]:
+    """Numbers of all sizes that a dtype has, and some that are special to it."""
+    (values,) = (values for kinds, values in VALUES_OF.items() if np.dtype(dtype).kind in kinds)
+    if np.dtype(dtype).kind not in "iu":
+        return values
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return [value for value in (*values, 2**64 - 1) if low <= value <= high]
+
+
+@st.composite
+def arrays_of_any_dtype(draw: Any, shape: tuple[int, ...]) -> Any:
+    """Draw an array of a shape, of any number type, byte order and strides, which may be a subclass's; or a scalar."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    size = int(np.prod(shape))
+    values = draw(st.lists(st.sampled_from(values_of(dtype)), min_size=size, max_size=size))
+    array = np.array(values, dtype).reshape(shape)
+    how = draw(st.sampled_from(["plain", "swapped", "strided", "reversed", "subclass", "scalar"]))
+    if how == "swapped":
+        return array.astype(dtype.newbyteorder())
+    if how == "strided" and shape:
+        return np.repeat(array, 2, axis=-1)[..., ::2]
+    if how == "reversed" and shape:
+        return np.ascontiguousarray(array[::-1])[::-1]
+    if how == "subclass":
+        return array.view(np.matrix if len(shape) == 2 else np.ma.MaskedArray)
+    return array[()] if how == "scalar" else array
+
+
+@st.composite
+def lists_of(draw: Any, shape: tuple[int, ...]) -> Any:
+    """Draw a list or tuple of a shape, nested, of Python's numbers and NumPy's."""
+    if not shape:
+        kinds = draw(st.sampled_from([["?"], ["l"], ["d"], ["?", "l"], ["?", "l", "d"], list(DTYPES)]))
+        dtype = np.dtype(draw(st.sampled_from(kinds)))
+        value = dtype.type(draw(st.sampled_from(values_of(dtype))))
+        return value if draw(st.booleans()) else value.item()
+    size = shape[0] if draw(st.integers(0, 9)) else shape[0] + draw(st.sampled_from([-1, 1]))
+    return draw(st.sampled_from([list, tuple]))([draw(lists_of(shape[1:])) for _ in range(size)])
+
+
+@given(st.sampled_from(CAST_LEAVES), st.booleans(), st.data())
+def test_casts_alike(space: Any, nested: bool, data: st.DataObject) -> None:
+    """Also once a cast has been warned of, from when on nobody is told."""
+    x = data.draw(arrays_of_any_dtype(space.shape) | lists_of(space.shape))
+    if nested:
+        space, x = Dict({"x": space, "y": Discrete(3)}), {"x": x, "y": 2}
+    agree(space, lambda: x)
+    layout = observation_layout(space)
+    twin = plain(layout)
+    for each in (layout, twin):
+        each._warned.add("cast")
+    assert outcome(lambda: packed(layout, x)) == outcome(lambda: packed(twin, x))
+
+
+@pytest.mark.parametrize(
+    ("space", "x"),
+    [
+        (FLOATS, np.ones(3)),
+        (FLOATS, np.arange(6.0)[::2]),
+        (FLOATS, np.arange(3, dtype=">f4")),
+        (FLOATS, np.arange(3, dtype=">f8")),
+        (FLOATS, np.arange(3)),
+        (FLOATS, np.array([True, False, True])),
+        (FLOATS, np.ones(3).view(np.ma.MaskedArray)),
+        (FLOATS, [0.5, 1, True]),
+        (FLOATS, (0.5, np.float32(0.1), np.float64(0.1))),
+        (IMAGE, np.ones((4, 4, 2), np.bool_)),
+        (IMAGE, np.ones((4, 4, 2), int).tolist()),
+        (MultiBinary(3), np.array([True, False, True])),
+        (MultiBinary(3), [True, False, True]),
+        (Discrete(4), np.uint8(3)),
+        (Discrete(4), np.array(3)),
+        (Discrete(4, dtype=np.int32), 3),
+        (Box(0, 1, (), np.float32), 0.5),
+        (Box(0, 1, (), np.float32), np.float64(0.5)),
+        (Box(0, 1, (), np.float32), np.array(0.5)),
+        (Box(0, 9, (2,), np.int64), np.array([1, 2], np.int32)),
+    ],
+)
+def test_casts_in_the_compiled_half_once_warned_of(space: Any, x: Any) -> None:
+    for wrapped, value in ((space, x), (Dict({"k": space, "l": Discrete(2)}), {"k": x, "l": 1})):
+        layout = observation_layout(wrapped)
+        layout._warned.add("cast")
+        row = dirty_row(layout)
+        assert layout.packer.pack(value, row)
+        assert row.tobytes() == packed(plain(layout), value)
+
+
+def test_the_first_cast_is_warned_of() -> None:
+    layout = observation_layout(FLOATS)
+    assert not layout.packer.pack(np.ones(3), dirty_row(layout))
+    with pytest.warns(UserWarning, match="float64 is cast to float32"):
+        layout.pack(np.ones(3), dirty_row(layout))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layout.pack(np.ones(3), dirty_row(layout))
+    assert layout.packer.pack(np.ones(3), dirty_row(layout))
+
+
+@pytest.mark.parametrize(
+    ("space", "x"),
+    [
+        (Box(0, 255, (2,), np.uint8), [1, 256]),
+        (Box(0, 255, (2,), np.uint8), [1, -1]),
+        (Box(0, 255, (2,), np.uint8), np.array([1.0, 2.0])),
+        (Box(0, 255, (2,), np.uint8), np.array([1, 2])),
+        (Box(-9, 9, (2,), np.int8), np.array([1, 200], np.int16)),
+        (Box(-9, 9, (2,), np.int64), np.array([1, 2**63], np.uint64)),
+        (MultiBinary(2), [0, 1.0]),
+        (Box(0, 1, (2,), np.bool_), [0, 2]),
+        (FLOATS, ["1", "2", "3"]),
+        (FLOATS, [1.0, 2.0]),
+        (FLOATS, [1.0, 2.0, [3.0]]),
+    ],
+)
+def test_values_that_a_cast_would_lose_are_refused(space: Any, x: Any) -> None:
+    layout = observation_layout(space)
+    layout._warned.add("cast")
+    with pytest.raises(SpaceError):
+        layout.pack(x, dirty_row(layout))
 
 
 # ------------------------------------------------------------------------------------------------ what is not

@@ -52,7 +52,7 @@ def on_both(play: Callable[[], Any]) -> tuple[Any, Any]:
 def plain(value: Any) -> Any:
     """Return a value as something that compares to the bit, without the seconds of episodes."""
     if isinstance(value, dict):
-        return [(key, plain(item)) for key, item in sorted(value.items(), key=repr) if key != "t"]
+        return [(key, plain(item)) for key, item in value.items() if key != "t"]  # in their order
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.hasobject:  # whose bytes are addresses
@@ -108,12 +108,23 @@ class Marked(np.ndarray):  # type: ignore[type-arg]
     """An array that is not quite an ndarray."""
 
 
+class Real:
+    """A number that NumPy does not know."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        return self.value
+
+
 class Infos(dict):  # type: ignore[type-arg]
     """A dict that is not quite a dict."""
 
 
 Five = namedtuple("Five", "observation reward terminated truncated info")
 Two = namedtuple("Two", ["observation", "info"])
+Pair = namedtuple("Pair", ["left", "right"])
 SHARED = {"shared": 1}
 
 # An array of the same values, as it came or as something else.
@@ -125,15 +136,29 @@ ARRAYS: list[Callable[[Any], Any]] = [
     lambda array: frozen(array),
     lambda array: array.astype(np.float64) if array.dtype.kind == "f" else array,
     lambda array: array.astype(array.dtype.newbyteorder()),
+    lambda array: array.tolist(),
+    lambda array: tuple(array.tolist()) if array.ndim else array.item(),
+    lambda array: array.astype({"f": np.float16, "i": np.int64, "u": np.uint32}.get(array.dtype.kind, np.bool_)),
+    lambda array: array > 0,
+    lambda array: array.astype(np.int16) if array.dtype.kind == "f" else array[()],
 ]
 REWARDS: list[Callable[[float], Any]] = [
     float, float, float, int, np.float64, np.float32, lambda reward: reward > 8, lambda reward: np.bool_(reward > 8),
     lambda reward: [reward, 0.5], lambda reward: np.array([reward]), np.asarray, lambda reward: -0.0,
+    lambda reward: np.uint64(2**64 - 1), np.float16, np.longdouble, lambda reward: np.full((1, 1), reward, ">f4"),
+    lambda reward: np.array([reward, 1]), lambda reward: 2**70, lambda reward: np.int8(-reward), Real,
+]  # fmt: skip
+FLAGS: list[Callable[[bool], Any]] = [
+    bool, np.bool_, int, lambda flag: [flag], bool, float, np.asarray, np.float32, np.uint64,
+    lambda flag: np.array([flag]), lambda flag: np.array([flag, True]), lambda flag: np.full((1, 1), flag, int),
 ]  # fmt: skip
 INFOS: list[Callable[[int], Any]] = [
     lambda tick: {}, lambda tick: {}, lambda tick: {}, lambda tick: None, lambda tick: SHARED,
     lambda tick: {"tick": tick}, lambda tick: {"deep": {"array": np.arange(3) * tick}},
-    lambda tick: Infos(sub=tick), lambda tick: {"episode": "mine"},
+    lambda tick: Infos(sub=tick), lambda tick: {"episode": "mine"}, lambda tick: {"env_id": "x", "z": 1, "agent_id": 2},
+    lambda tick: {"list": [np.ones(2), {"deep": [tick]}], "pair": (np.zeros(1), tick), "array": np.arange(tick % 5)},
+    lambda tick: {"b": np.float32(tick), "a": np.bool_(tick % 2), "text": "x" * tick, "none": None, 3: "number"},
+    lambda tick: {"marked": np.arange(3).view(Marked), "sub": Infos(deep=np.ones(2)), "two": Pair(1, [tick])},
 ]  # fmt: skip
 
 
@@ -193,7 +218,7 @@ class Habits(gymnasium.Env[Any, Any]):
             info = {"large": bytes(3 << 20)}
         if self.odd and self.old and self.digest[12] % 16 == 1:
             return self.observe(), reward, over or cut, {"TimeLimit.truncated": cut, **(info or {})}
-        flag = self.choose((bool, np.bool_, int, lambda value: [value], bool), 13)
+        flag = self.choose(FLAGS, 13)
         result = self.observe(), self.choose(REWARDS, 14)(reward), flag(over), flag(cut), info
         return self.choose((tuple, Five._make, list, tuple), 15)(result)
 

@@ -168,14 +168,45 @@ if _native.available:
                 assert vec.recv().env_ids.tolist() == [0, 1]
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_sampled_actions_are_plain(backend: str) -> None:
+    def test_actions_of_whole_batches_are_plain(backend: str) -> None:
         """Spaces come from workers, pickled: their dtypes equal NumPy's own, and are other objects."""
         with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
             vec.reset()
             for _ in range(3):
                 assert vec._lane.send(vec.action_space.sample())
                 vec.recv()
-            assert not vec._lane.send(np.zeros(4, np.int32))
+            for actions in (
+                np.zeros(4, np.int32),
+                np.ones(4, np.bool_),
+                [0, 1, 1, 0],
+                (1, 1, 1, 1),
+                np.arange(8)[::2] % 2,
+            ):
+                assert vec._lane.send(actions)
+                vec.recv()
+            wrong = [
+                np.zeros(4),
+                np.zeros(3, int),
+                [0, 1, 1, -1],
+                [0, 1, 1, 0.5],
+                ["0"] * 4,
+                [[0], [1, 2]],
+                None,
+                2**70,
+            ]
+            for actions in wrong:
+                assert not vec._lane.send(actions)
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_pairs_of_actions_are_plain(backend: str) -> None:
+        with pufferlib.make(NestedHashEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
+            vec.reset()
+            choices, numbers = vec.action_space.sample()
+            for actions in ((choices, numbers), [choices.astype(np.int32), numbers.astype(np.float64)]):
+                assert vec._lane.send(actions)
+                vec.recv()
+            for actions in ((choices,), (choices, numbers * np.nan), (choices, np.full(numbers.shape, 1e300)), choices):
+                assert not vec._lane.send(actions)
             assert not vec._lane.send(np.zeros(4, ">i8"))
             assert not vec._lane.send(np.zeros(8, np.int64)[::2])
 

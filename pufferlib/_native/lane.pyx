@@ -10,6 +10,8 @@ from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array
 from pufferlib._native.pack cimport ValueCheck
 from pufferlib._native.ring cimport *
 
+import contextlib
+
 import numpy
 
 __all__ = ["Lane"]
@@ -19,6 +21,10 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident()
 
 cdef object NDARRAY = numpy.ndarray
+cdef object AS_ARRAY = numpy.asarray
+cdef object AS_CONTIGUOUS = numpy.ascontiguousarray
+cdef object CAN_CAST = numpy.can_cast
+cdef object ERRSTATE = numpy.errstate
 
 cdef enum:
     SYNCHRONOUS, ORDERED, FIRST_FINISHED
@@ -30,14 +36,82 @@ cdef enum:
 cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
 
 
+cdef class ActionColumn:
+    """One array of actions in the slab, and what may be copied into it.
+
+    array: the slab's, (num_envs * agents_per_env, ...). values: which values may be sent. block_size: environments in a
+    batch. Raises TypeError for an array of too many dimensions.
+    """
+
+    cdef object array, dtype
+    cdef object like_dtype  # another object that is equal to it, as spaces have that were unpickled
+    cdef ValueCheck values
+    cdef char *data
+    cdef size_t nbytes  # of one environment
+    cdef size_t num_rows  # of a batch
+    cdef int ndim
+    cdef Py_ssize_t[MOST_DIMENSIONS] shape  # of a batch
+
+    def __init__(self, array, ValueCheck values not None, uint64_t num_envs, uint64_t block_size):
+        cdef int axis
+        if array.ndim > MOST_DIMENSIONS:
+            raise TypeError(array.ndim)
+        self.array, self.dtype, self.values = array, array.dtype, values
+        self.data, self.ndim, self.nbytes = puf_data(array), array.ndim, array.nbytes // num_envs
+        for axis in range(self.ndim):
+            self.shape[axis] = array.shape[axis]
+        self.shape[0] = self.shape[0] // num_envs * block_size
+        self.num_rows = self.shape[0]
+
+    cdef object fitting(self, object actions):
+        """Return actions as an array just as the slab has them, of values that may be sent; None where that is not plain."""
+        if self.fits(actions):
+            return actions
+        if not (puf_is_array(actions, NDARRAY) or type(actions) is list or type(actions) is tuple):
+            return None
+        try:
+            array = self.cast(AS_ARRAY(actions))
+        except Exception:  # what is wrong with them is said on the careful way
+            return None
+        return array if self.fits(array) else None
+
+    cdef object cast(self, object array):
+        """Return actions of another dtype in the slab's, None where that would change them."""
+        if array.dtype != self.dtype:
+            if array.dtype.hasobject or not CAN_CAST(array.dtype, self.dtype, "same_kind"):
+                return None
+            with ERRSTATE(over="ignore"):
+                cast = array.astype(self.dtype)
+            if self.dtype.kind != "f" and (cast != array).any():
+                return None
+            array = cast
+        return AS_CONTIGUOUS(array)
+
+    cdef bint fits(self, object actions):
+        """Whether actions are an array just as the slab has them, of values that may be sent."""
+        cdef int axis
+        if not puf_is_array(actions, NDARRAY):
+            return False
+        if puf_descr(actions) != <PyObject *>self.dtype and puf_descr(actions) != <PyObject *>self.like_dtype:
+            if <object>puf_descr(actions) != self.dtype:
+                return False
+            self.like_dtype = <object>puf_descr(actions)
+        if puf_ndim(actions) != self.ndim or not puf_is_plain(actions):
+            return False
+        for axis in range(self.ndim):
+            if puf_dim(actions, axis) != self.shape[axis]:
+                return False
+        return self.values.fit_at(puf_data(actions), self.num_rows)
+
+
 cdef class Lane:
     """The parent's end: whole batches of actions go out, full blocks come in.
 
     ``send`` and ``recv`` do the plain case and say so; otherwise they have changed nothing, and VecEnv goes the careful
     way, over the other methods. states, overs: those of vectorization.flight.Flight, shared with this. mode: SYNCHRONOUS,
     ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
-    play is None where workers are processes. values: a pack.ValueCheck of the actions, None where they are several arrays
-    or it knows them not. collect: called before rows with infos land; returns False if these cannot
+    play is None where workers are processes. values: a pack.ValueCheck for each array of actions, None for one
+    that it does not know. collect: called before rows with infos land; returns False if these cannot
     be read. gather: called with env ids for their infos, in turn.
     owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
@@ -64,14 +138,8 @@ cdef class Lane:
     cdef uint64_t total
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
-    cdef object action_dtype  # None where actions are more than one array
-    cdef object like_dtype  # another object that is equal to it, as spaces have that were unpickled
-    cdef char *actions
-    cdef size_t action_nbytes  # of one environment
-    cdef ValueCheck values
-    cdef size_t num_rows  # of a batch of actions
-    cdef int ndim
-    cdef Py_ssize_t[MOST_DIMENSIONS] shape
+    cdef bint copies  # whether batches are copies of these
+    cdef list action_columns  # None where some have values that only Python can check
     cdef bint disabled  # autoreset_mode is: who is over may not act
     cdef bint telemetry
     cdef int64_t *env_ids  # of each slot
@@ -80,9 +148,9 @@ cdef class Lane:
     cdef double[::1] parent_times
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
-                 ValueCheck values, collect, gather, play, step, int spin, bint disabled, parent_times):
-        cdef int axis
-        self.ring, self.mode, self.spin, self.disabled = ring, mode, spin, disabled
+                 list values, collect, gather, play, step, int spin, bint disabled, bint copies,
+                 parent_times):
+        self.ring, self.mode, self.spin, self.disabled, self.copies = ring, mode, spin, disabled, copies
         self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
         self.states, self.overs = states, overs
         self.worker_of = numpy.array(worker_of, numpy.uint32)
@@ -100,17 +168,13 @@ cdef class Lane:
         self.telemetry = slab.shape.telemetry
         self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
         self.episodes = <double *>puf_data(slab.episodes)
-        array = slab.actions[0]
-        self.action_dtype = None
-        if values is not None and array.ndim <= MOST_DIMENSIONS:
-            self.values = values
-            self.action_dtype = array.dtype
-            self.actions, self.ndim = puf_data(array), array.ndim
-            self.action_nbytes = array.nbytes // self.num_envs
-            for axis in range(self.ndim):
-                self.shape[axis] = array.shape[axis]
-            self.shape[0] = self.shape[0] // self.num_envs * ring.c.block_size
-            self.num_rows = self.shape[0]
+        self.action_columns = None
+        if None not in values:
+            with contextlib.suppress(TypeError):
+                self.action_columns = [
+                    ActionColumn(array, check, self.num_envs, ring.c.block_size)
+                    for array, check in zip(slab.actions, values)
+                ]
 
     @property
     def last_ids(self):
@@ -128,8 +192,11 @@ cdef class Lane:
             return False
         self.owner = PyThread_get_thread_ident()
         try:
+            parts = self.fitting(actions) if self.clear and self.num_last else None
+            if parts is None:
+                return False
             self.midway = True  # where environments are stepped in this process, Python runs inside
-            sent = self.send_plain(actions, start_ns)
+            sent = self.send_plain(parts, start_ns)
             self.midway = False
         finally:
             self.owner = 0
@@ -141,13 +208,10 @@ cdef class Lane:
             self.parent_times[THOUGHT] -= seconds
         return True
 
-    cdef bint send_plain(self, object actions, int64_t now_ns) except -1:
+    cdef bint send_plain(self, list parts, int64_t now_ns) except -1:
         cdef uint64_t i, most
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
-        cdef const char *source
-        if not self.clear or not self.num_last or not self.acceptable(actions):
-            return False
         for i in range(self.num_last):
             env_id = self.last[i]
             if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
@@ -159,9 +223,8 @@ cdef class Lane:
             for worker in range(ring.num_workers):
                 if puf_room(ring, worker) < most:
                     return False
-        source = puf_data(actions)
+        self.store(parts)
         if self.mode == SYNCHRONOUS:
-            memcpy(self.actions, source, self.num_envs * self.action_nbytes)
             memset(self.states, FLYING, self.num_envs)
             puf_begin(ring, self.head % ring.num_blocks, now_ns)
             self.coming = self.num_envs
@@ -172,8 +235,6 @@ cdef class Lane:
                 puf_lay(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
                 puf_post(ring, worker, 1)
             return True
-        for i in range(self.num_last):
-            memcpy(self.actions + self.last[i] * self.action_nbytes, source + i * self.action_nbytes, self.action_nbytes)
         if self.play is not None:
             env_ids = self.last_ids
             self.step(env_ids, self.depart(env_ids))
@@ -189,21 +250,39 @@ cdef class Lane:
                 self.laid[worker] = 0
         return True
 
-    cdef bint acceptable(self, object actions):
-        """Whether actions are one array, just as the slab has them, of values that may be sent."""
-        cdef int axis
-        if self.action_dtype is None or not puf_is_array(actions, NDARRAY):
-            return False
-        if puf_descr(actions) != <PyObject *>self.action_dtype and puf_descr(actions) != <PyObject *>self.like_dtype:
-            if <object>puf_descr(actions) != self.action_dtype:
-                return False
-            self.like_dtype = <object>puf_descr(actions)
-        if puf_ndim(actions) != self.ndim or not puf_is_plain(actions):
-            return False
-        for axis in range(self.ndim):
-            if puf_dim(actions, axis) != self.shape[axis]:
-                return False
-        return self.values.fit_at(puf_data(actions), self.num_rows)
+    cdef void store(self, list parts):
+        """Copy actions for the environments of the last batch into the slab."""
+        cdef uint64_t i
+        cdef ActionColumn column
+        cdef const char *source
+        for found, part in zip(self.action_columns, parts):
+            column, source = <ActionColumn>found, puf_data(part)
+            if self.mode == SYNCHRONOUS:
+                memcpy(column.data, source, self.num_envs * column.nbytes)
+                continue
+            for i in range(self.num_last):
+                memcpy(column.data + self.last[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
+
+    cdef list fitting(self, object actions):
+        """Return one array for each of the slab's, None where what was sent is not plain."""
+        cdef Py_ssize_t i
+        cdef list parts
+        cdef list columns = self.action_columns
+        if columns is None:
+            return None
+        if len(columns) == 1:
+            parts = [actions]
+        elif type(actions) is tuple or type(actions) is list:
+            parts = list(actions)
+        else:
+            return None
+        if len(parts) != len(columns):
+            return None
+        for i in range(len(parts)):
+            parts[i] = (<ActionColumn>columns[i]).fitting(parts[i])
+            if parts[i] is None:
+                return None
+        return parts
 
     def recv(self, double timeout_s):
         """Return the next batch if it comes in time (and soon) and nothing but rows does; None otherwise."""
@@ -350,7 +429,9 @@ cdef class Lane:
         self.num_last = ring.block_size
         self.coming -= ring.block_size
         self.head += 1
-        infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE) else []
+        if self.copies:
+            arrays = tuple([array.copy() for array in arrays])
+        infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE | PUF_HELD) else []
         self.batch = tuple.__new__(
             self.batch_type,
             (arrays[0], arrays[1], arrays[2], arrays[3], infos, arrays[4], arrays[5], arrays[6]),
@@ -363,14 +444,18 @@ cdef class Lane:
 
     cdef list infos_of(self, uint64_t block):
         """Return the infos of the last batch, which this block held, in the order of its rows."""
-        cdef uint64_t i
+        cdef uint64_t i, slot
         cdef unsigned char flags
         cdef double *episode
         cdef list infos = []
         for i in range(self.num_last):
-            flags = self.ring.c.flags[block * self.ring.c.block_size + i]
-            if flags & PUF_EPISODE:
-                episode = self.episodes + 3 * (block * self.ring.c.block_size + i)
+            slot = block * self.ring.c.block_size + i
+            flags = self.ring.c.flags[slot]
+            if flags & PUF_HELD:
+                infos.append(self.ring.infos[slot])
+                self.ring.infos[slot] = None
+            elif flags & PUF_EPISODE:
+                episode = self.episodes + 3 * slot
                 infos.append({
                     "env": True,
                     "episode": {"r": episode[0], "l": <long>episode[1], "t": episode[2]},

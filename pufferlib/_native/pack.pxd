@@ -3,6 +3,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
+cdef extern from "casts.h" nogil:
+    enum: PUF_NO_NUMBER, PUF_BOOL, PUF_INT64, PUF_UINT64, PUF_FLOAT32, PUF_FLOAT64, PUF_NUM_NUMBERS
+
 cdef struct Node:
     int kind
     PyObject *key
@@ -12,6 +15,8 @@ cdef struct Node:
     Py_ssize_t *dims
     PyObject *dtype
     PyObject *scalar
+    int number  # PUF_NO_NUMBER or what follows it
+    PyObject *warned
     PyObject *write
     bint busy
     char *data
@@ -29,6 +34,17 @@ cdef struct Part:
 cdef extern from "values.h" nogil:
     enum puf_values: PUF_ANY_VALUE
     bint puf_values_fit(puf_values, const void *, size_t, size_t, const void *, const void *)
+
+# What number_of finds.
+cdef enum Number: NO_NUMBER, A_BOOL, AN_INT, A_FLOAT
+
+# Say what kind of number an object is, one of Python's own or of NumPy's scalars, and store its value: of a float as
+# real, of others as whole and as real (where a float is too short for it, rounded). NO_NUMBER: none, or one that only
+# NumPy can read.
+cdef Number number_of(object value, int64_t *whole, double *real) noexcept
+
+# Store an array of one element as number_of does.
+cdef Number element_of(object array, int64_t *whole, double *real) noexcept
 
 cdef class ValueCheck:
     cdef puf_values kind

@@ -1,14 +1,17 @@
 """Nested samples to the bytes of a row, and rows of actions to nested actions: the compiled twins of two writers.
 
 ``Packer`` does what ``compile_writer`` of pufferlib/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
-pufferlib/unpack.py does: the same bytes, a tenth of the time. Both take the plain case only, and trust nothing that a
-sample says of itself: exact types, read in memory. Whatever is out of the ordinary (another dtype, a subclass, a key
-too many) they leave to the Python twin, which takes it or says what is wrong with it.
+pufferlib/unpack.py does: the same bytes, a tenth of the time. Both trust nothing that a
+sample says of itself: exact types, read in memory. ``Packer`` casts number types as ``pack.Writer.cast`` does, once that
+has warned of a cast. Whatever is out of the ordinary (a value that a cast would lose, a string, a key too many) they
+leave to the Python twin, which takes it or says what is wrong with it.
 """
 
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
-from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport Py_EQ, Py_TYPE, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -37,6 +40,12 @@ cdef extern from "arrays.h":
     bint puf_is_plain(object)
     char *puf_scalar(object)
 
+cdef extern from "casts.h" nogil:
+    ctypedef int puf_cast(char *, const char *, Py_ssize_t, size_t) noexcept
+    puf_cast *PUF_CAST_OF[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS]
+    size_t PUF_SIZE_OF[PUF_NUM_NUMBERS]
+    int puf_cast_array(int, int, int, char *, const char *, const Py_ssize_t *, const Py_ssize_t *, int)
+
 cdef extern from "Python.h":
     Py_UCS4 *PyUnicode_AsUCS4(object, Py_UCS4 *, Py_ssize_t, int) except NULL
     Py_ssize_t PyUnicode_GetLength(object) except -1
@@ -45,6 +54,7 @@ cdef extern from "Python.h":
 
 cdef object NDARRAY = numpy.ndarray
 cdef object EMPTY = numpy.empty
+cdef object AS_ARRAY = numpy.asarray
 cdef object INT64 = numpy.dtype(numpy.int64)
 cdef object UINT8 = numpy.dtype(numpy.uint8)
 cdef object FLOAT32 = numpy.dtype(numpy.float32)
@@ -88,8 +98,8 @@ _compare_arrays()
 # ---------------------------------------------------------------------------------------------------- pack
 
 cdef enum:
-    ARRAY  # dims, dtype, scalar, nbytes, offset
-    INT  # a Discrete of int64: offset
+    ARRAY  # dims, dtype, scalar, number, nbytes, offset
+    INT  # a Discrete of int64: the same, without dims
     DICT  # count, children, each with its key
     TUPLE  # count, children
     TEXT  # offset, nbytes of a character (1 or 4), count of them at most, length_offset
@@ -117,22 +127,26 @@ cdef bint is_equal(PyObject *dtype, PyObject *expected):
 
 cdef int copy(object array, Node *node, Py_ssize_t nbytes, char *target) except -1:
     """Copy an array that ``is_like`` a node."""
-    cdef char *source = puf_data(array)
-    cdef char *low = source
-    cdef char *high = source + node.itemsize
+    if puf_flags(array) & PUF_C_CONTIGUOUS:
+        memmove(target, puf_data(array), nbytes)
+        return 1
+    if overlaps(array, node.itemsize, target, nbytes):
+        return 0
+    copy_strided(target, puf_data(array), puf_dims(array), puf_strides(array), node.ndim, node.itemsize)
+    return 1
+
+
+cdef bint overlaps(object array, Py_ssize_t itemsize, const char *target, Py_ssize_t nbytes) noexcept:
+    """Whether an array is a view of where it is written to; NumPy knows in which order to copy it."""
+    cdef const char *low = puf_data(array)
+    cdef const char *high = low + itemsize
     cdef Py_ssize_t extent
     cdef int i
-    if puf_flags(array) & PUF_C_CONTIGUOUS:
-        memmove(target, source, nbytes)
-        return 1
-    for i in range(node.ndim):
+    for i in range(puf_ndim(array)):
         extent = puf_strides(array)[i] * (puf_dims(array)[i] - 1)
         low += min(extent, 0)
         high += max(extent, 0)
-    if low < target + nbytes and target < high:  # a view of the row itself; NumPy knows in which order to copy it
-        return 0
-    copy_strided(target, source, puf_dims(array), puf_strides(array), node.ndim, node.itemsize)
-    return 1
+    return low < target + nbytes and target < high
 
 
 cdef char *copy_strided(char *target, const char *source, const Py_ssize_t *dims, const Py_ssize_t *strides, int ndim,
@@ -172,9 +186,9 @@ cdef int fill(Node *node, object sample, char *row) except -1:
         if <PyObject *>Py_TYPE(sample) == node.scalar:
             memcpy(row + node.offset, puf_scalar(sample), node.itemsize)
             return 1
-        return 0
+        return fill_cast(node, sample, row + node.offset)
     if node.kind == INT:
-        return fill_int(sample, row + node.offset)
+        return fill_int(sample, row + node.offset) or fill_cast(node, sample, row + node.offset)
     if node.kind == DICT:
         if type(sample) is dict or type(sample) is ORDERED:
             return fill_dict(node, sample, row)
@@ -243,6 +257,172 @@ cdef inline int fill_int(object sample, char *target) except -1:
     return 1
 
 
+# ---------------------------------------------------------------------------------------------------- casts
+
+cdef list NUMBERS = ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"]  # as puf_number has them, from 1
+cdef PyObject *DTYPES[PUF_NUM_NUMBERS]  # NumPy's own, which nearly every array has
+cdef PyObject *SCALARS[PUF_NUM_NUMBERS]
+cdef bint SAME_KIND[PUF_NUM_NUMBERS][PUF_NUM_NUMBERS]  # what numpy.can_cast says
+cdef int64_t MOST_EXACT = 1 << 53  # up to this, whole numbers are the same as float64
+cdef list _own = [numpy.dtype(code) for code in NUMBERS]  # keeps what DTYPES and SCALARS point to
+cdef str CAST = "cast"
+
+for _i in range(len(NUMBERS)):
+    DTYPES[_i + 1] = <PyObject *>_own[_i]
+    SCALARS[_i + 1] = <PyObject *>_own[_i].type
+    for _j in range(len(NUMBERS)):
+        SAME_KIND[_i + 1][_j + 1] = numpy.can_cast(_own[_i], _own[_j], "same_kind")
+
+
+cdef int number_type(PyObject *dtype, bint *swapped) except -1:
+    """Return which number type (a puf_number) a dtype is, PUF_NO_NUMBER for others, and whether it is byte-swapped."""
+    cdef int i
+    swapped[0] = False
+    for i in range(1, PUF_NUM_NUMBERS):
+        if DTYPES[i] == dtype:
+            return i
+    code = f"{(<object>dtype).kind}{(<object>dtype).itemsize}"
+    if code not in NUMBERS:
+        return PUF_NO_NUMBER
+    swapped[0] = not (<object>dtype).isnative
+    return 1 + NUMBERS.index(code)
+
+
+cdef Number number_of(object value, int64_t *whole, double *real) noexcept:
+    cdef PyObject *kind = <PyObject *>Py_TYPE(value)
+    cdef int overflow, i
+    if PyFloat_CheckExact(value):
+        real[0] = PyFloat_AS_DOUBLE(value)
+        return A_FLOAT
+    if value is True or value is False:
+        whole[0] = value is True
+        real[0] = <double>whole[0]
+        return A_BOOL
+    if PyLong_CheckExact(value):
+        whole[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+        real[0] = <double>whole[0]
+        return NO_NUMBER if overflow else AN_INT
+    for i in range(1, PUF_NUM_NUMBERS):
+        if SCALARS[i] == kind:
+            return stored(i, puf_scalar(value), whole, real)
+    return NO_NUMBER
+
+
+cdef Number element_of(object array, int64_t *whole, double *real) noexcept:
+    cdef int i
+    for i in range(1, PUF_NUM_NUMBERS):
+        if DTYPES[i] == puf_descr(array):
+            return stored(i, puf_data(array), whole, real)
+    return NO_NUMBER
+
+
+cdef Number stored(int number, const char *data, int64_t *whole, double *real) noexcept:
+    """Read a value of a number type. A uint64 that int64 cannot hold is no number."""
+    if number == PUF_FLOAT32 or number == PUF_FLOAT64:
+        PUF_CAST_OF[number][PUF_FLOAT64](<char *>real, data, 0, 1)
+        return A_FLOAT
+    if not PUF_CAST_OF[number][PUF_INT64](<char *>whole, data, 0, 1):
+        return NO_NUMBER
+    real[0] = <double>whole[0]
+    return A_BOOL if number == PUF_BOOL else AN_INT
+
+
+cdef int fill_cast(Node *node, object sample, char *target) except -1:
+    """Write a sample that has to be cast, by the rules of ``pack.Writer.cast``; return 0 where it has to decide.
+
+    That is so until the first cast has been warned of.
+    """
+    cdef int64_t whole
+    cdef double real
+    cdef int number
+    cdef bint swapped
+    if node.number == PUF_NO_NUMBER:
+        return 0
+    if type(sample) is list or type(sample) is tuple:
+        return node.ndim > 0 and fill_list(node, sample, node.dims, node.ndim, &target)
+    if isinstance(sample, NDARRAY):
+        return fill_array(node, sample if type(sample) is NDARRAY else AS_ARRAY(sample), target)
+    if node.ndim:
+        return 0
+    if PyFloat_CheckExact(sample) or PyLong_CheckExact(sample) or sample is True or sample is False:
+        return fill_number(node, sample, &target)
+    for number in range(1, PUF_NUM_NUMBERS):
+        if SCALARS[number] == <PyObject *>Py_TYPE(sample):
+            break
+    else:
+        return 0
+    if not (SAME_KIND[number][node.number] and may_cast(node)):
+        return 0
+    return PUF_CAST_OF[number][node.number](target, puf_scalar(sample), 0, 1)
+
+
+cdef inline bint may_cast(Node *node) except -1:
+    """Whether NumPy's values may be cast without a word: a warning has been given, or the leaf is a Discrete."""
+    return node.warned == NULL or CAST in <set>node.warned
+
+
+cdef int fill_array(Node *node, object array, char *target) except -1:
+    """Write an array of a leaf's shape that has another dtype or byte order."""
+    cdef bint swapped
+    cdef int i
+    cdef int number = number_type(puf_descr(array), &swapped)
+    if number == PUF_NO_NUMBER or puf_ndim(array) != node.ndim:
+        return 0
+    for i in range(node.ndim):
+        if puf_dims(array)[i] != node.dims[i]:
+            return 0
+    if number != node.number and not (SAME_KIND[number][node.number] and may_cast(node)):
+        return 0
+    if overlaps(array, PUF_SIZE_OF[number], target, node.nbytes):
+        return 0
+    return puf_cast_array(
+        number, node.number, swapped, target, puf_data(array), puf_dims(array), puf_strides(array), node.ndim
+    )
+
+
+cdef int fill_list(Node *node, object sample, Py_ssize_t *dims, int ndim, char **target) except -1:
+    """Write a list or tuple of these dimensions, nested or of arrays, and advance the target to its end.
+
+    Values are those that NumPy makes of the whole of it; where these would depend on what else is in it (uint64 beside
+    others, whole numbers beyond 2 ** 53 beside floats), return 0.
+    """
+    cdef Py_ssize_t i
+    cdef Py_ssize_t count = dims[0]
+    cdef bint is_list = type(sample) is list
+    if len(sample) != count or count == 0:
+        return 0
+    for i in range(count):
+        if is_list and PyList_GET_SIZE(sample) != count:  # other code has run
+            return 0
+        part = <object>PyList_GET_ITEM(sample, i) if is_list else <object>PyTuple_GET_ITEM(sample, i)
+        if ndim > 1:
+            if not (type(part) is list or type(part) is tuple) or not fill_list(node, part, dims + 1, ndim - 1, target):
+                return 0
+        elif not fill_number(node, part, target):
+            return 0
+    return 1
+
+
+cdef int fill_number(Node *node, object value, char **target) noexcept:
+    """Write one of Python's numbers, or one in a list, and advance the target behind it."""
+    cdef int64_t whole
+    cdef double real
+    cdef Number found = number_of(value, &whole, &real)
+    if SCALARS[PUF_UINT64] == <PyObject *>Py_TYPE(value):
+        return 0
+    cdef bint to_float = node.number == PUF_FLOAT32 or node.number == PUF_FLOAT64
+    if found == NO_NUMBER or (found == A_FLOAT and not to_float):
+        return 0
+    if to_float:
+        if found != A_FLOAT and not -MOST_EXACT <= whole <= MOST_EXACT:
+            return 0
+        PUF_CAST_OF[PUF_FLOAT64][node.number](target[0], <char *>&real, 0, 1)
+    elif not PUF_CAST_OF[PUF_INT64][node.number](target[0], <char *>&whole, 0, 1):
+        return 0
+    target[0] += node.itemsize
+    return 1
+
+
 cdef inline int finish(Node *node, int64_t count, char *row) noexcept:
     """Clear the room behind the elements of something that varies in length, and store their number."""
     memset(row + node.offset + count * node.nbytes, 0, (node.count - count) * node.nbytes)
@@ -292,7 +472,7 @@ cdef class Packer:
     def __cinit__(self, plan, tuple shape, dtype, gaps):
         self.kept = []
         build(&self.root, plan, self.kept)
-        build(&self.row, ("array", 0, shape, dtype), self.kept)
+        build(&self.row, ("array", 0, shape, dtype, None), self.kept)
         self.nbytes = self.row.nbytes
         self.num_gaps = len(gaps)
         self.padding = <Node *>allocate(self.num_gaps, sizeof(Node))
@@ -346,11 +526,13 @@ cdef int build(Node *node, tuple plan, list kept) except -1:
     what = plan[0]
     if what == "int":
         node.kind = INT
-        node.offset, node.nbytes = plan[1], 8
+        node.offset = plan[1]
+        build_array(node, (), INT64, kept)
     elif what == "array":
         node.kind = ARRAY
-        _, node.offset, shape, dtype = plan
+        _, node.offset, shape, dtype, warned = plan
         build_array(node, shape, dtype, kept)
+        node.warned = NULL if warned is None else keep(warned, kept)
     elif what == "dict":
         node.kind = DICT
         build_children(node, plan[2], kept)
@@ -395,6 +577,7 @@ cdef int build_children(Node *node, tuple plans, list kept) except -1:
 
 cdef int build_array(Node *node, tuple shape, dtype, list kept) except -1:
     """Say which arrays a node takes."""
+    cdef bint swapped
     node.dims = <Py_ssize_t *>allocate(len(shape), sizeof(Py_ssize_t))
     node.ndim = len(shape)
     node.nbytes = node.itemsize = dtype.itemsize
@@ -403,6 +586,7 @@ cdef int build_array(Node *node, tuple shape, dtype, list kept) except -1:
         node.nbytes *= size
     node.dtype = keep(dtype, kept)
     node.scalar = NULL if shape else keep(dtype.type, kept)
+    node.number = number_type(node.dtype, &swapped)
     return 0
 
 
@@ -470,7 +654,7 @@ cdef class Unpacker:
         self.careful = careful
         build_part(&self.root, plan, self.kept)
         if not has_choices and not has_reals:
-            build(&self.lone, ("array", 0, <object>self.root.shape, <object>self.root.dtype), self.kept)
+            build(&self.lone, ("array", 0, <object>self.root.shape, <object>self.root.dtype, None), self.kept)
 
     def __dealloc__(self):
         free_node(&self.lone)

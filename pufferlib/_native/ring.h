@@ -113,6 +113,7 @@ enum {
     PUF_OVER = 1, /* the episode is over */
     PUF_INFO = 2, /* infos came with the row, through a pipe or socket */
     PUF_EPISODE = 4, /* and with nothing else to tell than the episode's statistics, these lie in the slab */
+    PUF_HELD = 8, /* an info lies in this process, in Ring.infos */
 };
 
 /* ------------------------------------------------------------------------------------------------- the memory */

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "ring.h" nogil:
     const uint32_t PUF_CLAIM, PUF_CONTROL, PUF_SHARE
-    enum: PUF_OVER, PUF_INFO, PUF_EPISODE
+    enum: PUF_OVER, PUF_INFO, PUF_EPISODE, PUF_HELD
     ctypedef struct puf_door:
         pass
     ctypedef struct puf_ring:
@@ -54,3 +54,4 @@ cdef extern from "ring.h" nogil:
 cdef class Ring:
     cdef puf_ring c
     cdef object memory
+    cdef list infos  # where workers are in this process: of each slot, the info of its row; None in any other

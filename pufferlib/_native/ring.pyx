@@ -38,9 +38,15 @@ cdef class Ring:
         cdef puf_ring ring
         return puf_ring_lay(&ring, NULL, num_blocks, block_size, num_workers, box_size, pipe_size)
 
+    def hold_infos(self):
+        """Keep infos as objects beside the rows, since workers and parent are one process."""
+        self.infos = [None] * self.c.num_slots
+
     def rewind(self, uint64_t head):
         """Forget all rows from block number ``head`` on, counted without end; only while no worker is at work."""
         puf_rewind(&self.c, head)
+        if self.infos is not None:
+            self.hold_infos()
 
     def empty_box(self, uint32_t worker):
         """Empty the mailbox of a worker that is gone."""

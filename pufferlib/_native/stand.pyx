@@ -1,19 +1,22 @@
 """Where a worker stands: it takes requests, steps environments, and commits their rows.
 
-The plain case is C from beginning to end, but for the environment's own step. Whatever is out of the ordinary (an
-info, an observation that must be cast, an exception) goes to the Python code that both paths share, with nothing done
-twice.
+C reads rewards and flags of every number type, casts observations, and copies infos where workers and parent are one
+process. Whatever is out of the ordinary (an info that has to reach another process, a list of rewards, an exception)
+goes to the Python code that both paths share, with nothing done twice.
 """
 
+from cpython.dict cimport PyDict_Copy, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
 from libc.string cimport memcpy
 
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.pack cimport Packer, Unpacker
+from pufferlib._native.pack cimport NO_NUMBER, Number, Packer, Unpacker, element_of, number_of
 from pufferlib._native.ring cimport *
 
 import numpy
@@ -141,6 +144,7 @@ cdef class Stepper:
     cdef double total_reward, start_s
     cdef long length
     cdef bint ready  # the next step may be played here
+    cdef bint settled  # what is checked once has been checked, which stays so, and resets may be played here
     cdef uint32_t left_out, draw
     cdef uint64_t weight
 
@@ -207,7 +211,9 @@ cdef class Stepper:
 
     cdef bint begins_here(self):
         """Whether the next step, which has to be a reset, may be played here."""
-        return self.resets and self.row_env.settled
+        if not self.settled:
+            self.settled = self.resets and self.row_env.settled
+        return self.settled
 
     cdef int begin(self) except -1:
         """Begin an episode."""
@@ -220,9 +226,66 @@ cdef inline bint is_empty(object info):
     return info is None or (type(info) is dict and len(<dict>info) == 0)
 
 
-cdef inline bint is_flag(object value):
-    """Whether this is True or False itself."""
-    return value is False or value is True
+cdef inline bint number_in(object value, int64_t *whole, double *real, Number *found):
+    """Whether this is one number, alone or in an array of one element, that C can read: what kind, and its value."""
+    if puf_is_array(value, NDARRAY):
+        found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
+    else:
+        found[0] = number_of(value, whole, real)
+    return found[0] != NO_NUMBER
+
+
+cdef inline bint is_single(object array):
+    """Whether an array has one element."""
+    cdef int axis
+    for axis in range(puf_ndim(array)):
+        if puf_dim(array, axis) != 1:
+            return False
+    return True
+
+
+cdef inline bint read_reward(object value, double *reward):
+    """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
+    cdef int64_t whole
+    cdef Number found
+    if PyFloat_CheckExact(value):
+        reward[0] = PyFloat_AS_DOUBLE(value)
+        return True
+    return number_in(value, &whole, reward, &found)
+
+
+cdef inline bint read_flag(object value, bint *flag):
+    """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
+    cdef int64_t whole
+    cdef double real
+    cdef Number found
+    if value is False or value is True:
+        flag[0] = value is True
+        return True
+    if not number_in(value, &whole, &real, &found) or (real != 0 and real != 1):
+        return False
+    flag[0] = real == 1
+    return True
+
+
+cdef dict owned(object info, object own):
+    """Return a copy of a dict, as ``own`` of emulation/infos.py makes it; None where that would be empty."""
+    cdef PyObject *key
+    cdef PyObject *found
+    cdef Py_ssize_t position = 0
+    cdef dict copy
+    if is_empty(info):
+        return None
+    copy = PyDict_Copy(info)
+    while PyDict_Next(copy, &position, &key, &found):
+        value = <object>found
+        if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
+            continue
+        if puf_is_array(value, NDARRAY):
+            copy[<object>key] = value.copy()  # of a key that is there: allowed, and the order stays
+        elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
+            copy[<object>key] = own(value)
+    return copy
 
 
 cdef inline bint is_one(object array, object dtype):
@@ -243,11 +306,12 @@ cdef class Stand:
     whether the next step may be played here again. ``failed(env_id, phase, error)`` tells of an exception. ``over`` is
     the set of environments whose next step is to be a reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
+    own: the function of emulation/infos.py, for values of infos that are not copied here.
     """
 
     cdef Ring ring
     cdef Columns columns, scratch_columns
-    cdef object slab, scratch, worker
+    cdef object slab, scratch, worker, own
     cdef uint32_t index
     cdef uint64_t first, num_envs  # the share
     cdef list steppers  # None for environments that are always stepped in Python
@@ -265,7 +329,8 @@ cdef class Stand:
     cdef int64_t num_done, num_all
     cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # where nobody else could watch: how long one may take, or 0
 
-    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims):
+    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, own):
+        self.own = own
         self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
         self.columns, self.scratch_columns = Columns(slab, ring.c.num_slots), Columns(scratch, 1)
         self.first, self.num_envs = share[0], len(share)
@@ -453,22 +518,24 @@ cdef class Stand:
         return 0
 
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
-        cdef object result, terminated, truncated
+        cdef object result
+        cdef dict info
+        cdef double reward
+        cdef bint terminated, truncated
         self.begin()
         result = stepper.act()
         self.end(self.step_limit_ns, "step")
-        if type(result) is tuple and PyTuple_GET_SIZE(result) == 5:
-            terminated, truncated = <object>PyTuple_GET_ITEM(result, 2), <object>PyTuple_GET_ITEM(result, 3)
-            if (
-                PyFloat_CheckExact(<object>PyTuple_GET_ITEM(result, 1))
-                and is_flag(terminated) and is_flag(truncated) and is_empty(<object>PyTuple_GET_ITEM(result, 4))
-                and (self.ends_here or (terminated is False and truncated is False))
-                and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
-            ):
-                self.conclude(
-                    stepper, env_id, slot, PyFloat_AS_DOUBLE(<object>PyTuple_GET_ITEM(result, 1)),
-                    terminated is True, truncated is True,
-                )
+        if (
+            type(result) is tuple and PyTuple_GET_SIZE(result) == 5
+            and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
+            and (self.ends_here or not (terminated or truncated))
+            and self.takes(<object>PyTuple_GET_ITEM(result, 4))
+        ):
+            info = owned(<object>PyTuple_GET_ITEM(result, 4), self.own)
+            if self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+                self.conclude(stepper, env_id, slot, reward, terminated, truncated, info)
                 return 0
         self.hand_back(stepper, env_id, slot, result)
         return 0
@@ -483,9 +550,7 @@ cdef class Stand:
     cdef bint write(self, Stepper stepper, object observation, uint64_t env_id, uint32_t *slot) except -1:
         """Write an observation if it is as it should be; a slot is claimed only once nothing can go wrong."""
         cdef Column *its = &self.columns.observations
-        if stepper.leaf:
-            if not stepper.fits(observation):
-                return False
+        if stepper.leaf and stepper.fits(observation):
             if slot[0] == PUF_CLAIM:
                 slot[0] = self.claim(env_id)
             memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)
@@ -498,18 +563,38 @@ cdef class Stand:
         put(its, slot[0], self.scratch_columns.observations.data)
         return True
 
+    cdef inline bint takes(self, object info):
+        """Whether an info can go with its row from here: it tells nothing, or need not leave this process."""
+        return is_empty(info) or (type(info) is dict and self.ring.infos is not None)
+
+    cdef unsigned char attach(self, uint64_t env_id, uint32_t slot, dict info) except 255:
+        """Put an info, if there is one, beside its row; return the flag that says so."""
+        if info is None:
+            return 0
+        info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
+        self.ring.infos[slot] = info
+        return PUF_HELD
+
     cdef int conclude(
-        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, dict info
     ) except -1:
-        """Write the outcome of a step whose observation is written."""
+        """Write the outcome of a step whose observation is written. info: to be given away, or None."""
+        cdef double seconds
         stepper.total_reward += reward
         stepper.length += 1
         self.columns.outcome(slot, reward, terminated, truncated, True)
         if not (terminated or truncated):
-            self.hand_over(env_id, slot, 0)
+            self.hand_over(env_id, slot, self.attach(env_id, slot, info))
             return 0
-        self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
-        self.hand_over(env_id, slot, PUF_OVER | PUF_EPISODE)
+        seconds = 1e-9 * puf_now_ns() - stepper.start_s
+        if info is None:
+            self.columns.episode(slot, stepper.total_reward, stepper.length, seconds)
+            self.hand_over(env_id, slot, PUF_OVER | PUF_EPISODE)
+        else:
+            info["env"] = True
+            if "episode" not in info:
+                info["episode"] = {"r": stepper.total_reward, "l": stepper.length, "t": seconds}
+            self.hand_over(env_id, slot, PUF_OVER | self.attach(env_id, slot, info))
         if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
             stepper.ready = False
             self.over.add(env_id)
@@ -557,7 +642,7 @@ cdef class Stand:
             self.conclude(
                 stepper, env_id, slot,
                 (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
-                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0,
+                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, None,
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
@@ -566,6 +651,7 @@ cdef class Stand:
     cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         """Begin the episode that is due, in place of a step."""
         cdef object result
+        cdef dict info
         cdef int64_t ns
         self.over.discard(env_id)
         puf_say(self.doing, self.doing[0] | 1)
@@ -579,14 +665,15 @@ cdef class Stand:
             self.add(env_id, 1, 1e-9 * ns, 1)
             if (
                 type(result) is tuple and PyTuple_GET_SIZE(result) == 2
-                and is_empty(<object>PyTuple_GET_ITEM(result, 1))
-                and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
+                and self.takes(<object>PyTuple_GET_ITEM(result, 1))
             ):
-                stepper.begin()
-                self.columns.outcome(slot, 0, False, False, False)
-                self.hand_over(env_id, slot, 0)
-            else:
-                stepper.resume(self.worker.finish_reset(env_id, slot, result))
+                info = owned(<object>PyTuple_GET_ITEM(result, 1), self.own)
+                if self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+                    stepper.begin()
+                    self.columns.outcome(slot, 0, False, False, False)
+                    self.hand_over(env_id, slot, self.attach(env_id, slot, info))
+                    return 0
+            stepper.resume(self.worker.finish_reset(env_id, slot, result))
         except (Exception, SystemExit) as error:
             self.worker.failed(env_id, "reset", error)
         return 0

@@ -68,8 +68,9 @@ class Batches:
             for arrays in self.blocks:
                 for index in IDS:
                     arrays[index].flags.writeable = False
-        # The plain case: what is handed over of a block is the same each time, and nothing has to be done for it.
-        self.plain = not (copy or debug) and (tensors is None or tensors.device.type == "cpu")
+        # The plain case: what is handed over of a block is the same each time, or a copy of that, and nobody keeps
+        # account of it.
+        self.plain = not debug and (tensors is None or (tensors.device.type == "cpu" and not copy))
         self.lent = self.blocks
         if tensors is not None and self.plain:
             self.lent = [tensors.of(block, arrays) for block, arrays in enumerate(self.blocks)]

@@ -69,13 +69,14 @@ class Express(States):
             slab,
             batches.lent,
             Batch,
-            action_values[0].check if len(action_values) == 1 else None,
+            [values.check for values in action_values],
             collect,
             gather,
             play,
             step,
             spin,
             disabled,
+            batches.plain and batches.copies,
             parent_times,
         )
         self.lane.clear = batches.plain

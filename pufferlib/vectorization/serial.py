@@ -74,6 +74,8 @@ class InPlace(Crew):
     def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
         slab = Slab.private(shape)
         self._ring = ring_of(slab)
+        if self._ring is not None:
+            self._ring.hold_infos()
         self._worker.attach(slab, self._ring)
         return slab, self._ring
 

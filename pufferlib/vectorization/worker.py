@@ -19,6 +19,7 @@ import numpy as np
 
 from pufferlib import transfer
 from pufferlib.emulation import emulate, is_wrapped
+from pufferlib.emulation.infos import own
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
@@ -413,7 +414,7 @@ def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
 
     share, first_finished = worker.task.env_ids, worker.task.first_finished
     scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
-    return stand.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished)
+    return stand.Stand(ring, slab, scratch, worker, share, worker.task.worker, first_finished, own)
 
 
 def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
