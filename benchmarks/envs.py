@@ -24,8 +24,10 @@ __all__ = [
     "FAULTY_ENVS",
     "FAULT_MESSAGE",
     "REAL_ENVS",
+    "RETURNS",
     "FaultyEnv",
     "PlainEnv",
+    "ReturningEnv",
     "arm",
     "atari_vector",
     "breakout",
@@ -135,6 +137,71 @@ class PlainEnv(gymnasium.Env[Any, Any]):
             return [self._mean_s]
         shape = self._spread**-2  # of a gamma distribution; 1 makes it exponential
         return [float(delay) for delay in self.np_random.gamma(shape, self._mean_s / shape, NUM_DELAYS)]
+
+
+# -------------------------------------------------------------------------------------- what environments return
+
+SMALL = spaces.Box(-1, 1, (8,), np.float32)
+
+
+def _result(observation: Any = None, reward: Any = 1.0, flag: Any = False, info: Any = None) -> tuple[Any, ...]:
+    """Return what a step returns, plain where nothing else is said."""
+    observation = np.linspace(-1, 1, 8, dtype=np.float32) if observation is None else observation
+    return observation, reward, flag, flag, {} if info is None else info
+
+
+def _entries(count: int, value: Any) -> dict[str, Any]:
+    return {f"key_{index}": value for index in range(count)}
+
+
+_FLOATS = np.linspace(-1, 1, 8)
+
+# By name: the space of the observations, and what each step returns but for the end of an episode.
+RETURNS: dict[str, tuple[spaces.Space[Any], tuple[Any, ...]]] = {
+    "plain": (SMALL, _result()),
+    "reward np.float64": (SMALL, _result(reward=np.float64(1))),
+    "reward np.float32": (SMALL, _result(reward=np.float32(1))),
+    "reward int": (SMALL, _result(reward=1)),
+    "reward 0-d": (SMALL, _result(reward=np.array(1.0))),
+    "flag np.bool_": (SMALL, _result(flag=np.bool_(False))),
+    "observation float64": (SMALL, _result(_FLOATS)),
+    "observation list": (SMALL, _result(_FLOATS.tolist())),
+    "observation bools": (spaces.MultiBinary(8), _result(_FLOATS > 0)),
+    "observation number": (spaces.Box(-1, 1, (), np.float32), _result(0.5)),
+    "observation Dict of four float64": (
+        spaces.Dict(dict.fromkeys("abcd", SMALL)),
+        _result(dict.fromkeys("abcd", _FLOATS)),
+    ),
+    "info of one": (SMALL, _result(info=_entries(1, 3))),
+    "info of four": (SMALL, _result(info=_entries(4, 0.5))),
+    "info of eight": (SMALL, _result(info=_entries(8, 0.5))),
+    "info of eight np.float64": (SMALL, _result(info=_entries(8, np.float64(0.5)))),
+    "info of an array": (SMALL, _result(info=_entries(1, np.zeros(4)))),
+}
+
+
+class ReturningEnv(gymnasium.Env[Any, Any]):
+    """An environment whose step costs next to nothing and returns the same objects each time, as many real ones do.
+
+    returns: a key of RETURNS. episode_length: steps until an episode terminates.
+    """
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, returns: str, episode_length: int = 200) -> None:
+        self.observation_space, step = RETURNS[returns]
+        self.action_space = spaces.Discrete(4)
+        observation, reward, flag, _, info = step
+        last = (observation, reward, type(flag)(True), flag, info)
+        self._begin = (observation, info)
+        self._results = cycle(chain(repeat(step, episode_length - 1), (last,)))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._begin
+
+    def step(self, action: Any) -> Any:
+        return next(self._results)
 
 
 # ---------------------------------------------------------------------------- in which something goes wrong

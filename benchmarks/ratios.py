@@ -17,6 +17,7 @@ __all__ = [
     "figures",
     "judge",
     "median_interval",
+    "overheads",
     "rates",
     "ratios",
     "sign_test",
@@ -87,6 +88,11 @@ def figures(entry: Mapping[str, Any], figure: str) -> list[float]:
     return [turn[figure] for turn in entry["turns"]]
 
 
+def overheads(entry: Mapping[str, Any], floor: Mapping[str, Any]) -> list[float]:
+    """Return the microseconds a step that a participant takes beyond those of the floor, repeat by repeat."""
+    return [own - least for own, least in zip(figures(entry, "step_us"), figures(floor, "step_us"), strict=True)]
+
+
 def counterpart(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return whom of us a participant is compared with: the fastest of ours on the games that it steps.
 
@@ -120,6 +126,13 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
     if not ours:
         reasons = [found[name].get("reason", "") for name in _names(target.of) if name in found]
         return Verdict(None, None, f"did not run: {'; '.join(reasons)}" if reasons else "not part of this run")
+    if target.figure == "overhead":
+        sides = [found.get(name, NOT_RUN) for name in (*target.over, target.beside)]
+        if not all(rates(side) for side in sides):
+            return Verdict(None, None, "did not run")
+        peer, floor = sides
+        reached = Spread.of(ratios(overheads(ours[0], floor), overheads(peer, floor)))
+        return Verdict(reached, reached.median <= target.at_most, "")
     if target.figure:
         reached = min(Spread.of(figures(entry, target.figure)) for entry in ours)
         floor = found.get(target.beside, NOT_RUN)

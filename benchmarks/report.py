@@ -18,7 +18,7 @@ from benchmarks import against
 from benchmarks.fault_tables import PAGE as FAULTS_PAGE
 from benchmarks.fault_tables import fault_sections
 from benchmarks.pages import fill, table, write_page
-from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
+from benchmarks.ratios import Spread, counterpart, figures, judge, overheads, rates, ratios
 from benchmarks.revisions import MARK
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
@@ -51,11 +51,12 @@ def sections(results: Mapping[str, Result]) -> dict[str, str]:
     """Return the text of each section, Markdown, by its name."""
     if not results:
         nothing = "Nothing has been measured yet: `python -m benchmarks.peers`."
-        return dict.fromkeys(("machine", "targets", "workloads", "grid", "losses", "missing"), nothing)
+        return dict.fromkeys(("machine", "targets", "workloads", "returns", "grid", "losses", "missing"), nothing)
     return {
         "machine": machine_text(results),
         "targets": targets_table(results),
         "workloads": "\n\n".join(workload_text(result) for result in results.values() if not _cell(result)),
+        "returns": returns_table(results),
         "grid": grid_table(results),
         "losses": losses_table(results),
         "missing": missing_table(results),
@@ -125,7 +126,7 @@ def workload_text(result: Result) -> str:
 
 def grid_table(results: Mapping[str, Result]) -> str:
     """Return, for each delay and number of environments, how many times the best peer our best makes."""
-    cells = {name: result for name, result in results.items() if _cell(result)}
+    cells = {name: result for name, result in results.items() if "kind" in _cell(result)}
     if not cells:
         return "The grid has not been measured yet: `python -m benchmarks.peers --only 'grid-*'`."
     counts = sorted({_cell(result)["num_envs"] for result in cells.values()})
@@ -136,6 +137,38 @@ def grid_table(results: Mapping[str, Result]) -> str:
         rows.setdefault(_delay(_cell(result)), {})[_cell(result)["num_envs"]] = text
     heads = ("a step takes", *(f"{count} env{'s' * (count > 1)}" for count in counts))
     return table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
+
+
+def returns_table(results: Mapping[str, Result]) -> str:
+    """Return what a step costs beyond the environment's own time, by what it returns."""
+    rows = []
+    for result in results.values():
+        if "returns" not in _cell(result):
+            continue
+        entries = {entry["name"]: entry for entry in result["participants"]}
+        floor = entries.pop("bare steps")
+        costs = {name: Spread.of(overheads(entry, floor)) if rates(entry) else None for name, entry in entries.items()}
+        cells = ["—" if cost is None else f"{cost:.2f}" for cost in costs.values()]
+        shares = ratios(overheads(entries["ours serial"], floor), overheads(entries["gymnasium sync"], floor))
+        rows.append(
+            (
+                _cell(result)["returns"],
+                f"{Spread.of(figures(floor, 'step_us')):.2f}",
+                *cells,
+                f"{Spread.of(shares):.2f}",
+            )
+        )
+    if not rows:
+        return "Not measured yet: `python -m benchmarks.peers --only 'returns-*'`."
+    heads = (
+        "returns",
+        "steps alone, µs",
+        "ours serial, + µs",
+        "SyncVectorEnv, + µs",
+        "PufferLib 3.0 Serial, + µs",
+        "ours of SyncVectorEnv's",
+    )
+    return table(heads, rows)
 
 
 def losses_table(results: Mapping[str, Result]) -> str:
@@ -207,7 +240,7 @@ FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
 
 
 def _reached(figure: str, spread: Spread) -> str:
-    if not figure:
+    if figure in ("", "overhead"):
         return f"{spread:.2f}"
     return FIGURES[figure][1](spread) + (" %" if figure.endswith("_cpu") else " µs")
 
@@ -352,7 +385,7 @@ def draw_grid(results: Mapping[str, Result], path: Path) -> Path | None:
     cells = {
         (_delay(_cell(result)), _cell(result)["num_envs"]): best_against_peers(result)
         for result in results.values()
-        if _cell(result)
+        if "kind" in _cell(result)
     }
     if not cells:
         return None

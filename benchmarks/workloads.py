@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
-__all__ = ["LIBRARIES", "OURS", "WORKLOADS", "Library", "Participant", "Target", "Workload", "library_of"]
+__all__ = ["LIBRARIES", "OURS", "RETURNED", "WORKLOADS", "Library", "Participant", "Target", "Workload", "library_of"]
 
 NUM_CORES = 2  # what the targets speak of
 
@@ -405,6 +405,34 @@ def _nested() -> Iterator[Workload]:
     )
 
 
+RETURNED = (  # the keys of envs.RETURNS
+    *("plain", "reward np.float64", "reward np.float32", "reward int", "reward 0-d", "flag np.bool_"),
+    *("observation float64", "observation list", "observation bools", "observation number"),
+    *("observation Dict of four float64", "info of one", "info of four", "info of eight"),
+    *("info of eight np.float64", "info of an array"),
+)
+
+
+def _returns() -> Iterator[Workload]:
+    """What environments return, from nearly none to all that Gymnasium allows: overheads above steps alone."""
+    for name in RETURNED:
+        yield Workload(
+            f"returns-{name.replace(' ', '-').replace('.', '-')}",
+            f"16 envs that return: {name}",
+            ("ours serial", GYM_SYNC, "bare steps", "pufferlib-3.0 serial"),
+            (
+                Target("1/4 of SyncVectorEnv's overhead", "ours serial", (GYM_SYNC,), figure="overhead", at_most=0.25,
+                       beside="bare steps"),
+            ),
+            env="returning",
+            env_kwargs={"returns": name},
+            num_envs=16,
+            window_s=0.2,
+            short=False,
+            cell={"returns": name},
+        )  # fmt: skip
+
+
 def _telemetry() -> Iterator[Workload]:
     """Telemetry is always on: what it costs is measured against an environment's time with it left out."""
     for mean_us, share in ((0, 0.9), (10, 0.98)):
@@ -475,4 +503,6 @@ def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
     return dict(zip(names, found, strict=True))
 
 
-WORKLOADS = _all(_trivial(), _learners(), _large(), _delays(), _real(), _nested(), _telemetry(), _armed(), _grid())
+WORKLOADS = _all(
+    _trivial(), _learners(), _large(), _delays(), _real(), _nested(), _returns(), _telemetry(), _armed(), _grid()
+)

@@ -26,7 +26,7 @@ from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, rep
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
-from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant, Target, Workload
+from benchmarks.workloads import LIBRARIES, OURS, RETURNED, WORKLOADS, Participant, Target, Workload
 from pufferlib.vectorization.plan import Plan
 
 pytestmark = [
@@ -107,11 +107,17 @@ def test_workloads_are_whole(workload: Workload) -> None:
         assert (ROOT / f"benchmarks/players/{LIBRARIES[Participant.of(name).library].file}.py").exists()
 
 
+def test_all_that_environments_return_is_a_workload() -> None:
+    assert tuple(envs.RETURNS) == RETURNED
+
+
 def has_old_games(name: str) -> bool:
     return LIBRARIES[Participant.of(name).library].old_games
 
 
-@pytest.mark.parametrize("workload", [each for each in WORKLOADS.values() if each.env != "plain"], ids=lambda w: w.name)
+@pytest.mark.parametrize(
+    "workload", [each for each in WORKLOADS.values() if each.env not in ("plain", "returning")], ids=lambda w: w.name
+)
 def test_real_environments_are_compared_where_both_sides_step_the_same_ones(workload: Workload) -> None:
     libraries = {Participant.of(name).library for name in workload.participants}
     assert any(map(has_old_games, workload.participants)) == ("ours-old" in libraries)

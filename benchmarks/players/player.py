@@ -35,7 +35,7 @@ class Player(NamedTuple):
 class Task(NamedTuple):
     """What is to be stepped, and how.
 
-    env: "plain", or a key of ``envs.REAL_ENVS`` or ``FAULTY_ENVS``; env_kwargs: of those that are not real.
+    env: "plain", "returning", or a key of ``envs.REAL_ENVS`` or ``FAULTY_ENVS``; env_kwargs: of those not real.
     num_workers: processes; a library that has no such choice uses one an environment. batch_size: environments in a
     batch.
     """
@@ -52,6 +52,8 @@ class Task(NamedTuple):
         """What makes one environment; it can be pickled."""
         if self.env == "plain":
             return functools.partial(envs.PlainEnv, **self.env_kwargs)
+        if self.env == "returning":
+            return functools.partial(envs.ReturningEnv, **self.env_kwargs)
         if self.env in envs.FAULTY_ENVS:
             return functools.partial(envs.FAULTY_ENVS[self.env], **self.env_kwargs)
         return envs.REAL_ENVS[self.env]
