@@ -147,6 +147,7 @@ REWARDS: list[Callable[[float], Any]] = [
     lambda reward: [reward, 0.5], lambda reward: np.array([reward]), np.asarray, lambda reward: -0.0,
     lambda reward: np.uint64(2**64 - 1), np.float16, np.longdouble, lambda reward: np.full((1, 1), reward, ">f4"),
     lambda reward: np.array([reward, 1]), lambda reward: 2**70, lambda reward: np.int8(-reward), Real,
+    lambda reward: np.float64(1e39), lambda reward: -1e39,
 ]  # fmt: skip
 FLAGS: list[Callable[[bool], Any]] = [
     bool, np.bool_, int, lambda flag: [flag], bool, float, np.asarray, np.float32, np.uint64,

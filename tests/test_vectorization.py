@@ -207,8 +207,14 @@ if _native.available:
                 vec.recv()
             for actions in ((choices,), (choices, numbers * np.nan), (choices, np.full(numbers.shape, 1e300)), choices):
                 assert not vec._lane.send(actions)
-            assert not vec._lane.send(np.zeros(4, ">i8"))
-            assert not vec._lane.send(np.zeros(8, np.int64)[::2])
+
+    def test_a_number_is_no_batch_of_actions() -> None:
+        with pufferlib.make(HashEnv, num_envs=1, seed=1) as vec:
+            vec.reset()
+            for actions in (np.array(1), np.int64(1), 1):
+                with pytest.raises(pufferlib.ActionError, match=r"shape \(\), expected \(1,\)"):
+                    vec.send(actions)
+            vec.step([1])
 
     class Quiet(HashEnv):
         """Tells nothing, and so is all plain case until its episode ends."""

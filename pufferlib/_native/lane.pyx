@@ -25,6 +25,7 @@ cdef object AS_ARRAY = numpy.asarray
 cdef object AS_CONTIGUOUS = numpy.ascontiguousarray
 cdef object CAN_CAST = numpy.can_cast
 cdef object ERRSTATE = numpy.errstate
+cdef tuple UNREADABLE = (TypeError, ValueError, RuntimeError, OverflowError)
 
 cdef enum:
     SYNCHRONOUS, ORDERED, FIRST_FINISHED
@@ -63,20 +64,21 @@ cdef class ActionColumn:
         self.shape[0] = self.shape[0] // num_envs * block_size
         self.num_rows = self.shape[0]
 
-    cdef object fitting(self, object actions):
-        """Return actions as an array just as the slab has them, of values that may be sent; None where that is not plain."""
-        if self.fits(actions):
-            return actions
-        if not (puf_is_array(actions, NDARRAY) or type(actions) is list or type(actions) is tuple):
+    cdef object converted(self, object actions):
+        """Return actions as an array of the slab's dtype; None where that is not plain, or would change them."""
+        if puf_is_array(actions, NDARRAY):
+            if puf_descr(actions) == <PyObject *>self.dtype and puf_is_plain(actions):
+                return actions
+        elif type(actions) is not list and type(actions) is not tuple:
             return None
         try:
-            array = self.cast(AS_ARRAY(actions))
-        except Exception:  # what is wrong with them is said on the careful way
+            return self.cast(AS_ARRAY(actions))
+        except UNREADABLE:  # what is wrong with them is said on the careful way
             return None
-        return array if self.fits(array) else None
 
     cdef object cast(self, object array):
-        """Return actions of another dtype in the slab's, None where that would change them."""
+        if array.ndim != self.ndim:
+            return None
         if array.dtype != self.dtype:
             if array.dtype.hasobject or not CAN_CAST(array.dtype, self.dtype, "same_kind"):
                 return None
@@ -139,7 +141,8 @@ cdef class Lane:
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
     cdef bint copies  # whether batches are copies of these
-    cdef list action_columns  # None where some have values that only Python can check
+    cdef list columns  # of actions; None where some have values that only Python can check
+    cdef ActionColumn column  # the one, where there is one
     cdef bint disabled  # autoreset_mode is: who is over may not act
     cdef bint telemetry
     cdef int64_t *env_ids  # of each slot
@@ -168,13 +171,14 @@ cdef class Lane:
         self.telemetry = slab.shape.telemetry
         self.slab, self.env_ids = slab, <int64_t *>puf_data(slab.env_ids)
         self.episodes = <double *>puf_data(slab.episodes)
-        self.action_columns = None
+        self.columns = self.column = None
         if None not in values:
             with contextlib.suppress(TypeError):
-                self.action_columns = [
+                self.columns = [
                     ActionColumn(array, check, self.num_envs, ring.c.block_size)
                     for array, check in zip(slab.actions, values)
                 ]
+                self.column = self.columns[0] if len(values) == 1 else None
 
     @property
     def last_ids(self):
@@ -187,31 +191,34 @@ cdef class Lane:
         """Send actions for the last batch if that is plain; return whether it was."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
-        cdef bint sent
         if self.owner:
             return False
         self.owner = PyThread_get_thread_ident()
         try:
-            parts = self.fitting(actions) if self.clear and self.num_last else None
-            if parts is None:
+            self.midway = False
+            actions = self.fitting(actions) if self.may_send() else None
+            if actions is None:
                 return False
             self.midway = True  # where environments are stepped in this process, Python runs inside
-            sent = self.send_plain(parts, start_ns)
+            self.send_plain(actions, start_ns)
             self.midway = False
         finally:
             self.owner = 0
-        if not sent or not self.telemetry:
-            return sent
+        if not self.telemetry:
+            return True
         seconds = 1e-9 * (puf_now_ns() - start_ns)
         self.parent_times[SEND] += seconds
         if self.parent_times[RETURNED]:
             self.parent_times[THOUGHT] -= seconds
         return True
 
-    cdef bint send_plain(self, list parts, int64_t now_ns) except -1:
+    cdef bint may_send(self):
+        """Whether nothing stands in the way of a plain step of the environments of the last batch."""
         cdef uint64_t i, most
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
+        if not self.clear or not self.num_last:
+            return False
         for i in range(self.num_last):
             env_id = self.last[i]
             if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
@@ -223,22 +230,28 @@ cdef class Lane:
             for worker in range(ring.num_workers):
                 if puf_room(ring, worker) < most:
                     return False
-        self.store(parts)
+        return True
+
+    cdef int send_plain(self, object actions, int64_t now_ns) except -1:
+        cdef uint64_t i
+        cdef uint32_t env_id, worker
+        cdef puf_ring *ring = &self.ring.c
+        self.store(actions)
         if self.mode == SYNCHRONOUS:
             memset(self.states, FLYING, self.num_envs)
             puf_begin(ring, self.head % ring.num_blocks, now_ns)
             self.coming = self.num_envs
             if self.play is not None:
                 self.play(self.head % ring.num_blocks)
-                return True
+                return 0
             for worker in range(ring.num_workers):
                 puf_lay(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
                 puf_post(ring, worker, 1)
-            return True
+            return 0
         if self.play is not None:
             env_ids = self.last_ids
             self.step(env_ids, self.depart(env_ids))
-            return True
+            return 0
         for i in range(self.num_last):
             env_id = self.last[i]
             worker = self.worker_of[env_id]
@@ -248,39 +261,46 @@ cdef class Lane:
             if self.laid[worker]:
                 puf_post(ring, worker, self.laid[worker])
                 self.laid[worker] = 0
-        return True
+        return 0
 
-    cdef void store(self, list parts):
-        """Copy actions for the environments of the last batch into the slab."""
+    cdef int store(self, object actions) except -1:
+        """Copy actions, as ``fitting`` returns them, for the environments of the last batch into the slab."""
+        cdef Py_ssize_t i
+        if self.column is not None:
+            self.store_part(self.column, actions)
+            return 0
+        for i in range(len(self.columns)):
+            self.store_part(<ActionColumn>self.columns[i], (<list>actions)[i])
+        return 0
+
+    cdef void store_part(self, ActionColumn column, object part) noexcept:
         cdef uint64_t i
-        cdef ActionColumn column
-        cdef const char *source
-        for found, part in zip(self.action_columns, parts):
-            column, source = <ActionColumn>found, puf_data(part)
-            if self.mode == SYNCHRONOUS:
-                memcpy(column.data, source, self.num_envs * column.nbytes)
-                continue
-            for i in range(self.num_last):
-                memcpy(column.data + self.last[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
+        cdef const char *source = puf_data(part)
+        if self.mode == SYNCHRONOUS:
+            memcpy(column.data, source, self.num_envs * column.nbytes)
+            return
+        for i in range(self.num_last):
+            memcpy(column.data + self.last[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
 
-    cdef list fitting(self, object actions):
-        """Return one array for each of the slab's, None where what was sent is not plain."""
+    cdef object fitting(self, object actions):
+        """Return actions just as the slab has them: an array, or a list of several; None where they are not plain."""
         cdef Py_ssize_t i
         cdef list parts
-        cdef list columns = self.action_columns
-        if columns is None:
+        if self.column is not None:
+            if not self.column.fits(actions):
+                actions = self.column.converted(actions)
+                if not self.column.fits(actions):
+                    return None
+            return actions
+        if self.columns is None or not (type(actions) is tuple or type(actions) is list):
             return None
-        if len(columns) == 1:
-            parts = [actions]
-        elif type(actions) is tuple or type(actions) is list:
-            parts = list(actions)
-        else:
-            return None
-        if len(parts) != len(columns):
+        parts = list(actions)
+        if len(parts) != len(self.columns):
             return None
         for i in range(len(parts)):
-            parts[i] = (<ActionColumn>columns[i]).fitting(parts[i])
-            if parts[i] is None:
+            parts[i] = (<ActionColumn>self.columns[i]).converted(parts[i])
+        for i in range(len(parts)):  # now that no other code runs, before they are copied
+            if not (<ActionColumn>self.columns[i]).fits(parts[i]):
                 return None
         return parts
 
@@ -412,6 +432,8 @@ cdef class Lane:
         cdef uint64_t i
         cdef uint32_t env_id
         cdef tuple arrays = <tuple>self.blocks[block]
+        if self.copies:  # before anything has changed: there may be no memory
+            arrays = tuple([array.copy() for array in arrays])
         cdef double fill_s = 1e-9 * puf_filled_in_ns(ring, block)
         if self.mode == SYNCHRONOUS:
             memset(self.states, WAITING, self.num_envs)
@@ -429,8 +451,6 @@ cdef class Lane:
         self.num_last = ring.block_size
         self.coming -= ring.block_size
         self.head += 1
-        if self.copies:
-            arrays = tuple([array.copy() for array in arrays])
         infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE | PUF_HELD) else []
         self.batch = tuple.__new__(
             self.batch_type,

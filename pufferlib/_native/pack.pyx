@@ -375,6 +375,8 @@ cdef int fill_array(Node *node, object array, char *target) except -1:
         return 0
     if overlaps(array, PUF_SIZE_OF[number], target, node.nbytes):
         return 0
+    if number == node.number and not swapped:  # of a subclass
+        return copy(array, node, node.nbytes, target)
     return puf_cast_array(
         number, node.number, swapped, target, puf_data(array), puf_dims(array), puf_strides(array), node.ndim
     )

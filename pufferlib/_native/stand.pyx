@@ -221,12 +221,12 @@ cdef class Stepper:
         return 0
 
 
-cdef inline bint is_empty(object info):
+cdef inline bint is_empty(object info) noexcept:
     """Whether an info tells nothing."""
     return info is None or (type(info) is dict and len(<dict>info) == 0)
 
 
-cdef inline bint number_in(object value, int64_t *whole, double *real, Number *found):
+cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept:
     """Whether this is one number, alone or in an array of one element, that C can read: what kind, and its value."""
     if puf_is_array(value, NDARRAY):
         found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
@@ -235,7 +235,7 @@ cdef inline bint number_in(object value, int64_t *whole, double *real, Number *f
     return found[0] != NO_NUMBER
 
 
-cdef inline bint is_single(object array):
+cdef bint is_single(object array) noexcept:
     """Whether an array has one element."""
     cdef int axis
     for axis in range(puf_ndim(array)):
@@ -244,7 +244,7 @@ cdef inline bint is_single(object array):
     return True
 
 
-cdef inline bint read_reward(object value, double *reward):
+cdef inline bint read_reward(object value, double *reward) noexcept:
     """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
     cdef int64_t whole
     cdef Number found
@@ -254,7 +254,7 @@ cdef inline bint read_reward(object value, double *reward):
     return number_in(value, &whole, reward, &found)
 
 
-cdef inline bint read_flag(object value, bint *flag):
+cdef inline bint read_flag(object value, bint *flag) noexcept:
     """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
     cdef int64_t whole
     cdef double real
@@ -277,12 +277,12 @@ cdef dict owned(object info, object own):
     if is_empty(info):
         return None
     copy = PyDict_Copy(info)
-    while PyDict_Next(copy, &position, &key, &found):
+    while PyDict_Next(info, &position, &key, &found):
         value = <object>found
         if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
             continue
         if puf_is_array(value, NDARRAY):
-            copy[<object>key] = value.copy()  # of a key that is there: allowed, and the order stays
+            copy[<object>key] = value.copy()  # the key is there already, so the order stays
         elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
             copy[<object>key] = own(value)
     return copy
@@ -519,9 +519,9 @@ cdef class Stand:
 
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object result
-        cdef dict info
+        cdef dict info = None
         cdef double reward
-        cdef bint terminated, truncated
+        cdef bint terminated, truncated, written
         self.begin()
         result = stepper.act()
         self.end(self.step_limit_ns, "step")
@@ -533,8 +533,14 @@ cdef class Stand:
             and (self.ends_here or not (terminated or truncated))
             and self.takes(<object>PyTuple_GET_ITEM(result, 4))
         ):
-            info = owned(<object>PyTuple_GET_ITEM(result, 4), self.own)
-            if self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+            if slot != PUF_CLAIM or is_empty(<object>PyTuple_GET_ITEM(result, 4)):
+                written = self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
+                if written and not is_empty(<object>PyTuple_GET_ITEM(result, 4)):
+                    info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
+            else:  # nothing that can fail may lie between claim and commit
+                info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
+                written = self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
+            if written:
                 self.conclude(stepper, env_id, slot, reward, terminated, truncated, info)
                 return 0
         self.hand_back(stepper, env_id, slot, result)
@@ -567,34 +573,43 @@ cdef class Stand:
         """Whether an info can go with its row from here: it tells nothing, or need not leave this process."""
         return is_empty(info) or (type(info) is dict and self.ring.infos is not None)
 
-    cdef unsigned char attach(self, uint64_t env_id, uint32_t slot, dict info) except 255:
-        """Put an info, if there is one, beside its row; return the flag that says so."""
-        if info is None:
-            return 0
-        info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
+    cdef dict told(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over):
+        """Return what goes with a row in place of an info: a labelled copy; None where it tells nothing.
+
+        over: the episode is, and its statistics are added.
+        """
+        cdef dict copy = owned(info, self.own)
+        if copy is None:
+            return None
+        if over:
+            copy["env"] = True
+            if "episode" not in copy:
+                copy["episode"] = {
+                    "r": stepper.total_reward + reward, "l": stepper.length + 1, "t": 1e-9 * puf_now_ns() - stepper.start_s
+                }
+        copy["env_id"] = copy["agent_id"] = env_id  # only environments of one agent
+        return copy
+
+    cdef unsigned char attach(self, uint32_t slot, dict info):
+        """Put an info next to its row; return the flag that says so."""
         self.ring.infos[slot] = info
         return PUF_HELD
 
     cdef int conclude(
         self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, dict info
     ) except -1:
-        """Write the outcome of a step whose observation is written. info: to be given away, or None."""
-        cdef double seconds
+        """Write the outcome of a step whose observation is written. info: what ``told`` returned."""
         stepper.total_reward += reward
         stepper.length += 1
         self.columns.outcome(slot, reward, terminated, truncated, True)
         if not (terminated or truncated):
-            self.hand_over(env_id, slot, self.attach(env_id, slot, info))
+            self.hand_over(env_id, slot, 0 if info is None else self.attach(slot, info))
             return 0
-        seconds = 1e-9 * puf_now_ns() - stepper.start_s
         if info is None:
-            self.columns.episode(slot, stepper.total_reward, stepper.length, seconds)
+            self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
             self.hand_over(env_id, slot, PUF_OVER | PUF_EPISODE)
         else:
-            info["env"] = True
-            if "episode" not in info:
-                info["episode"] = {"r": stepper.total_reward, "l": stepper.length, "t": seconds}
-            self.hand_over(env_id, slot, PUF_OVER | self.attach(env_id, slot, info))
+            self.hand_over(env_id, slot, PUF_OVER | self.attach(slot, info))
         if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
             stepper.ready = False
             self.over.add(env_id)
@@ -667,11 +682,11 @@ cdef class Stand:
                 type(result) is tuple and PyTuple_GET_SIZE(result) == 2
                 and self.takes(<object>PyTuple_GET_ITEM(result, 1))
             ):
-                info = owned(<object>PyTuple_GET_ITEM(result, 1), self.own)
+                info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
                 if self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
                     stepper.begin()
                     self.columns.outcome(slot, 0, False, False, False)
-                    self.hand_over(env_id, slot, self.attach(env_id, slot, info))
+                    self.hand_over(env_id, slot, 0 if info is None else self.attach(slot, info))
                     return 0
             stepper.resume(self.worker.finish_reset(env_id, slot, result))
         except (Exception, SystemExit) as error:
