@@ -332,10 +332,7 @@ cdef int fill_cast(Node *node, object sample, char *target) except -1:
 
     That is so until the first cast has been warned of.
     """
-    cdef int64_t whole
-    cdef double real
     cdef int number
-    cdef bint swapped
     if node.number == PUF_NO_NUMBER:
         return 0
     if type(sample) is list or type(sample) is tuple:
@@ -383,7 +380,7 @@ cdef int fill_array(Node *node, object array, char *target) except -1:
 
 
 cdef int fill_list(Node *node, object sample, Py_ssize_t *dims, int ndim, char **target) except -1:
-    """Write a list or tuple of these dimensions, nested or of arrays, and advance the target to its end.
+    """Write a list or tuple of these dimensions, nested, of numbers, and advance the target to its end.
 
     Values are those that NumPy makes of the whole of it; where these would depend on what else is in it (uint64 beside
     others, whole numbers beyond 2 ** 53 beside floats), return 0.
