@@ -135,7 +135,9 @@ static int put_info(Worker *self, uint64_t env, uint64_t tick)
     uint64_t nbytes = sizeof tick + draw(&self->random, MOST_INFO - sizeof tick + 1);
     memcpy(bytes, &tick, sizeof tick);
     memset(bytes + sizeof tick, (int)(env + tick) & 0x7F, nbytes - sizeof tick);
+    int has_room = puf_has_room_for_info(&ring, self->index, nbytes);
     if (puf_put_info(&ring, self->index, (uint32_t)env, bytes, nbytes)) return 1;
+    REQUIRE(!has_room, "room for an info was gone", env, tick, nbytes);
     COUNT(full_pipes);
     write_letter(self, env << 32 | tick);
     return 0;
@@ -237,10 +239,12 @@ static void take_infos(void)
     char bytes[MOST_INFO];
     uint32_t env, nbytes;
     uint64_t tick;
+    unsigned char first;
     for (uint32_t worker = 0; worker < num_workers; worker++) {
-        while (puf_peek_info(&ring, worker, &env, &nbytes)) {
+        while (puf_peek_info(&ring, worker, &env, &nbytes, &first)) {
             REQUIRE(nbytes >= sizeof tick && nbytes <= MOST_INFO, "an info of a wrong length", worker, env, nbytes);
             puf_take_info(&ring, worker, bytes, nbytes);
+            REQUIRE((char)first == bytes[0], "a wrong first byte of an info", env, first, bytes[0]);
             memcpy(&tick, bytes, sizeof tick);
             REQUIRE(worker_of(env)->index == worker && tick == ticks[env], "a wrong info", env, tick, ticks[env]);
             for (uint64_t i = sizeof tick; i < nbytes; i++)

@@ -23,7 +23,6 @@ PACKAGE = str(Path(pufferlib.__file__).parent)
 NUM_ENVS, WARM_UP, STEPS = 16, 12, 40
 PLAIN = 0.25  # VecEnv.step, send and recv, for 16 environments
 MOST = PLAIN + 0.25
-IN_PROCESSES = [name for name in RETURNS if not name.startswith("info")]  # infos are pickled there
 
 
 class Frames:
@@ -71,7 +70,7 @@ def test_serial_steps_enter_few_python_functions(returns: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
-@pytest.mark.parametrize("returns", IN_PROCESSES)
+@pytest.mark.parametrize("returns", RETURNS)
 def test_workers_enter_few_python_functions(returns: str) -> None:
     with pufferlib.make(
         Watched, env_args=[returns, 10], num_envs=NUM_ENVS, num_workers=1, backend="multiprocessing"

@@ -76,7 +76,7 @@ def assert_same_infos(found: Any, expected: Any) -> None:
                 assert found[key] == pytest.approx(value, rel=1e-9)
             elif key != "t":
                 assert_same_infos(found[key], value)
-    elif isinstance(expected, list):
+    elif isinstance(expected, (list, pufferlib.vectorization.Infos)):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             assert_same_infos(one, other)

@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
     """Return a value as something that compares to the bit, without the seconds of episodes."""
     if isinstance(value, dict):
         return [(key, plain(item)) for key, item in value.items() if key != "t"]  # in their order
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, pufferlib.vectorization.Infos)):
         return [plain(item) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.hasobject:  # whose bytes are addresses
         return plain(value.tolist())

@@ -108,7 +108,7 @@ def timeless(value: Any) -> Any:
     """Return infos without the seconds of episodes."""
     if isinstance(value, dict):
         return {key: timeless(item) for key, item in value.items() if key != "t"}
-    return [timeless(item) for item in value] if isinstance(value, list) else value
+    return [timeless(item) for item in value] if isinstance(value, (list, pufferlib.vectorization.Infos)) else value
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to", "ignore:dropped by reset")

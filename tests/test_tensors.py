@@ -449,7 +449,7 @@ def played(plan: dict[str, Any], arguments: dict[str, Any], see: Any = None) -> 
     with pufferlib.make(functools.partial(HashEnv, mean_length=5), num_envs=4, seed=1, **plan, **arguments) as vec:
         vec.async_reset()
         for turn in range(40):
-            parts = [part for part in vec.recv() if not isinstance(part, list)]
+            parts = [part for part in vec.recv() if not isinstance(part, pufferlib.vectorization.Infos)]
             if see is None:
                 batches.append([part.copy() if isinstance(part, np.ndarray) else part.clone() for part in parts])
             else:

@@ -160,7 +160,7 @@ if _native.available:
             stand, flight = vec._crew._worker.stand, vec._flight
             for _ in range(8):  # more than there are blocks: a count once wrong would stay so
                 for env_id, slot in enumerate(flight.depart([0, 1])):
-                    stand.commit(env_id, slot, False, False)
+                    stand.commit(env_id, slot, False, [])
                 assert flight.lane.landed() == [0, 1] and flight.num_ready == 2
                 assert not flight.batch_is_ready() and not flight.is_settled()
                 stand.flush()

@@ -3,10 +3,12 @@
 The plain case is C from beginning to end; whatever is out of the ordinary VecEnv does, over the same shared words.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+from pufferlib._native.infos cimport EPISODE, HEAD_NBYTES, OF_AGENT, OVER, Head, InfoStore, Records, Schema
 from pufferlib._native.pack cimport ValueCheck
 from pufferlib._native.ring cimport *
 
@@ -113,14 +115,16 @@ cdef class Lane:
     way, over the other methods. states, overs: those of vectorization.flight.Flight, shared with this. mode: SYNCHRONOUS,
     ORDERED or FIRST_FINISHED. play, step: in place of mailboxes, called as ``play(block)`` and ``step(env_ids, slots)``;
     play is None where workers are processes. values: a pack.ValueCheck for each array of actions, None for one
-    that it does not know. collect: called before rows with infos land; returns False if these cannot
-    be read. gather: called with env ids for their infos, in turn.
+    that it does not know. collect: called, before rows with infos land, with those that no record holds; returns
+    False if these cannot be read. gather: called with env ids for these infos, in turn. infos_type: the class Infos.
     owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
 
     cdef Ring ring
     cdef int mode, spin
-    cdef object states_memory, overs_memory, play, step, collect, gather, batch_type
+    cdef object states_memory, overs_memory, play, step, collect, gather, batch_type, infos_type
+    cdef object no_infos  # an Infos of none
+    cdef uint32_t agents_per_env
     cdef unsigned char *states
     cdef unsigned char *overs
     cdef unsigned int[::1] worker_of
@@ -151,7 +155,7 @@ cdef class Lane:
     cdef double[::1] parent_times
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
-                 list values, collect, gather, play, step, int spin, bint disabled, bint copies,
+                 infos_type, list values, collect, gather, play, step, int spin, bint disabled, bint copies,
                  parent_times):
         self.ring, self.mode, self.spin, self.disabled, self.copies = ring, mode, spin, disabled, copies
         self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
@@ -163,6 +167,8 @@ cdef class Lane:
         self.laid = numpy.zeros(ring.c.num_workers, numpy.uint64)
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
         self.play, self.step = play, step
+        self.infos_type, self.agents_per_env = infos_type, slab.shape.agents_per_env
+        self.no_infos = self.infos_with([], None)
         self.num_last = self.head = self.departed = self.coming = 0
         self.mail = self.notes = 0
         self.looked_ns = puf_now_ns()
@@ -318,6 +324,7 @@ cdef class Lane:
         cdef puf_ring *ring = &self.ring.c
         cdef bint found = True
         cdef int64_t start_ns
+        cdef list taken
         self.midway = False
         if not self.clear or self.coming < ring.block_size:
             return None
@@ -333,7 +340,8 @@ cdef class Lane:
             found = False
         self.midway = True
         if found and self.has_infos():
-            found = self.collect()
+            taken = self.ring.take_infos()
+            found = not taken or self.collect(taken)
         if found:
             self.land()
         self.midway = False
@@ -451,7 +459,7 @@ cdef class Lane:
         self.num_last = ring.block_size
         self.coming -= ring.block_size
         self.head += 1
-        infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE | PUF_HELD) else []
+        infos = self.infos_of(block) if any_flags & (PUF_INFO | PUF_EPISODE | PUF_HELD) else self.no_infos
         self.batch = tuple.__new__(
             self.batch_type,
             (arrays[0], arrays[1], arrays[2], arrays[3], infos, arrays[4], arrays[5], arrays[6]),
@@ -462,29 +470,78 @@ cdef class Lane:
             self.parent_times[FILL_MAX] = max(self.parent_times[FILL_MAX], fill_s)
         return block
 
-    cdef list infos_of(self, uint64_t block):
-        """Return the infos of the last batch, which this block held, in the order of its rows."""
-        cdef uint64_t i, slot
-        cdef unsigned char flags
-        cdef double *episode
-        cdef list infos = []
-        for i in range(self.num_last):
-            slot = block * self.ring.c.block_size + i
-            flags = self.ring.c.flags[slot]
-            if flags & PUF_HELD:
-                infos.append(self.ring.infos[slot])
-                self.ring.infos[slot] = None
-            elif flags & PUF_EPISODE:
-                episode = self.episodes + 3 * slot
-                infos.append({
-                    "env": True,
-                    "episode": {"r": episode[0], "l": <long>episode[1], "t": episode[2]},
-                    "env_id": self.last[i],
-                    "agent_id": self.last[i],  # only environments of one agent
-                })
-            elif flags & PUF_INFO:
-                infos += self.gather([self.last[i]])
+    cdef object infos_with(self, list items, Records records):
+        """Return the Infos of the last batch: of infos that are all dicts, or of records."""
+        if self.mode == SYNCHRONOUS:
+            env_ids = range(self.num_envs)
+        else:
+            env_ids = PyBytes_FromStringAndSize(<char *>&self.last[0], self.ring.c.block_size * sizeof(unsigned int))
+        infos = self.infos_type.__new__(self.infos_type)  # what its __init__ does, without a Python function
+        infos._dicts, infos._source = items, records
+        infos._env_ids, infos._agents_per_env = env_ids, self.agents_per_env
         return infos
+
+    cdef object infos_of(self, uint64_t block):
+        """Return the infos of the last batch, which this block held, in the order of its rows."""
+        cdef uint64_t i, slot = block * self.ring.c.block_size
+        cdef uint32_t env_id
+        cdef size_t nbytes = 0
+        cdef unsigned char *flags = self.ring.c.flags + slot
+        cdef InfoStore store = self.ring.store
+        cdef list items = []
+        cdef bytes data
+        cdef char *at
+        for i in range(self.num_last):
+            env_id = self.last[i]
+            if flags[i] & PUF_HELD:
+                held = self.ring.infos[slot + i]
+                self.ring.infos[slot + i] = None
+                if type(held) is list:
+                    items += <list>held
+                else:
+                    items.append(held)
+            elif flags[i] & PUF_EPISODE:
+                items.append(None)
+                nbytes += HEAD_NBYTES + 3 * sizeof(double)
+            elif flags[i] & PUF_INFO:
+                if store.has(env_id):
+                    items += <list>store.schemas[env_id]
+                    nbytes += store.messages[env_id].nbytes - 1
+                else:
+                    items += self.gather([env_id])
+        if not nbytes:
+            return self.infos_with(items, None)
+        data = PyBytes_FromStringAndSize(NULL, nbytes)
+        at = PyBytes_AS_STRING(data)
+        for i in range(self.num_last):
+            if flags[i] & PUF_EPISODE:
+                at += self.put_episode(at, i, slot + i)
+            elif flags[i] & PUF_INFO and store.has(self.last[i]):
+                at += self.put_records(at, i, store)
+        return self.infos_with(None, Records(items, data, self.agents_per_env))
+
+    cdef size_t put_episode(self, char *at, uint64_t index, uint64_t slot) noexcept:
+        """Put a record of an episode's statistics, and no keys; return its length."""
+        cdef Head head
+        head.nbytes, head.schema, head.flags = HEAD_NBYTES + 3 * sizeof(double), 0, OVER | EPISODE | OF_AGENT
+        head.agent_index, head.env_id, head.row, head.unused = 0, self.last[index], <uint32_t>index, 0
+        memcpy(at, &head, HEAD_NBYTES)  # only environments of one agent
+        memcpy(at + HEAD_NBYTES, self.episodes + 3 * slot, 3 * sizeof(double))
+        return head.nbytes
+
+    cdef size_t put_records(self, char *at, uint64_t index, InfoStore store):
+        """Put the records of an environment of the last batch, which are forgotten then; return their length."""
+        cdef uint32_t env_id = self.last[index], nbytes = store.messages[env_id].nbytes - 1
+        cdef uint32_t done = 0
+        cdef Head head
+        memcpy(at, store.messages[env_id].bytes + 1, nbytes)
+        while done < nbytes:
+            memcpy(&head, at + done, HEAD_NBYTES)
+            head.env_id, head.row = env_id, <uint32_t>(index * self.agents_per_env + head.agent_index)
+            memcpy(at + done, &head, HEAD_NBYTES)
+            done += head.nbytes
+        store.drop(env_id)
+        return nbytes
 
     cdef void note(self, int64_t start_ns, bint found) noexcept:
         """Note for telemetry where the parent's time goes."""

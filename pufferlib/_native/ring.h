@@ -321,22 +321,30 @@ static inline void puf_pipe_copy(puf_ring *ring, uint32_t worker, uint64_t at, c
     }
 }
 
+/* Whether a record of so many bytes can be put, which stays so until one is. For the worker. */
+static inline int puf_has_room_for_info(puf_ring *ring, uint32_t worker, uint64_t nbytes)
+{
+    puf_pipe *pipe = &ring->pipes[worker];
+    uint64_t tail = atomic_load_explicit(&pipe->tail, memory_order_relaxed);
+    uint64_t used = tail - atomic_load_explicit(&pipe->head, memory_order_acquire);
+    return nbytes <= ring->pipe_size && used + PUF_RECORD + nbytes <= ring->pipe_size;
+}
+
 /* Send bytes that belong to the row that an environment is about to commit; 0 if there is no room. For the worker. */
 static inline int puf_put_info(puf_ring *ring, uint32_t worker, uint32_t env, const char *bytes, uint64_t nbytes)
 {
     puf_pipe *pipe = &ring->pipes[worker];
     uint64_t tail = atomic_load_explicit(&pipe->tail, memory_order_relaxed);
-    uint64_t used = tail - atomic_load_explicit(&pipe->head, memory_order_acquire);
     uint32_t record[2] = {env, (uint32_t)nbytes};
-    if (nbytes > ring->pipe_size || used + PUF_RECORD + nbytes > ring->pipe_size) return 0;
+    if (!puf_has_room_for_info(ring, worker, nbytes)) return 0;
     puf_pipe_copy(ring, worker, tail, (char *)record, PUF_RECORD, 1);
     puf_pipe_copy(ring, worker, tail + PUF_RECORD, (char *)bytes, nbytes, 1);
     atomic_store_explicit(&pipe->tail, tail + PUF_RECORD + nbytes, memory_order_release);
     return 1;
 }
 
-/* Whether a record lies in a worker's pipe: its environment and length. For the parent. */
-static inline int puf_peek_info(puf_ring *ring, uint32_t worker, uint32_t *env, uint32_t *nbytes)
+/* Whether a record lies in a worker's pipe: its environment, its length, and its first byte. For the parent. */
+static inline int puf_peek_info(puf_ring *ring, uint32_t worker, uint32_t *env, uint32_t *nbytes, unsigned char *first)
 {
     puf_pipe *pipe = &ring->pipes[worker];
     uint64_t head = atomic_load_explicit(&pipe->head, memory_order_relaxed);
@@ -345,6 +353,7 @@ static inline int puf_peek_info(puf_ring *ring, uint32_t worker, uint32_t *env, 
     puf_pipe_copy(ring, worker, head, (char *)record, PUF_RECORD, 0);
     *env = record[0];
     *nbytes = record[1];
+    puf_pipe_copy(ring, worker, head + PUF_RECORD, (char *)first, 1, 0);
     return 1;
 }
 

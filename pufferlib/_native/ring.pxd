@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from pufferlib._native.infos cimport InfoStore
+
 cdef extern from "ring.h" nogil:
     const uint32_t PUF_CLAIM, PUF_CONTROL, PUF_SHARE
     enum: PUF_OVER, PUF_INFO, PUF_EPISODE, PUF_HELD
@@ -14,7 +16,8 @@ cdef extern from "ring.h" nogil:
         unsigned char *flags
     size_t puf_ring_lay(puf_ring *, char *, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t)
     bint puf_put_info(puf_ring *, uint32_t, uint32_t, const char *, uint64_t)
-    bint puf_peek_info(puf_ring *, uint32_t, uint32_t *, uint32_t *)
+    bint puf_has_room_for_info(puf_ring *, uint32_t, uint64_t)
+    bint puf_peek_info(puf_ring *, uint32_t, uint32_t *, uint32_t *, unsigned char *)
     void puf_take_info(puf_ring *, uint32_t, char *, uint32_t)
     void puf_rewind(puf_ring *, uint64_t)
     void puf_announce_mail(puf_ring *)
@@ -54,4 +57,7 @@ cdef extern from "ring.h" nogil:
 cdef class Ring:
     cdef puf_ring c
     cdef object memory
-    cdef list infos  # where workers are in this process: of each slot, the info of its row; None in any other
+    cdef list infos  # where workers are in this process: of each slot, the infos of its rows; None in any other
+    cdef readonly InfoStore store  # where they are not: what has come from them
+
+    cpdef list take_infos(self)

@@ -3,6 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from pufferlib._native.arrays cimport puf_data
+from pufferlib._native.infos cimport KEYS, RECORDS, InfoStore
 
 __all__ = ["CLAIM", "CONTROL", "Ring"]
 
@@ -29,6 +30,7 @@ cdef class Ring:
     ):
         self.memory = memory
         puf_ring_lay(&self.c, puf_data(memory), num_blocks, block_size, num_workers, box_size, pipe_size)
+        self.store = InfoStore(num_workers)
 
     @staticmethod
     def nbytes(
@@ -51,6 +53,7 @@ cdef class Ring:
     def empty_box(self, uint32_t worker):
         """Empty the mailbox of a worker that is gone."""
         puf_empty_box(&self.c, worker)
+        self.store.forget_worker(worker)
 
     def request(self, uint32_t worker, env_ids, slots):
         """Post requests to step environments into slots (or CLAIM); False, and nothing is posted, if there is no room."""
@@ -90,17 +93,32 @@ cdef class Ring:
         """Send bytes with the rows that an environment is about to commit; False if there is no room."""
         return puf_put_info(&self.c, worker, env_id, payload, <uint64_t>len(payload))
 
-    def take_infos(self):
-        """Return all that ``put_info`` has sent, as (worker, env_id, payload)."""
+    cpdef list take_infos(self):
+        """Keep the records that have come, and return what else has, pickled, as (worker, env_id, payload)."""
         cdef uint32_t worker, env_id = 0, nbytes = 0
+        cdef unsigned char first = 0
         cdef bytes payload
-        taken = []
+        cdef list taken = []
         for worker in range(self.c.num_workers):
-            while puf_peek_info(&self.c, worker, &env_id, &nbytes):
+            while puf_peek_info(&self.c, worker, &env_id, &nbytes, &first):
+                if first == RECORDS:
+                    puf_take_info(&self.c, worker, self.store.room(env_id, nbytes), nbytes)
+                    self.store.arrive(worker, env_id)
+                    continue
                 payload = PyBytes_FromStringAndSize(NULL, nbytes)
                 puf_take_info(&self.c, worker, PyBytes_AS_STRING(payload), nbytes)
-                taken.append((worker, env_id, payload))
+                if first == KEYS:
+                    self.store.learn(worker, payload)
+                else:
+                    taken.append((worker, env_id, payload))
         return taken
+
+    def drop_infos(self, env_id=None):
+        """Forget the records that have come for an environment's next row; None: of all."""
+        if env_id is None:
+            self.store.clear()
+        else:
+            self.store.drop(env_id)
 
     def announce(self, bint urgent):
         """Have the parent look at its sockets: at once, or once the block is full that the news belongs to."""

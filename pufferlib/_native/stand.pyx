@@ -1,8 +1,8 @@
 """Where a worker stands: it takes requests, steps environments, and commits their rows.
 
-C reads rewards and flags of every number type, casts observations, and copies infos where workers and parent are one
-process. Whatever is out of the ordinary (an info that has to reach another process, a list of rewards, an exception)
-goes to the Python code that both paths share, with nothing done twice.
+C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records where
+the parent is another process. Whatever is out of the ordinary (an info that no record holds, a list of rewards, an
+exception) goes to the Python code that both paths share, with nothing done twice.
 """
 
 from cpython.dict cimport PyDict_Copy, PyDict_Next
@@ -16,6 +16,7 @@ from libc.string cimport memcpy
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema
 from pufferlib._native.pack cimport NO_NUMBER, Number, Packer, Unpacker, element_of, number_of
 from pufferlib._native.ring cimport *
 
@@ -42,6 +43,7 @@ cdef enum:
     MOST_LEFT_OUT = 1000
     HUNDRED_COSTS_NS = 6000
     SLOW_NS = 20000
+    NOT_HERE = 255  # in place of a row's flag: Python has to pass on its info
 
 
 # ------------------------------------------------------------------------------------------------- the columns
@@ -147,6 +149,7 @@ cdef class Stepper:
     cdef bint settled  # what is checked once has been checked, which stays so, and resets may be played here
     cdef uint32_t left_out, draw
     cdef uint64_t weight
+    cdef Schema schema  # of its last record
 
     def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native, bint resets):
         cdef int axis
@@ -268,15 +271,12 @@ cdef inline bint read_flag(object value, bint *flag) noexcept:
     return True
 
 
-cdef dict owned(object info, object own):
-    """Return a copy of a dict, as ``own`` of emulation/infos.py makes it; None where that would be empty."""
+cdef dict owned(dict info, object own):
+    """Return a copy of a dict, as ``own`` of emulation/infos.py makes it."""
     cdef PyObject *key
     cdef PyObject *found
     cdef Py_ssize_t position = 0
-    cdef dict copy
-    if is_empty(info):
-        return None
-    copy = PyDict_Copy(info)
+    cdef dict copy = PyDict_Copy(info)
     while PyDict_Next(info, &position, &key, &found):
         value = <object>found
         if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
@@ -312,6 +312,8 @@ cdef class Stand:
     cdef Ring ring
     cdef Columns columns, scratch_columns
     cdef object slab, scratch, worker, own
+    cdef InfoWriter writer
+    cdef dict copy  # of the info that goes with the next row
     cdef uint32_t index
     cdef uint64_t first, num_envs  # the share
     cdef list steppers  # None for environments that are always stepped in Python
@@ -330,7 +332,7 @@ cdef class Stand:
     cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # where nobody else could watch: how long one may take, or 0
 
     def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, own):
-        self.own = own
+        self.own, self.writer = own, InfoWriter()
         self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
         self.columns, self.scratch_columns = Columns(slab, ring.c.num_slots), Columns(scratch, 1)
         self.first, self.num_envs = share[0], len(share)
@@ -359,12 +361,23 @@ cdef class Stand:
         """Return where an environment writes its rows that are meant for a slot."""
         return self.scratch.rows(0) if slot == PUF_CLAIM else self.slab.rows(slot)
 
-    def commit(self, uint64_t env_id, uint32_t slot, bint over, bint has_info):
-        """Hand over the rows that an environment has written."""
+    @property
+    def holds_infos(self):
+        """Whether infos stay next to their rows, as the parent is in this process."""
+        return self.ring.infos is not None
+
+    def commit(self, uint64_t env_id, uint32_t slot, bint over, list infos):
+        """Hand over the rows that an environment has written, and their infos, which elsewhere have been sent already."""
+        cdef unsigned char flags = PUF_OVER if over else 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | (PUF_INFO if has_info else 0))
+        if infos and self.ring.infos is not None:
+            self.ring.infos[slot] = infos
+            flags |= PUF_HELD
+        elif infos:
+            flags |= PUF_INFO
+        self.hand_over(env_id, slot, flags)
 
     cdef uint32_t claim(self, uint64_t env_id):
         cdef uint64_t ticket = puf_claim(&self.ring.c, env_id)
@@ -519,9 +532,9 @@ cdef class Stand:
 
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object result
-        cdef dict info = None
         cdef double reward
-        cdef bint terminated, truncated, written
+        cdef bint terminated, truncated
+        cdef int told
         self.begin()
         result = stepper.act()
         self.end(self.step_limit_ns, "step")
@@ -531,17 +544,11 @@ cdef class Stand:
             and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
             and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
             and (self.ends_here or not (terminated or truncated))
-            and self.takes(<object>PyTuple_GET_ITEM(result, 4))
         ):
-            if slot != PUF_CLAIM or is_empty(<object>PyTuple_GET_ITEM(result, 4)):
-                written = self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
-                if written and not is_empty(<object>PyTuple_GET_ITEM(result, 4)):
-                    info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
-            else:  # nothing that can fail may lie between claim and commit
-                info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
-                written = self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot)
-            if written:
-                self.conclude(stepper, env_id, slot, reward, terminated, truncated, info)
+            # Nothing that can fail may lie between claim and commit, so infos come first.
+            told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
+            if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+                self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
                 return 0
         self.hand_back(stepper, env_id, slot, result)
         return 0
@@ -569,47 +576,73 @@ cdef class Stand:
         put(its, slot[0], self.scratch_columns.observations.data)
         return True
 
-    cdef inline bint takes(self, object info):
-        """Whether an info can go with its row from here: it tells nothing, or need not leave this process."""
-        return is_empty(info) or (type(info) is dict and self.ring.infos is not None)
+    cdef int tell(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over) except -1:
+        """Prepare what goes with the next row: a copy of an info, or a record of it. Return the flag that says which.
 
-    cdef dict told(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over):
-        """Return what goes with a row in place of an info: a labelled copy; None where it tells nothing.
-
-        over: the episode is, and its statistics are added.
+        0: it tells nothing. NOT_HERE: Python has to pass it on, and nothing has changed. over: the episode is, and its
+        statistics are added.
         """
-        cdef dict copy = owned(info, self.own)
-        if copy is None:
-            return None
+        cdef double episode[3]
+        cdef bint adds = over
+        if is_empty(info):
+            return 0
+        if type(info) is not dict:
+            return NOT_HERE
         if over:
-            copy["env"] = True
-            if "episode" not in copy:
-                copy["episode"] = {
-                    "r": stepper.total_reward + reward, "l": stepper.length + 1, "t": 1e-9 * puf_now_ns() - stepper.start_s
-                }
-        copy["env_id"] = copy["agent_id"] = env_id  # only environments of one agent
-        return copy
-
-    cdef unsigned char attach(self, uint32_t slot, dict info):
-        """Put an info next to its row; return the flag that says so."""
-        self.ring.infos[slot] = info
+            adds = "episode" not in <dict>info
+            episode[0], episode[1] = stepper.total_reward + reward, stepper.length + 1
+            episode[2] = 1e-9 * puf_now_ns() - stepper.start_s
+        if self.ring.infos is None:
+            return self.record(stepper, info, over, adds, episode)
+        self.copy = owned(info, self.own)
+        if over:
+            self.copy["env"] = True
+        if adds:
+            self.copy["episode"] = {"r": episode[0], "l": stepper.length + 1, "t": episode[2]}
+        self.copy["env_id"] = self.copy["agent_id"] = env_id  # only environments of one agent
         return PUF_HELD
 
+    cdef int record(self, Stepper stepper, dict info, bint over, bint adds, const double *episode) except -1:
+        """Write a record of an info; return PUF_INFO, or NOT_HERE where it is none."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema = writer.schema_of(info, stepper.schema)
+        if schema is None:
+            return NOT_HERE
+        if schema is writer.new:
+            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
+                return NOT_HERE
+            writer.keep_new()
+        stepper.schema = schema
+        writer.begin()
+        if not writer.add(schema, info, OF_AGENT | (OVER if over else 0) | (EPISODE if adds else 0), 0, episode):
+            return NOT_HERE
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+
+    cdef int attach(self, uint64_t env_id, uint32_t slot, int told) except -1:
+        """Put what ``tell`` has prepared next to its row, or into the worker's pipe, where there is room for it."""
+        if told == PUF_HELD:
+            self.ring.infos[slot] = self.copy
+            self.copy = None
+        elif told == PUF_INFO:
+            puf_put_info(&self.ring.c, self.index, <uint32_t>env_id, self.writer.bytes, self.writer.nbytes)
+        return 0
+
     cdef int conclude(
-        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, dict info
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, int told
     ) except -1:
-        """Write the outcome of a step whose observation is written. info: what ``told`` returned."""
+        """Write the outcome of a step whose observation is written. told: what ``tell`` returned."""
         stepper.total_reward += reward
         stepper.length += 1
         self.columns.outcome(slot, reward, terminated, truncated, True)
+        if told:
+            self.attach(env_id, slot, told)
         if not (terminated or truncated):
-            self.hand_over(env_id, slot, 0 if info is None else self.attach(slot, info))
+            self.hand_over(env_id, slot, told)
             return 0
-        if info is None:
+        if not told:
             self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
-            self.hand_over(env_id, slot, PUF_OVER | PUF_EPISODE)
-        else:
-            self.hand_over(env_id, slot, PUF_OVER | self.attach(slot, info))
+            told = PUF_EPISODE
+        self.hand_over(env_id, slot, PUF_OVER | told)
         if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
             stepper.ready = False
             self.over.add(env_id)
@@ -657,7 +690,7 @@ cdef class Stand:
             self.conclude(
                 stepper, env_id, slot,
                 (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
-                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, None,
+                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, 0,
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
@@ -666,7 +699,7 @@ cdef class Stand:
     cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         """Begin the episode that is due, in place of a step."""
         cdef object result
-        cdef dict info
+        cdef int told
         cdef int64_t ns
         self.over.discard(env_id)
         puf_say(self.doing, self.doing[0] | 1)
@@ -678,15 +711,13 @@ cdef class Stand:
             self.end(self.reset_limit_ns, "reset")
             self.is_slow = ns >= SLOW_NS
             self.add(env_id, 1, 1e-9 * ns, 1)
-            if (
-                type(result) is tuple and PyTuple_GET_SIZE(result) == 2
-                and self.takes(<object>PyTuple_GET_ITEM(result, 1))
-            ):
-                info = self.told(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
-                if self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+            if type(result) is tuple and PyTuple_GET_SIZE(result) == 2:
+                told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
+                if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
                     stepper.begin()
                     self.columns.outcome(slot, 0, False, False, False)
-                    self.hand_over(env_id, slot, 0 if info is None else self.attach(slot, info))
+                    self.attach(env_id, slot, told)
+                    self.hand_over(env_id, slot, told)
                     return 0
             stepper.resume(self.worker.finish_reset(env_id, slot, result))
         except (Exception, SystemExit) as error:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CallError, SpaceError
-from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization import Batch, Infos, VecEnv
 
 __all__ = ["AgentRows"]
 
@@ -81,7 +81,8 @@ class AgentRows(VecEnv):
         assert batch is not None
         if self.vec.copies_per_env == 1:
             self._require_equal_lives(batch)
-        self._batch = batch = batch._replace(env_ids=batch.agent_ids, infos=self._infos(batch.infos))
+        infos = self._infos(batch.infos, batch.agent_ids.tolist())
+        self._batch = batch = batch._replace(env_ids=batch.agent_ids, infos=infos)
         return batch
 
     def _require_equal_lives(self, batch: Batch) -> None:
@@ -100,7 +101,7 @@ class AgentRows(VecEnv):
                     f"environment in SuperSuit's black_death_v3, or {INSTEAD}"
                 )
 
-    def _infos(self, told: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _infos(self, told: Sequence[dict[str, Any]], agent_ids: Sequence[int]) -> Infos:
         """Return the infos of a batch as one dict a row, each with the row's number as ``env_id``."""
         rows: dict[int, dict[str, Any]] = {}
         shared: list[dict[str, Any]] = []
@@ -119,7 +120,7 @@ class AgentRows(VecEnv):
             first = info["env_id"] * self._num_agents
             for row in range(first, first + self._num_agents):
                 _share(info, rows.setdefault(row, {"env_id": row}))
-        return [rows[row] for row in sorted(rows) if len(rows[row]) > 1]
+        return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
     def _whole(self, rows: Sequence[int] | None) -> list[int] | None:
         """Return the environments whose rows these are. Raises CallError unless they are all of theirs, in order."""

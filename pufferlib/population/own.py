@@ -12,7 +12,7 @@ from pufferlib.errors import PlanError, RecvTimeout
 from pufferlib.models import action_mask_reader
 from pufferlib.population.matchmaker import policies_of
 from pufferlib.population.router import Router
-from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.tensors import as_numpy
 
 __all__ = ["OwnRows"]
@@ -75,7 +75,7 @@ class OwnRows:
             self._vec.send(self._actions)
             num_batches += 1
             self._require_rows(num_batches, timeout, deadline)
-        infos, self._infos = self._infos, []
+        infos, self._infos = Infos(self._infos, shown.agent_ids.tolist(), None), []
         self.host_batch = shown = shown._replace(infos=infos)
         if isinstance(batch.observations, np.ndarray):
             return shown

@@ -3,6 +3,7 @@
 vecenv       VecEnv, what users see of any backend
 crewed       the VecEnv that workers step: checks, order of calls, from send to recv
 batch        finished rows as views or gathers
+infos        what environments tell with them
 slab         the arrays that environments and learner share
 plan         counts and seeds
 crew         the seam to whatever runs the workers
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.infos import Infos
 from pufferlib.vectorization.processes import Multiprocessing, Pool
 from pufferlib.vectorization.serial import Serial
 from pufferlib.vectorization.vecenv import VecEnv
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pufferlib.vectorization.cuda import CUDA
     from pufferlib.vectorization.ray_cluster import Ray
 
-__all__ = ["CUDA", "Batch", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]
+__all__ = ["CUDA", "Batch", "Infos", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]
 
 LATER = {"CUDA": "cuda", "Ray": "ray_cluster"}  # where they are asked for: importing pufferlib is to cost little
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pufferlib.vectorization.infos import Infos
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.tensors import Tensors
@@ -30,13 +31,13 @@ class Batch(NamedTuple):
     rewards: Array  # (rows,) float32
     terminations: Array  # (rows,) bool: the agent's life ended
     truncations: Array  # (rows,) bool: the agent was cut off
-    infos: list[dict[str, Any]]  # those not empty, each with its env_id, and its agent_id where it is one agent's
+    infos: Infos  # those not empty, each with its env_id, and its agent_id where it is one agent's
     env_ids: Array  # (batch_size,) int64
     agent_ids: Array  # (rows,) int64: env_id * agents_per_env + place
     masks: Array  # (rows,) bool: the transition into this row is real and counts
 
     @classmethod
-    def of(cls, arrays: Arrays, infos: list[dict[str, Any]]) -> Batch:
+    def of(cls, arrays: Arrays, infos: Infos) -> Batch:
         """Return the batch of a block's arrays, in the order of the fields but for infos, and of its infos."""
         observations, rewards, terminations, truncations, env_ids, agent_ids, masks = arrays
         return cls(observations, rewards, terminations, truncations, infos, env_ids, agent_ids, masks)

@@ -94,10 +94,6 @@ class Crew(ABC):
     def poll(self, timeout: float | None) -> list[Any]:
         """Return messages, waiting up to timeout seconds (None: for ever) for the first."""
 
-    @abstractmethod
-    def take_infos(self) -> list[Any]:
-        """On the compiled path: return messages that came with rows, Infos or Failed for what cannot be read."""
-
     def fetch_times(self) -> None:
         """Have the slab hold what workers have noted of times."""
         return  # it does by itself, where they share it

@@ -34,6 +34,7 @@ from pufferlib.vectorization.control import each_value
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.flight import FAILED, FLYING, NEW, READY, WAITING
 from pufferlib.vectorization.inbox import Inbox, flight_over
+from pufferlib.vectorization.infos import Infos
 from pufferlib.vectorization.messages import Failed, Reset, ResetOrder, summary_of, told_once
 from pufferlib.vectorization.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
 from pufferlib.vectorization.restarts import Restarts
@@ -161,7 +162,7 @@ class CrewedVecEnv(VecEnv):
         self._recording = Recording(shared, crew.pids)
         self._restarts = Restarts(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
         watch = Watch(self._slab.doing[:, 0], plan.num_envs, limits if crew.watched else Limits())
-        self._inbox = inbox = Inbox(crew, self._restarts, watch, type(self).__name__)
+        self._inbox = inbox = Inbox(crew, ring, self._restarts, watch, type(self).__name__)
         self._flight = flight_over(
             self._slab,
             ring,
@@ -201,7 +202,7 @@ class CrewedVecEnv(VecEnv):
             arrays = self._batches.host
         if arrays is not None:
             return Batch.of(arrays, batch.infos)
-        return Batch._make(part if isinstance(part, list) else part.numpy() for part in batch)
+        return Batch._make(part if isinstance(part, Infos) else part.numpy() for part in batch)
 
     @property
     def restarts(self) -> list[int]:

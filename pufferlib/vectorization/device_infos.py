@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, overload
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Endings", "Infos"]
+__all__ = ["Deferred", "Endings"]
 
 Array = np.ndarray[Any, Any]
 
@@ -87,49 +87,16 @@ def _episode(episode_return: Any, length: Any, mean_step_s: float) -> dict[str, 
     return {"r": float(episode_return), "l": int(length), "t": int(length) * mean_step_s}
 
 
-class Infos(Sequence[dict[str, Any]]):
-    """The infos of a batch, made when they are first read; copies, sums and pickles of them are plain lists.
+@dataclasses.dataclass(frozen=True)
+class Deferred:
+    """A source of infos that makes them when they are first read; ``make`` may raise CallError when it is too late."""
 
-    read: makes them of source. It may raise CallError where that is after the batch was valid.
-    """
+    make: Callable[[], list[dict[str, Any]]]
+    count = None
 
-    def __init__(self, read: Callable[[Any], list[dict[str, Any]]], source: Any) -> None:
-        self._read: Callable[[Any], list[dict[str, Any]]] | None = read
-        self._source = source
-        self._found: list[dict[str, Any]] = []
+    def read(self) -> list[dict[str, Any]]:
+        """Return the infos."""
+        return self.make()
 
-    def copy(self) -> list[dict[str, Any]]:
-        return list(self._list())
-
-    def _list(self) -> list[dict[str, Any]]:
-        if self._read is not None:
-            self._found = self._read(self._source)
-            self._read = self._source = None
-        return self._found
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._list()[index]
-
-    def __len__(self) -> int:
-        return len(self._list())
-
-    def __add__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [*self._list(), *other]
-
-    def __radd__(self, other: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [*other, *self._list()]
-
-    def __eq__(self, other: object) -> bool:
-        return self._list() == (other._list() if isinstance(other, Infos) else other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self.copy(),)
-
-    def __repr__(self) -> str:
-        return repr(self._list())
+    def column(self, name: str, num_rows: int) -> None:
+        """Return None, as a column is read from the infos."""

@@ -9,6 +9,7 @@ from pufferlib.errors import CallError
 from pufferlib.vectorization.batch import Batch
 from pufferlib.vectorization.device_policy import NETWORK
 from pufferlib.vectorization.device_rows import FLYING, WAITING, Block, array_of
+from pufferlib.vectorization.infos import Infos
 
 __all__ = ["Rollout", "played"]
 
@@ -86,7 +87,7 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
             terminations=by_step(wide.terminations),
             truncations=by_step(wide.truncations),
             masks=by_step(wide.masks),
-            infos=[],
+            infos=Infos([], range(vec.num_envs), vec.agents_per_env),
         )
     if chosen is not None:
         last = Rollout(*last, *(map(by_step, chosen) if keep else chosen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import IDS, Batch, poison
-from pufferlib.vectorization.device_infos import Endings, Infos
+from pufferlib.vectorization.device_infos import Deferred, Endings
 from pufferlib.vectorization.device_policy import LOGITS, Chosen
+from pufferlib.vectorization.infos import Infos, Source
 
 __all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
 
@@ -204,22 +206,26 @@ class Block:
             self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
 
     def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
-        """Return the rows. copied: they are valid for good. as_arrays: as NumPy arrays, with a list of infos."""
+        """Return the rows. copied: they are valid for good. as_arrays: as NumPy arrays, with infos made at once."""
         vec = self._vec
         if not vec._plan.synchronous:
             own = self.env_ids[:, None] * vec.agents_per_env + self._places
             self.agent_ids.copy_(own.reshape(-1))
         if not (copied or as_arrays):
-            infos: Any = Infos(self._read_in_time, self.lap)
+            infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.lap)))
             return Batch(*self._columns[:4], infos, *self._columns[4:])
         if as_arrays:
             arrays = self.arrays()
             self._handed = arrays
             if copied:
                 arrays = tuple(array.copy() for array in arrays)
-            return Batch.of(arrays, self._read(self._endings()))
+            return Batch.of(arrays, self._infos(self._read(self._endings())))
         columns = tuple(column.clone() for column in self._columns)
-        return Batch.of(columns, Infos(self._read, self._endings().copy()))  # type: ignore[arg-type]
+        endings = self._endings().copy()
+        return Batch.of(columns, self._infos(None, Deferred(functools.partial(self._read, endings))))
+
+    def _infos(self, dicts: list[dict[str, Any]] | None, source: Source | None = None) -> Infos:
+        return Infos(dicts, self.ids, self._vec.agents_per_env, source)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the same as arrays: on the host over the same memory, the same objects each time, else copied.

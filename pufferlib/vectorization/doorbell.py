@@ -13,16 +13,16 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
 
 __all__ = [
     "PLAYED_FRAME",
     "Channel",
     "done_frame",
-    "infos_of",
+    "infos_messages",
     "infos_payload",
     "lap_of",
     "messages_of",
@@ -84,7 +84,7 @@ class Sealed(NamedTuple):
     ticket: int | None
 
 
-def sealed_frame(message: Reset | Call | Done | Infos | Reply, *, by_value: bool = False) -> bytes:
+def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_value: bool = False) -> bytes:
     """Return the frame of a message whose objects may fail to be unpickled at the other end.
 
     by_value: what ``__main__`` defines goes along, for a process that has another ``__main__``.
@@ -92,7 +92,7 @@ def sealed_frame(message: Reset | Call | Done | Infos | Reply, *, by_value: bool
     env_ids: list[int] = []
     if isinstance(message, Reset):
         env_ids = [order.env_id for order in message.orders]
-    elif isinstance(message, (Done, Infos)):
+    elif isinstance(message, (Done, InfosMessage)):
         env_ids = message.env_ids
     ticket = message.ticket if isinstance(message, (Call, Reply)) else None
     return pickled_frame(Sealed(_pickled(message, by_value=by_value), env_ids, ticket))
@@ -134,12 +134,15 @@ def infos_payload(infos: list[dict[str, Any]]) -> bytes:
     return _pickled(infos)
 
 
-def infos_of(payload: bytes, env_id: int, worker: int) -> Infos | Failed:
-    """Return the message of infos that came beside an environment's rows, or the failure to read them."""
-    try:
-        return Infos([env_id], pickle.loads(payload))
-    except Exception as error:  # whatever a user's object raises when it is unpickled
-        return Failed.of(env_id, worker, "unpickling", error)
+def infos_messages(taken: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
+    """Return the messages of infos that came with rows, as (worker, env_id, payload), or the failures to read them."""
+    messages: list[InfosMessage | Failed] = []
+    for worker, env_id, payload in taken:
+        try:
+            messages.append(InfosMessage([env_id], pickle.loads(payload)))
+        except Exception as error:  # whatever a user's object raises when it is unpickled
+            messages.append(Failed.of(env_id, worker, "unpickling", error))
+    return messages
 
 
 def messages_of(frame: Frame, worker: int) -> list[Any]:

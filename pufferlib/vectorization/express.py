@@ -13,6 +13,7 @@ from pufferlib import _native
 from pufferlib.action_values import ActionValues
 from pufferlib.vectorization.batch import Batch, Batches
 from pufferlib.vectorization.flight import FAILED, FLYING, READY, Gather, States, repeat_rows, write_crash
+from pufferlib.vectorization.infos import Infos
 from pufferlib.vectorization.slab import Slab
 
 __all__ = ["Express"]
@@ -34,7 +35,7 @@ class Express(States):
         ring: Any,
         shares: Sequence[range],
         action_values: Sequence[ActionValues],
-        collect: Callable[[], bool],
+        collect: Callable[[list[Any]], bool],
         gather: Gather,
         dead: set[int],
         *,
@@ -69,6 +70,7 @@ class Express(States):
             slab,
             batches.lent,
             Batch,
+            Infos,
             [values.check for values in action_values],
             collect,
             gather,

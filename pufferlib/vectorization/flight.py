@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pufferlib.vectorization.batch import Batch, Batches
+from pufferlib.vectorization.infos import Infos
 from pufferlib.vectorization.slab import LAPS, Slab
 
 __all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Flight", "Gather"]
@@ -210,7 +211,7 @@ class Flight(States):
             self._lost.difference_update(env_ids)
         self.num_ready -= len(env_ids)
         self.last_ids = env_ids
-        self.batch = Batch.of(arrays, gather(env_ids))
+        self.batch = Batch.of(arrays, Infos(gather(env_ids), env_ids, self._slab.shape.agents_per_env))
         return self.batch
 
     def drop(self) -> None:

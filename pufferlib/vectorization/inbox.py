@@ -13,10 +13,11 @@ from pufferlib.errors import ClosedError, PufferError, WorkerError
 from pufferlib.vectorization.batch import Batches
 from pufferlib.vectorization.control import Control
 from pufferlib.vectorization.crew import SLICE_S, Crew
+from pufferlib.vectorization.doorbell import infos_messages
 from pufferlib.vectorization.express import Express
 from pufferlib.vectorization.flight import FAILED, FLYING, READY, WAITING, Flight
 from pufferlib.vectorization.lane import Lane
-from pufferlib.vectorization.messages import Died, Done, Failed, Infos, Played, Reply
+from pufferlib.vectorization.messages import Died, Done, Failed, InfosMessage, Played, Reply
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.restarts import Restarts
 from pufferlib.vectorization.slab import Slab
@@ -30,12 +31,14 @@ class Inbox:
     """Takes messages of the workers.
 
     flight: where the environments are; set once it exists. errors: those that the user has not been told yet.
+    ring: the shared words of the compiled path, which keeps the infos that came as records; None on the portable one.
     """
 
     flight: Flight | Express
 
-    def __init__(self, crew: Crew, restarts: Restarts, watch: Watch, name: str) -> None:
+    def __init__(self, crew: Crew, ring: Any, restarts: Restarts, watch: Watch, name: str) -> None:
         self._crew: Crew | None = crew
+        self._ring = ring
         self._restarts, self._watch, self._name = restarts, watch, name
         self.control = Control(crew, self.pump, self.raise_error)
         self.errors: deque[WorkerError] = deque()
@@ -65,12 +68,20 @@ class Inbox:
     def forget(self) -> None:
         """Forget all that has come; all environments are about to be made anew."""
         self._messages.clear()
-        self._infos.clear()
+        self.forget_infos()
         self.errors.clear()
 
     def forget_infos(self) -> None:
         """Forget the infos of rows that were not received; these are forgotten, too."""
         self._infos.clear()
+        if self._ring is not None:
+            self._ring.drop_infos()
+
+    def _forget_infos_of(self, env_id: int) -> None:
+        """Forget the infos of an environment's rows that will never come."""
+        self._infos.pop(env_id, None)
+        if self._ring is not None:
+            self._ring.drop_infos(env_id)
 
     def raise_error(self) -> None:
         """Raise the next error that has come, if any."""
@@ -122,7 +133,7 @@ class Inbox:
             self.crew.kill(worker, cause)
 
     def _take(self, message: Any) -> None:
-        if isinstance(message, (Done, Infos)):
+        if isinstance(message, (Done, InfosMessage)):
             if isinstance(message, Done):
                 self.flight.arrive(message.env_ids, message.overs)
             for info in message.infos:
@@ -145,12 +156,17 @@ class Inbox:
 
     # ----------------------------------------------------------------------------------------------------- infos
 
-    def collect_infos(self) -> bool:
-        """Take the infos that have come beside rows; False if there are some that nobody can read."""
+    def collect_infos(self, taken: list[tuple[int, int, bytes]] | None = None) -> bool:
+        """Take the infos that have come next to rows; False if there are some that nobody can read.
+
+        taken: what the ring has handed out already of those that are no records.
+        """
+        if self._ring is None:
+            return True
         readable, crew = True, self.crew
         was_interruptible, crew.interruptible = crew.interruptible, False  # what was taken is nowhere else
-        for message in crew.take_infos():
-            if isinstance(message, Infos):
+        for message in infos_messages(self._ring.take_infos() if taken is None else taken):
+            if isinstance(message, InfosMessage):
                 self._take(message)
             else:
                 self._messages.append(message)
@@ -159,7 +175,7 @@ class Inbox:
         return readable
 
     def gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the infos that have come with the rows of these environments, in their order."""
+        """Return the infos, but for records, that have come with the rows of these environments, in their order."""
         if not self._infos:
             return []
         return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
@@ -200,7 +216,7 @@ class Inbox:
     def _fail(self, env_id: int, *, died: bool = False) -> None:
         self.flight.fail(env_id, died=died)
         if self.flight.states[env_id] == FAILED:
-            self._infos.pop(env_id, None)  # of rows that will never come
+            self._forget_infos_of(env_id)
 
     def _crash(self, env_ids: Iterable[int], cause: str) -> None:
         """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
@@ -215,7 +231,8 @@ class Inbox:
 
     def answer_by_crash(self, env_id: int, cause: str) -> None:
         """Deliver the crash rows of an environment, which was sent something and is lost."""
-        self._infos[env_id] = [{"env_id": env_id, "restarted": cause}]  # what it had to tell has lost its rows
+        self._forget_infos_of(env_id)  # what it had to tell has lost its rows
+        self._infos[env_id] = [{"env_id": env_id, "restarted": cause}]
         self.flight.crash(env_id)
         self._restarts.doomed.pop(env_id, None)
         self._restarts.reborn.add(env_id)

@@ -38,7 +38,7 @@ from pufferlib.vectorization.doorbell import (
     sealed_frame,
     steps_of,
 )
-from pufferlib.vectorization.messages import Call, Done, Failed, Infos, Played, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
 from pufferlib.vectorization.signals import as_before
 from pufferlib.vectorization.slab import Slab, ring_of
 from pufferlib.vectorization.worker import Worker, seed_globals
@@ -290,14 +290,14 @@ def run_worker(launch: Launch) -> None:
     ring: Any = None
 
     def emit(message: Any) -> bool:
-        if isinstance(message, Infos) and _put_infos(ring, launch.worker, message):
+        if isinstance(message, InfosMessage) and _put_infos(ring, launch.worker, message):
             return True
         frames, as_meant = frames_of(message, launch.worker)
         for frame in frames:
             if ring is None:
                 channel.send(frame)
             else:
-                channel.send_and_tell(frame, ring.announce, urgent=not (as_meant and isinstance(message, Infos)))
+                channel.send_and_tell(frame, ring.announce, urgent=not (as_meant and isinstance(message, InfosMessage)))
         return as_meant
 
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
@@ -372,7 +372,7 @@ def _serve(channel: Channel, worker: Worker, spin: int) -> None:
                 worker.emit(request)
 
 
-def _put_infos(ring: Any, worker: int, message: Infos) -> bool:
+def _put_infos(ring: Any, worker: int, message: InfosMessage) -> bool:
     """Send infos through shared memory; False if they do not fit, or cannot be pickled."""
     (env_id,) = message.env_ids
     try:
@@ -399,19 +399,19 @@ def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
             return [sealed_frame(message)], True
         if isinstance(message, Done):
             return [done_frame(message)], True
-        return [sealed_frame(message) if isinstance(message, Infos) else pickled_frame(message)], True
+        return [sealed_frame(message) if isinstance(message, InfosMessage) else pickled_frame(message)], True
     except Exception as error:  # whatever a user's object raises when it is pickled
         if isinstance(message, Reply):
             failed = Failed(None, message.worker, "reply", f"the result cannot be pickled: {error}", "", None)
             return [pickled_frame(message._replace(results=[], failed=failed))], False
-        if not isinstance(message, (Done, Infos)):
+        if not isinstance(message, (Done, InfosMessage)):
             raise
     frames = []
     for index, env_id in enumerate(message.env_ids):
         infos = [info for info in message.infos if info["env_id"] == env_id]
         try:
-            if isinstance(message, Infos):
-                frames.append(sealed_frame(Infos([env_id], infos)))
+            if isinstance(message, InfosMessage):
+                frames.append(sealed_frame(InfosMessage([env_id], infos)))
             else:
                 frames.append(done_frame(Done([env_id], [message.overs[index]], infos)))
         except Exception as error:

@@ -20,7 +20,7 @@ __all__ = [
     "Done",
     "EnvFace",
     "Failed",
-    "Infos",
+    "InfosMessage",
     "Played",
     "Ready",
     "Reply",
@@ -143,7 +143,7 @@ class Played(NamedTuple):
     worker: int
 
 
-class Infos(NamedTuple):
+class InfosMessage(NamedTuple):
     """What comes with rows that arrive without a message (the compiled path): infos that are not empty, with ids."""
 
     env_ids: list[int]

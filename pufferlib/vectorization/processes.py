@@ -24,7 +24,7 @@ from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.doorbell import (
     PLAYED_FRAME,
     Channel,
-    infos_of,
+    infos_messages,
     messages_of,
     pickled_frame,
     sealed_frame,
@@ -236,10 +236,6 @@ class ProcessCrew(Crew):
             socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
             channel.post(pickled_frame(self._slab.shape))
 
-    def take_infos(self) -> list[Any]:
-        infos = [] if self._ring is None else self._ring.take_infos()
-        return [infos_of(payload, env_id, worker) for worker, env_id, payload in infos]
-
     def restart(self, worker: int) -> None:
         # A process that has grown threads meanwhile must not be forked.
         context = start_method(None) if self._context == "fork" else self._context
@@ -392,7 +388,8 @@ class ProcessCrew(Crew):
         """Forget a worker that has ended, or has closed its end, which it does at no other time; say what is left."""
         exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
         self.dead.add(worker)
-        messages = self.take_infos()  # rows that it has finished stand, and so do their infos
+        # Rows that it has finished stand, and so do their infos.
+        messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
         if self._slab is not None:
             doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
             self._clean(worker)

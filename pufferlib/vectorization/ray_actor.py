@@ -147,8 +147,8 @@ class Outbox(Inbox):
     lost: environments whose rows in the slab are nobody's. num_asked: of each worker, calls that it has to answer.
     """
 
-    def __init__(self, crew: Crew, watch: Watch) -> None:
-        super().__init__(crew, Restarts(0, Seeds(0, 0), on_error="raise", max_restarts=0), watch, "Group")
+    def __init__(self, crew: Crew, ring: Any, watch: Watch) -> None:
+        super().__init__(crew, ring, Restarts(0, Seeds(0, 0), on_error="raise", max_restarts=0), watch, "Group")
         self.told: list[Any] = []
         self.lost: set[int] = set()
         self.num_asked: Counter[int] = Counter()
@@ -318,7 +318,7 @@ class Work:
         self._recording = Recording(arrays, crew.pids)
         limits = self._task.tasks[0].limits if crew.watched else Limits()
         watch = Watch(self._slab.doing[:, 0], self._num_envs, limits, self._first_env)
-        self._outbox = Outbox(crew, watch)
+        self._outbox = Outbox(crew, ring, watch)
         self._flight = flight_over(
             self._slab,
             ring,

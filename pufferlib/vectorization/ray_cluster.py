@@ -426,9 +426,6 @@ class RayCrew(Crew):
     def pids(self) -> list[int]:
         return [0] * len(self.shares)  # they are elsewhere
 
-    def take_infos(self) -> list[Any]:
-        return []
-
     def mend(self) -> list[int]:
         for actor in self._actors:
             self._calls.kill(actor)

@@ -9,7 +9,7 @@ from typing import Any
 from pufferlib.vectorization.crew import CLOSE_S, Crew
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.launch import start_method
-from pufferlib.vectorization.messages import Call, EnvFace, Failed, Infos, Played, Ready, Reset
+from pufferlib.vectorization.messages import Call, EnvFace, Failed, Played, Ready, Reset
 from pufferlib.vectorization.plan import Plan
 from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
 from pufferlib.vectorization.turns import LEAVE_S, Turn, shut
@@ -44,14 +44,10 @@ class InPlace(Crew):
         self.turn = Turn()
         self.spin = 0
         self._messages: list[Any] = []
-        self._infos: list[Infos] = []  # those that come with rows, on the compiled path
         self._ring: Any = None
         self._worker = Worker(task, self._emit, refuses_late=True)
 
     def _emit(self, message: Any) -> bool:
-        if isinstance(message, Infos):
-            self._infos.append(message)
-            return True
         self._messages.append(message)
         if self._ring is not None:
             self._ring.announce(urgent=True)
@@ -137,10 +133,6 @@ class InPlace(Crew):
         self._messages.clear()
         return messages
 
-    def take_infos(self) -> list[Any]:
-        infos, self._infos = self._infos, []
-        return infos
-
     def restart(self, worker: int) -> None:
         raise AssertionError("this very process does not die and live on")
 
@@ -149,7 +141,6 @@ class InPlace(Crew):
 
     def mend(self) -> list[int]:
         self._messages.clear()
-        self._infos.clear()
         self._worker.forget()
         return []
 

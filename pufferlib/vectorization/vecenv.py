@@ -11,6 +11,7 @@ import numpy as np
 
 from pufferlib.errors import CallError
 from pufferlib.vectorization.batch import Batch
+from pufferlib.vectorization.infos import Infos
 
 __all__ = ["VecEnv"]
 
@@ -71,7 +72,7 @@ class VecEnv(ABC):
 
     def reset(
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
-    ) -> tuple[Array, list[dict[str, Any]]]:
+    ) -> tuple[Array, Infos]:
         """Start new episodes and return (observations, infos) of the next batch.
 
         Actions already sent are executed first and their rows dropped. seed, options, env_ids: as ``async_reset`` has
@@ -86,7 +87,7 @@ class VecEnv(ABC):
         batch = self.recv()
         return batch.observations, batch.infos
 
-    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, list[dict[str, Any]]]:
+    def step(self, actions: Any) -> tuple[Array, Array, Array, Array, Infos]:
         """Send actions and return (observations, rewards, terminations, truncations, infos) of the next batch."""
         self.send(actions)
         return self.recv()[:5]

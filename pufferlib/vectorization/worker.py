@@ -22,7 +22,7 @@ from pufferlib.emulation import emulate, is_wrapped
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.rows import RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
-from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
+from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, InfosMessage, Played, Ready, Reply, Reset
 from pufferlib.vectorization.sharing import Claims, Found, Held
 from pufferlib.vectorization.slab import LAPS, Slab
 from pufferlib.vectorization.stand import Stand
@@ -318,9 +318,9 @@ class Worker:
         self._quiet.clear()
 
     def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
-        """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
-        if not infos or self.emit(Infos([env_id], infos)):
-            self.stand.commit(env_id, slot, over, bool(infos))
+        """Hand rows over on the compiled path: they are there at once, and their infos come before or with them."""
+        if not infos or self.stand.holds_infos or self.emit(InfosMessage([env_id], infos)):
+            self.stand.commit(env_id, slot, over, infos)
 
     def reset(self, request: Reset) -> None:
         """Reset environments, made anew where that is asked for; the rows of each go to its slot."""

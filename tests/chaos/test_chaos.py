@@ -124,12 +124,12 @@ def forget_a_flag(vec: Any, batch: Any, last: Any) -> None:
     batch.masks[0] = False
 
 
-def crash_for_no_reason(vec: Any, batch: Any, last: Any) -> None:
+def crash_for_no_reason(vec: Any, batch: Any, last: Any) -> Any:
     for column in rows_of(batch):
         column[0] = 0
     batch.truncations[0] = True
     cause = "worker 0, with environments 0 to 3, was killed by signal 9 (SIGKILL)"
-    batch.infos.append({"env_id": int(batch.env_ids[0]), "restarted": cause})
+    return batch._replace(infos=batch.infos + [{"env_id": int(batch.env_ids[0]), "restarted": cause}])
 
 
 WRONG = [(swap, "misrouted"), (swap_words, "torn"), (double, "misrouted"), (deliver_again, "doubled"), (drop, "lost"),

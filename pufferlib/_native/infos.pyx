@@ -1,0 +1,520 @@
+"""Infos as records of bytes, which cost nothing until they are read.
+
+A worker writes what an environment tells as records, of one info each: a head, then each value behind a byte that says
+its kind. The keys are not in it, but the number of a schema, which was told before. Numbers, short texts, None and small
+arrays have kinds; an info with anything else is no record, and travels pickled. The parent keeps the bytes with the batch,
+and makes dicts of them where somebody looks.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.dict cimport PyDict_Next
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
+
+import pickle
+
+import numpy
+
+__all__ = ["InfoStore", "InfoWriter", "Records", "Schema"]
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int *)
+    const char *PyUnicode_AsUTF8AndSize(object, Py_ssize_t *) except NULL
+    object PyUnicode_DecodeUTF8(const char *, Py_ssize_t, const char *)
+    void *Py_TYPE(object)
+
+cdef extern from "arrays.h":
+    char *puf_scalar(object)
+
+cdef enum:
+    MOST_NBYTES = 4096  # of a message
+    MOST_ARRAY_NBYTES = 1024
+    MOST_TEXT_NBYTES = 255
+    MOST_DIMENSIONS = 8
+    MOST_SCHEMAS = 256  # of a worker
+    MOST_CANDIDATES = 1024
+    NUM_DTYPES = 13
+
+    # Kinds of values. NumPy's scalars follow: SCALAR + the number of their dtype.
+    NONE = 0, FALSE, TRUE, INT, FLOAT, TEXT, ARRAY
+    SCALAR = 16
+
+cdef object NDARRAY = numpy.ndarray
+cdef object EMPTY = numpy.empty
+cdef object ZEROS = numpy.zeros
+# dtypes that values are written as, bytes as they are; one element of each, from which scalars are taken.
+cdef list DTYPE_LIST = [numpy.dtype(code) for code in ("?", "b", "h", "i", "l", "B", "H", "I", "L", "e", "f", "d", "D")]
+cdef list TYPE_LIST = [dtype.type for dtype in DTYPE_LIST]
+cdef list ELEMENTS = [numpy.zeros(1, dtype) for dtype in DTYPE_LIST]
+cdef PyObject *DTYPES[NUM_DTYPES]
+cdef PyObject *TYPES[NUM_DTYPES]
+cdef size_t SIZES[NUM_DTYPES]
+cdef int number
+for number in range(NUM_DTYPES):
+    DTYPES[number] = <PyObject *>DTYPE_LIST[number]
+    TYPES[number] = <PyObject *>TYPE_LIST[number]
+    SIZES[number] = DTYPE_LIST[number].itemsize
+cdef object FLOAT64 = numpy.dtype("d")
+cdef object INT64 = numpy.dtype("l")
+cdef object BOOL = numpy.dtype("?")
+
+
+cdef class Schema:
+    """The keys of an info, in their order."""
+
+    def __init__(self, tuple keys, uint16_t number):
+        self.keys, self.number = keys, number
+        self.index_of = {key: index for index, key in enumerate(keys)}
+
+
+cdef bint has_keys(dict info, Schema schema):
+    """Whether an info has just these keys, in this order."""
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef PyObject *expected
+    cdef Py_ssize_t position = 0, index = 0
+    if len(info) != len(schema.keys):
+        return False
+    while PyDict_Next(info, &position, &key, &value):
+        expected = PyTuple_GET_ITEM(schema.keys, index)
+        if key != expected and not (PyUnicode_CheckExact(<object>key) and <str><object>key == <str><object>expected):
+            return False
+        index += 1
+    return True
+
+
+# -------------------------------------------------------------------------------------------------- in a worker
+
+cdef class InfoWriter:
+    """Writes infos as records into a message of ``nbytes``, for one environment at a time."""
+
+    def __init__(self):
+        self.schemas, self.candidates = {}, set()
+        self.memory = bytearray(MOST_NBYTES)
+        self.bytes = self.memory
+        self.nbytes = 0
+
+    cdef Schema schema_of(self, dict info, Schema likely):
+        """Return the schema of an info; None where it is to travel pickled. likely: one to try first, or None.
+
+        A schema that nobody was told of is ``new``. Only keys that come a second time get one, as some never repeat.
+        """
+        cdef Schema schema
+        if likely is not None and has_keys(info, likely):
+            return likely
+        for key in info:
+            if type(key) is not str:
+                return None
+        keys = tuple(info)
+        schema = self.schemas.get(keys)
+        if schema is not None or len(self.schemas) == MOST_SCHEMAS:
+            return schema
+        if keys not in self.candidates:
+            if len(self.candidates) == MOST_CANDIDATES:
+                self.candidates.clear()
+            self.candidates.add(keys)
+            return None
+        self.new = Schema(keys, <uint16_t>len(self.schemas))
+        return self.new
+
+    def message_of_new(self):
+        """Return the message that tells of the new schema."""
+        return bytes([KEYS]) + pickle.dumps(self.new.keys)
+
+    def keep_new(self):
+        """Take up the new schema, which has been told of."""
+        self.candidates.discard(self.new.keys)
+        self.schemas[self.new.keys] = self.new
+        self.new = None
+
+    cdef void begin(self) noexcept:
+        """Begin a message."""
+        self.bytes[0] = RECORDS
+        self.nbytes = 1
+
+    cdef bint add(
+        self, Schema schema, dict info, uint16_t flags, uint32_t agent_index, const double *episode
+    ) except -1:
+        """Add a record of an info with the schema's keys; return False where that is not possible.
+
+        episode: return, length and seconds, where the flags have EPISODE.
+        """
+        cdef PyObject *key
+        cdef PyObject *value
+        cdef Py_ssize_t position = 0
+        cdef Head head
+        cdef uint32_t begin = self.nbytes
+        if begin + HEAD_NBYTES + 3 * sizeof(double) > MOST_NBYTES:
+            return False
+        self.nbytes += HEAD_NBYTES
+        if flags & EPISODE:
+            memcpy(self.bytes + self.nbytes, episode, 3 * sizeof(double))
+            self.nbytes += 3 * sizeof(double)
+        while PyDict_Next(info, &position, &key, &value):
+            if not self.write(<object>value):
+                self.nbytes = begin
+                return False
+        head.nbytes, head.schema, head.flags, head.agent_index = self.nbytes - begin, schema.number, flags, agent_index
+        head.env_id = head.row = head.unused = 0
+        memcpy(self.bytes + begin, &head, HEAD_NBYTES)
+        return True
+
+    cdef bint write(self, object value) except -1:
+        cdef int64_t whole
+        cdef double real
+        cdef int overflow, index
+        cdef const char *text
+        cdef Py_ssize_t size
+        if PyFloat_CheckExact(value):
+            real = PyFloat_AS_DOUBLE(value)
+            return self.put(FLOAT, &real, sizeof(double))
+        if PyLong_CheckExact(value):
+            whole = PyLong_AsLongLongAndOverflow(value, &overflow)
+            return not overflow and self.put(INT, &whole, sizeof(int64_t))
+        if value is True or value is False:
+            return self.put(TRUE if value is True else FALSE, NULL, 0)
+        if value is None:
+            return self.put(NONE, NULL, 0)
+        if PyUnicode_CheckExact(value):
+            if len(<str>value) > MOST_TEXT_NBYTES:
+                return False
+            try:
+                text = PyUnicode_AsUTF8AndSize(value, &size)
+            except UnicodeEncodeError:  # a lone surrogate
+                return False
+            return size <= MOST_TEXT_NBYTES and self.put(TEXT, NULL, 0) and self.put(<uint8_t>size, text, size)
+        if puf_is_array(value, NDARRAY):
+            return self.write_array(value)
+        for index in range(NUM_DTYPES):
+            if TYPES[index] == <PyObject *>Py_TYPE(value):
+                if index == NUM_DTYPES - 1:  # the value of a complex scalar may lie elsewhere
+                    return False
+                return self.put(<uint8_t>(SCALAR + index), puf_scalar(value), SIZES[index])
+        return False
+
+    cdef bint write_array(self, object array) except -1:
+        cdef int index, axis, ndim = puf_ndim(array)
+        cdef uint8_t byte
+        cdef uint32_t length
+        cdef size_t nbytes
+        if ndim > MOST_DIMENSIONS:
+            return False
+        for index in range(NUM_DTYPES):
+            if DTYPES[index] == puf_descr(array):
+                break
+        else:
+            return False
+        nbytes = SIZES[index]
+        for axis in range(ndim):
+            nbytes *= <size_t>puf_dim(array, axis)
+            if nbytes > MOST_ARRAY_NBYTES:
+                return False
+        if not puf_is_plain(array):
+            array = array.copy()
+        byte = <uint8_t>ndim
+        if not (self.put(ARRAY, NULL, 0) and self.put(<uint8_t>index, &byte, 1)):
+            return False
+        for axis in range(ndim):
+            length = <uint32_t>puf_dim(array, axis)
+            if self.nbytes + sizeof(length) > MOST_NBYTES:
+                return False
+            memcpy(self.bytes + self.nbytes, &length, sizeof(length))
+            self.nbytes += sizeof(length)
+        if self.nbytes + nbytes > MOST_NBYTES:
+            return False
+        memcpy(self.bytes + self.nbytes, puf_data(array), nbytes)
+        self.nbytes += <uint32_t>nbytes
+        return True
+
+    cdef bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept:
+        """Put a byte and what follows it; return False where there is no room."""
+        if self.nbytes + 1 + nbytes > MOST_NBYTES:
+            return False
+        self.bytes[self.nbytes] = <char>kind
+        if nbytes:
+            memcpy(self.bytes + self.nbytes + 1, bytes, nbytes)
+        self.nbytes += 1 + <uint32_t>nbytes
+        return True
+
+
+# -------------------------------------------------------------------------------------------------- in the parent
+
+cdef class InfoStore:
+    """Keeps the records that have come for rows which were not received yet, by environment."""
+
+    def __cinit__(self):
+        self.messages, self.num_messages = NULL, 0
+
+    def __init__(self, uint32_t num_workers):
+        self.schemas, self.known = [], [[] for _ in range(num_workers)]
+
+    def __dealloc__(self):
+        cdef uint64_t env_id
+        for env_id in range(self.num_messages):
+            free(self.messages[env_id].bytes)
+        free(self.messages)
+
+    cdef char *room(self, uint64_t env_id, uint32_t nbytes) except NULL:
+        """Return where the message of an environment is to be written, in place of the last one."""
+        cdef Message *message
+        cdef void *grown
+        cdef uint64_t num = self.num_messages
+        if env_id >= num:
+            num = max(env_id + 1, 2 * num)
+            grown = realloc(self.messages, num * sizeof(Message))
+            if not grown:
+                raise MemoryError
+            self.messages = <Message *>grown
+            while self.num_messages < num:
+                self.messages[self.num_messages] = Message(NULL, 0, 0)
+                self.num_messages += 1
+                self.schemas.append(None)
+        message = &self.messages[env_id]
+        if message.room < nbytes:
+            grown = realloc(message.bytes, nbytes)
+            if not grown:
+                raise MemoryError
+            message.bytes, message.room = <char *>grown, nbytes
+        message.nbytes = nbytes
+        return message.bytes
+
+    cdef int arrive(self, uint32_t worker, uint64_t env_id) except -1:
+        """Find the schemas of the message of an environment, which is there."""
+        cdef Message *message = &self.messages[env_id]
+        cdef uint32_t at = 1
+        cdef Head head
+        cdef list known = self.known[worker], found = []
+        while at < message.nbytes:
+            memcpy(&head, message.bytes + at, HEAD_NBYTES)
+            found.append(known[head.schema])
+            at += head.nbytes
+        self.schemas[env_id] = found
+        return 0
+
+    cdef int learn(self, uint32_t worker, bytes payload) except -1:
+        """Take the message that tells of a worker's next schema."""
+        cdef list known = self.known[worker]
+        known.append(Schema(pickle.loads(payload[1:]), <uint16_t>len(known)))
+        return 0
+
+    cpdef bint has(self, uint64_t env_id) noexcept:
+        """Whether records have come for an environment's next row."""
+        return env_id < self.num_messages and self.messages[env_id].nbytes > 0
+
+    def drop(self, uint64_t env_id):
+        """Forget what has come for an environment."""
+        if env_id < self.num_messages:
+            self.messages[env_id].nbytes = 0
+            self.schemas[env_id] = None
+
+    def clear(self):
+        """Forget what has come for all environments."""
+        cdef uint64_t env_id
+        for env_id in range(self.num_messages):
+            self.drop(env_id)
+
+    def forget_worker(self, uint32_t worker):
+        """Forget the schemas of a worker that is gone; another in its place numbers its own."""
+        self.known[worker] = []
+
+
+cdef class Records:
+    """What an Infos is read from: schemas, or infos that are dicts already, in their order, and the schemas' records.
+
+    items: None stands for a record without keys. data: the records, one after another.
+    """
+
+    def __init__(self, list items, bytes data, uint32_t agents_per_env):
+        self.items, self.data, self.agents_per_env = items, data, agents_per_env
+
+    @property
+    def count(self):
+        """How many infos there are."""
+        return len(self.items)
+
+    def read(self):
+        """Return the infos, new dicts but for those that are dicts already."""
+        cdef list infos = []
+        cdef const char *at = PyBytes_AS_STRING(self.data)
+        cdef object item
+        for item in self.items:
+            if item is None or type(item) is Schema:
+                infos.append(self.dict_of(item, &at))
+            else:
+                infos.append(item)
+        return infos
+
+    cdef dict dict_of(self, Schema schema, const char **at):
+        cdef Head head
+        cdef double episode[3]
+        cdef dict info = {}
+        cdef bint has_own = False
+        cdef PyObject *key
+        cdef Py_ssize_t index
+        memcpy(&head, at[0], HEAD_NBYTES)
+        at[0] += HEAD_NBYTES
+        if head.flags & EPISODE:
+            memcpy(episode, at[0], sizeof(episode))
+            at[0] += sizeof(episode)
+        if schema is not None:
+            for index in range(len(schema.keys)):
+                info[<object>PyTuple_GET_ITEM(schema.keys, index)] = read_value(at)
+        if head.flags & OVER:
+            info["env"] = True
+        if head.flags & EPISODE:
+            info["episode"] = {"r": episode[0], "l": <long>episode[1], "t": episode[2]}
+        info["env_id"] = head.env_id
+        if head.flags & OF_AGENT:
+            info["agent_id"] = <uint64_t>head.env_id * self.agents_per_env + head.agent_index
+        return info
+
+    def column(self, name, Py_ssize_t num_rows):
+        """Return (values, mask) as ``Infos.column`` does; None where dicts have to be made for it.
+
+        That is so where an info is a dict already, or values are not all numbers of one kind or arrays of one shape.
+        """
+        cdef const char *at = PyBytes_AS_STRING(self.data)
+        cdef const char *value
+        cdef const char *pattern = NULL
+        cdef char *target = NULL
+        cdef char *masks
+        cdef size_t pattern_nbytes = 0, nbytes = 0
+        cdef Head head
+        cdef object item, values = None, mask, index
+        cdef Py_ssize_t skipped
+        if name == "env" or name == "episode" or name == "env_id" or name == "agent_id":
+            return None
+        mask = ZEROS(num_rows, BOOL)
+        masks = puf_data(mask)
+        for item in self.items:
+            if item is not None and type(item) is not Schema:
+                return None
+            memcpy(&head, at, HEAD_NBYTES)
+            value = at + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
+            at += head.nbytes
+            index = None if item is None else (<Schema>item).index_of.get(name)
+            if index is None or not head.flags & OF_AGENT:
+                continue
+            for skipped in range(<Py_ssize_t>index):
+                value += nbytes_of(value)
+            if pattern == NULL:
+                pattern, pattern_nbytes = value, head_nbytes_of(value)
+                values = column_like(value, num_rows)
+                if values is None:
+                    return None
+                target, nbytes = puf_data(values), nbytes_of(value) - pattern_nbytes
+            masks[head.row] = 1
+            if is_bool(value) and is_bool(pattern):
+                target[head.row] = <uint8_t>value[0] == TRUE
+            elif same_bytes(value, pattern, pattern_nbytes):
+                memcpy(target + head.row * nbytes, value + pattern_nbytes, nbytes)
+            else:
+                return None
+        if values is None:
+            values = ZEROS(num_rows, FLOAT64)
+        return values, mask
+
+
+cdef inline bint is_bool(const char *value) noexcept:
+    return <uint8_t>value[0] == TRUE or <uint8_t>value[0] == FALSE
+
+
+cdef bint same_bytes(const char *one, const char *other, size_t nbytes) noexcept:
+    cdef size_t i
+    for i in range(nbytes):
+        if one[i] != other[i]:
+            return False
+    return True
+
+
+cdef size_t head_nbytes_of(const char *value) noexcept:
+    """Return how many bytes precede a value's own: its kind, and an array's dtype and shape."""
+    if <uint8_t>value[0] == ARRAY:
+        return 3 + <uint8_t>value[2] * sizeof(uint32_t)
+    return 1
+
+
+cdef size_t nbytes_of(const char *value) noexcept:
+    """Return how many bytes a value takes."""
+    cdef uint8_t kind = <uint8_t>value[0]
+    cdef size_t nbytes
+    cdef uint32_t length
+    cdef int axis
+    if kind >= SCALAR:
+        return 1 + SIZES[kind - SCALAR]
+    if kind == INT or kind == FLOAT:
+        return 9
+    if kind == TEXT:
+        return 2 + <uint8_t>value[1]
+    if kind == ARRAY:
+        nbytes = SIZES[<uint8_t>value[1]]
+        for axis in range(<uint8_t>value[2]):
+            memcpy(&length, value + 3 + axis * sizeof(length), sizeof(length))
+            nbytes *= length
+        return head_nbytes_of(value) + nbytes
+    return 1
+
+
+cdef object shape_of(const char *array):
+    cdef uint32_t length
+    cdef int axis
+    cdef list shape = []
+    for axis in range(<uint8_t>array[2]):
+        memcpy(&length, array + 3 + axis * sizeof(length), sizeof(length))
+        shape.append(length)
+    return tuple(shape)
+
+
+cdef object column_like(const char *value, Py_ssize_t num_rows):
+    """Return zeros for values of a kind, as Gymnasium chooses their dtype; None for kinds that are not copied here."""
+    cdef uint8_t kind = <uint8_t>value[0]
+    if kind == FLOAT:
+        return ZEROS(num_rows, FLOAT64)
+    if kind == INT:
+        return ZEROS(num_rows, INT64)
+    if kind == TRUE or kind == FALSE:
+        return ZEROS(num_rows, BOOL)
+    if kind == ARRAY:
+        return ZEROS((num_rows, *shape_of(value)), DTYPE_LIST[<uint8_t>value[1]])
+    if kind > SCALAR:  # numpy.bool_ is no number there
+        return ZEROS(num_rows, DTYPE_LIST[kind - SCALAR])
+    return None
+
+
+cdef object read_value(const char **at):
+    """Return the value that lies there, and go on behind it."""
+    cdef const char *value = at[0]
+    cdef uint8_t kind = <uint8_t>value[0]
+    cdef int64_t whole
+    cdef double real
+    cdef size_t ahead
+    at[0] += nbytes_of(value)
+    if kind == FLOAT:
+        memcpy(&real, value + 1, sizeof(real))
+        return real
+    if kind == INT:
+        memcpy(&whole, value + 1, sizeof(whole))
+        return whole
+    if kind == TRUE:
+        return True
+    if kind == FALSE:
+        return False
+    if kind == TEXT:
+        return PyUnicode_DecodeUTF8(value + 2, <uint8_t>value[1], NULL)
+    if kind == ARRAY:
+        array = EMPTY(shape_of(value), DTYPE_LIST[<uint8_t>value[1]])
+        ahead = head_nbytes_of(value)
+        memcpy(puf_data(array), value + ahead, nbytes_of(value) - ahead)
+        return array
+    if kind >= SCALAR:
+        element = ELEMENTS[kind - SCALAR]
+        memcpy(puf_data(element), value + 1, SIZES[kind - SCALAR])
+        return element[0]
+    return None
