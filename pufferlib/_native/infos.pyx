@@ -22,7 +22,7 @@ import pickle
 
 import numpy
 
-__all__ = ["InfoStore", "InfoWriter", "Records", "Schema"]
+__all__ = ["InfoStore", "InfoWriter", "Records", "Schema", "column_of"]
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *)
@@ -375,6 +375,32 @@ cdef class Records:
             info["agent_id"] = <uint64_t>head.env_id * self.agents_per_env + head.agent_index
         return info
 
+    def keys(self):
+        """Return the keys of all infos, each once, in the order in which they first come."""
+        cdef const char *at = PyBytes_AS_STRING(self.data)
+        cdef Head head
+        cdef dict found = {}
+        cdef object item, key
+        cdef Schema last = None
+        for item in self.items:
+            if item is not None and type(item) is not Schema:
+                found.update(dict.fromkeys(item))
+                continue
+            memcpy(&head, at, HEAD_NBYTES)
+            at += head.nbytes
+            if item is not None and item is not last:
+                last = item
+                for key in last.keys:
+                    found[key] = None
+            if head.flags & OVER:
+                found["env"] = None
+            if head.flags & EPISODE:
+                found["episode"] = None
+            found["env_id"] = None
+            if head.flags & OF_AGENT:
+                found["agent_id"] = None
+        return list(found)
+
     def column(self, name, Py_ssize_t num_rows):
         """Return (values, mask) as ``Infos.column`` does; None where dicts have to be made for it.
 
@@ -420,6 +446,89 @@ cdef class Records:
         if values is None:
             values = ZEROS(num_rows, FLOAT64)
         return values, mask
+
+
+def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
+    """Return (values, mask) of a key of infos that are dicts, as ``Infos.column`` does; None where Python has to.
+
+    That is so unless all values are floats, ints or bools, or all are scalars, or arrays of one shape, of one dtype of
+    NumPy's. own_key: the key that says whose an info is. row_of: the row of each; None: the number itself.
+    """
+    cdef PyObject *kind = NULL
+    cdef object values = None, mask = ZEROS(num_rows, BOOL), info, value, row
+    cdef char *target = NULL
+    cdef char *masks = puf_data(mask)
+    cdef Py_ssize_t index
+    cdef size_t nbytes = 0
+    cdef int64_t whole
+    cdef int overflow
+    for info in infos:
+        if type(info) is not dict or name not in <dict>info:
+            continue
+        value, row = (<dict>info)[name], (<dict>info).get(own_key)
+        if row_of is not None:
+            row = row_of.get(row)
+        if row is None:
+            continue
+        index = row
+        if not 0 <= index < num_rows:
+            return None
+        if values is None:
+            kind = <PyObject *>Py_TYPE(value)
+            values = column_for(value, num_rows)
+            if values is None:
+                return None
+            target, nbytes = puf_data(values), values.nbytes // num_rows
+        if <PyObject *>Py_TYPE(value) != kind:
+            return None
+        masks[index] = 1
+        if PyFloat_CheckExact(value):
+            (<double *>target)[index] = PyFloat_AS_DOUBLE(value)
+        elif PyLong_CheckExact(value):
+            whole = PyLong_AsLongLongAndOverflow(value, &overflow)
+            if overflow:
+                return None
+            (<int64_t *>target)[index] = whole
+        elif value is True or value is False:
+            target[index] = value is True
+        elif puf_is_array(value, NDARRAY):
+            if puf_descr(value) != puf_descr(values) or not puf_is_plain(value) or not is_row(value, values):
+                return None
+            memcpy(target + index * nbytes, puf_data(value), nbytes)
+        else:
+            memcpy(target + index * nbytes, puf_scalar(value), nbytes)
+    return (ZEROS(num_rows, FLOAT64) if values is None else values), mask
+
+
+cdef bint is_row(array, arrays) noexcept:
+    """Whether an array has the shape of an element of arrays along their first axis."""
+    cdef int axis
+    if puf_ndim(array) != puf_ndim(arrays) - 1:
+        return False
+    for axis in range(puf_ndim(array)):
+        if puf_dim(array, axis) != puf_dim(arrays, axis + 1):
+            return False
+    return True
+
+
+cdef object column_for(value, Py_ssize_t num_rows):
+    """Return zeros for values like this, as Gymnasium chooses their dtype; None for kinds that are not copied here."""
+    cdef int index
+    if PyFloat_CheckExact(value):
+        return ZEROS(num_rows, FLOAT64)
+    if PyLong_CheckExact(value):
+        return ZEROS(num_rows, INT64)
+    if value is True or value is False:
+        return ZEROS(num_rows, BOOL)
+    if puf_is_array(value, NDARRAY):
+        for index in range(NUM_DTYPES):
+            if DTYPES[index] == puf_descr(value):
+                return ZEROS((num_rows, *value.shape), DTYPE_LIST[index])
+        return None
+    for index in range(1, NUM_DTYPES - 1):  # numpy.bool_ is no number there; a complex scalar's value may lie elsewhere
+        if TYPES[index] == <PyObject *>Py_TYPE(value):
+            return ZEROS(num_rows, DTYPE_LIST[index])
+    return None
 
 
 cdef inline bint is_bool(const char *value) noexcept:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
@@ -20,13 +21,13 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
 from pufferlib.adapters.seam import raise_cause
-from pufferlib.adapters.split_env import BESIDE, NOTHING_BESIDE, ActionRows, ObservationRows, SplitEnv
+from pufferlib.adapters.split_env import BESIDE, OURS, ActionRows, ObservationRows, SplitEnv, parted
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
-from pufferlib.vectorization import Batch
+from pufferlib.vectorization import Batch, Infos
 from pufferlib.vectorization.crewed import CrewedVecEnv
 from pufferlib.vectorization.plan import checked_mode, checked_seed
 
-__all__ = ["DEFAULT_MODE", "AutoresetMode", "Face", "WaitTimeout"]
+__all__ = ["DEFAULT_MODE", "AutoresetMode", "Face", "WaitTimeout", "columns_of"]
 
 Array = np.ndarray[Any, Any]
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
@@ -245,18 +246,26 @@ class Face(_VectorEnv):
             self._state = AsyncState.DEFAULT
             raise
         self._state = AsyncState.DEFAULT
+        infos = self._infos(batch.infos)
+        rows = vec.observation_layout.unflatten(batch.observations)
+        return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos
+
+    def _infos(self, told: Infos) -> dict[str, Any]:
+        """Return infos as Gymnasium's; take what has come with them of observations."""
+        columns = columns_of(self, told, OURS, BESIDE, "final_obs")
+        if columns is not None:
+            return columns
         infos: dict[str, Any] = {}
-        for info in batch.infos:
+        for info in told:
             env_id = info["env_id"]
-            given, objects, finals = info.get(BESIDE, NOTHING_BESIDE)
+            given, objects, finals = parted(info)
             if objects:
                 self._objects[env_id] = objects
             if finals:
-                final_info, _, _ = info["final_info"].get(BESIDE, NOTHING_BESIDE)
-                infos = self._add_info(infos, {self.final_obs_key: finals[0], "final_info": final_info}, env_id)
+                ends = {self.final_obs_key: finals[0], "final_info": parted(info["final_info"]).info}
+                infos = self._add_info(infos, ends, env_id)
             infos = self._add_info(infos, given, env_id)
-        rows = vec.observation_layout.unflatten(batch.observations)
-        return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos
+        return infos
 
     def _give(self, actions: list[tuple[Any, ...]]) -> None:
         """Have environments play these actions next rather than their rows; nobody waits for the answers."""
@@ -416,6 +425,43 @@ class Face(_VectorEnv):
                 errors.append(error)
             except (CallError, RecvTimeout):
                 return errors
+
+
+@functools.cache
+def _adds_columns(add_info: Any) -> bool:
+    """Whether a class adds infos by Gymnasium's rule of today for dtypes, which ``Infos.column`` has."""
+    if add_info is not VectorEnv._add_info:
+        return False
+    values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}
+    found = SimpleNamespace(num_envs=1)
+    try:
+        added = add_info(found, {}, values, 0)
+    except AttributeError:  # Gymnasium 0.29, whose rule is another
+        return False
+    columns = {key: Infos([{**values, "env_id": 0}], [0], 1).column(key)[0] for key in values}
+    return all(added[key].dtype == columns[key].dtype and added[key].shape == columns[key].shape for key in values)
+
+
+def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
+    """Return infos as Gymnasium's, by columns, without the keys that are left out; None where that is not possible.
+
+    nested: keys whose values have to be looked into. Rows are environments.
+    """
+    if not infos:
+        return {}
+    if not _adds_columns(type(vector_env)._add_info):
+        return None
+    found: dict[str, Any] = {}
+    for key in infos.keys():
+        if key in nested:
+            return None
+        if key in left_out:
+            continue
+        values, mask = infos.column(key)
+        if values.dtype.hasobject and not all(value is None or isinstance(value, str) for value in values):
+            return None
+        found[key], found[f"_{key}"] = values, mask
+    return found
 
 
 def _check_observation_mode(mode: Any) -> None:

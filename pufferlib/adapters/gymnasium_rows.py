@@ -8,10 +8,10 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
+from pufferlib.adapters.gymnasium_face import AutoresetMode, Face, columns_of
 from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.errors import PlanError
-from pufferlib.vectorization import VecEnv
+from pufferlib.vectorization import Infos, VecEnv
 
 __all__ = ["RowsFace"]
 
@@ -121,7 +121,10 @@ class RowsFace(VectorEnv):
     def _observations(self, rows: Any) -> Any:
         return self._leaf_rows.of(rows.copy())
 
-    def _infos(self, told: Any) -> dict[str, Any]:
+    def _infos(self, told: Infos) -> dict[str, Any]:
+        columns = columns_of(self, told, self.untold, "final_info", "final_obs")
+        if columns is not None:
+            return columns
         infos: dict[str, Any] = {}
         for info in told:
             row, given = info["env_id"], {key: part for key, part in info.items() if key not in self.untold}

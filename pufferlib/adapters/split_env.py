@@ -22,8 +22,9 @@ from pufferlib.environment import PufferEnv
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, observation_layout
 
-__all__ = ["BESIDE", "NOTHING_BESIDE", "ActionRows", "Beside", "ObservationRows", "SplitEnv"]
+__all__ = ["BESIDE", "OURS", "ActionRows", "Beside", "ObservationRows", "SplitEnv", "parted"]
 
+OURS = ("env_id", "agent_id", "env", "episode")  # keys that a VecEnv adds to infos
 BESIDE = "beside"  # the key of what travels beside the rows: in infos, in options, and as an attribute
 
 Array = np.ndarray[Any, Any]
@@ -40,15 +41,24 @@ class Beside(NamedTuple):
     finals: tuple[Any, ...]  # the last observation of the episode that this reset has ended, if one has
 
 
-NOTHING_BESIDE = Beside({}, (), ())
+RESERVED = frozenset((*OURS, BESIDE))
+
+
+def parted(info: dict[str, Any]) -> Beside:
+    """Return the parts of an info that has come from a SplitEnv."""
+    if BESIDE in info:
+        beside: Beside = info[BESIDE]
+        return beside
+    return Beside({key: value for key, value in info.items() if key not in OURS}, (), ())
 
 
 class SplitEnv:
     """What a worker steps in place of one environment.
 
-    Its observations are the parts that rows hold. Its infos are empty, or {BESIDE: Beside}. Explicit resets have
-    options {BESIDE: (seed, options)}; {BESIDE: ()} takes the environment as its creator left it. Setting the attribute
-    BESIDE to (action,) has the next step play that action rather than its row.
+    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: Beside} where more has
+    to travel, or where the environment uses a key of OURS. Explicit resets have options {BESIDE: (seed, options)};
+    {BESIDE: ()} takes the environment as its creator left it. Setting the attribute BESIDE to (action,) has the next
+    step play that action rather than its row.
     """
 
     def __init__(self, env: Any, *, keep_finals: bool) -> None:
@@ -59,6 +69,7 @@ class SplitEnv:
         self.action_space = self._actions.space
         self.metadata = env.metadata
         self.render_mode = env.render_mode
+        self._decode = self._actions.decoder()
         self._keep_finals = keep_finals
         self._last: Any = None  # observation, as the environment gave it
         self._action: tuple[Any, ...] = ()
@@ -98,8 +109,14 @@ class SplitEnv:
         if self._action:
             (action,), self._action = self._action, ()
         else:
-            action = self._actions.decode(action)
-        observation, reward, terminated, truncated, info = self.env.step(action)
+            action = self._decode(action)
+        result = self.env.step(action)
+        if self._observations.hold_all and type(result) is tuple and len(result) == 5:
+            info = result[4]
+            if type(info) is dict and (not info or RESERVED.isdisjoint(info)):  # nothing travels beside the row
+                self._last = result[0]
+                return result
+        observation, reward, terminated, truncated, info = result
         row, beside = self._split((observation, info), ())
         return row, reward, terminated, truncated, beside
 
@@ -107,9 +124,11 @@ class SplitEnv:
         observation, info = outcome
         self._last = observation
         row, objects = self._observations.split(observation)
-        if info or objects or finals:
+        if not (objects or finals or info):
+            return row, {}
+        if objects or finals or type(info) is not dict or not RESERVED.isdisjoint(info):
             return row, {BESIDE: Beside(own(info) if info else {}, objects, finals)}
-        return row, {}
+        return row, info
 
     def get_wrapper_attr(self, name: str) -> Any:
         return None if name == BESIDE else self.env.get_wrapper_attr(name)
@@ -129,7 +148,7 @@ class SplitEnv:
 class ObservationRows:
     """What rows hold of one observation space, and what not.
 
-    space: of the parts that rows hold: the whole space where they hold all of it, else a Tuple of leaves.
+    space: of the parts that rows hold: the whole space where they hold all of it (hold_all), else a Tuple of leaves.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -137,16 +156,16 @@ class ObservationRows:
         self._whole_space = space
         self._held = [path for path, leaf in leaves if _has_rows(leaf)]
         self._others = [path for path, leaf in leaves if not _has_rows(leaf)]
-        self._all_held = bool(self._held) and not self._others
+        self.hold_all = bool(self._held) and not self._others
         self.space: gymnasium.Space[Any] = _PLACEHOLDER
-        if self._all_held:
+        if self.hold_all:
             self.space = space
         elif self._held:
             self.space = spaces.Tuple([_space_at(space, path) for path in self._held])
 
     def split(self, observation: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the part that rows hold, and the others."""
-        if self._all_held:
+        if self.hold_all:
             return observation, ()
         held = tuple([_at(observation, path) for path in self._held])
         return held or 0, tuple([_at(observation, path) for path in self._others])
@@ -161,7 +180,7 @@ class ObservationRows:
 
         held: rows of ``space``, nested. objects: the other parts, one tuple an environment.
         """
-        if self._all_held:
+        if self.hold_all:
             return _each(held, np.copy) if copied else held
         parts = dict(zip(self._held, held, strict=True)) if self._held else {}
         if copied:
@@ -208,11 +227,17 @@ class ActionRows:
             _at(views, leaf.path)[...] = part
         return rows
 
-    def decode(self, row: Any) -> Any:
-        """Return the action of a row, of the types that iterating over a batch gives."""
+    def decoder(self) -> Callable[[Any], Any]:
+        """Return a function that gives the action of a row, of the types that iterating over a batch gives."""
+        if self._layout is not None and self._layout.is_leaf and self._layout.shape == ():
+            number: type[Any] = self._layout.dtype.type
+            return number
+        return self._decoded
+
+    def _decoded(self, row: Any) -> Any:
         assert self._layout is not None
         if self._layout.is_leaf:
-            return self._layout.dtype.type(row) if self._layout.shape == () else row
+            return row
         return _each(self._layout.decode(row), lambda array: array[()])  # numbers rather than arrays without dimensions
 
 

@@ -100,3 +100,6 @@ class Deferred:
 
     def column(self, name: str, num_rows: int) -> None:
         """Return None, as a column is read from the infos."""
+
+    def keys(self) -> None:
+        """Return None, for the same reason."""

@@ -7,6 +7,8 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
+from pufferlib import _native
+
 __all__ = ["Infos", "Source"]
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +26,9 @@ class Source(Protocol):
 
     def column(self, name: str, num_rows: int) -> tuple[Array, Array] | None:
         """Return what ``Infos.column`` does, or None where the dicts are needed for it."""
+
+    def keys(self) -> list[Any] | None:
+        """Return what ``Infos.keys`` does, or None where the dicts are needed for it."""
 
 
 class Infos(Sequence[dict[str, Any]]):
@@ -61,6 +66,11 @@ class Infos(Sequence[dict[str, Any]]):
         found = None if self._source is None else self._source.column(name, num_rows)
         return self._gathered(name, num_rows) if found is None else found
 
+    def keys(self) -> list[Any]:
+        """Return the keys of all infos, each once, in the order in which they first come."""
+        found = None if self._source is None else self._source.keys()
+        return [*dict.fromkeys(key for info in self._read() for key in info)] if found is None else found
+
     def _num_rows(self) -> int:
         env_ids = self._env_ids
         return (len(env_ids) // 4 if isinstance(env_ids, bytes) else len(env_ids)) * (self._agents_per_env or 1)
@@ -69,11 +79,20 @@ class Infos(Sequence[dict[str, Any]]):
         env_ids, agents_per_env = self._env_ids, self._agents_per_env or 1
         if isinstance(env_ids, bytes):
             env_ids = np.frombuffer(env_ids, np.uint32).tolist()
-        agent_ids = [env_id * agents_per_env + index for env_id in env_ids for index in range(agents_per_env)]
-        row_of = dict(zip(agent_ids, range(num_rows), strict=True))
+        row_of = None  # of an agent's id, where that is not the number itself
+        if not (isinstance(env_ids, range) and env_ids.start == 0):
+            agent_ids = [env_id * agents_per_env + index for env_id in env_ids for index in range(agents_per_env)]
+            row_of = dict(zip(agent_ids, range(num_rows), strict=True))
+        own_key = "env_id" if self._agents_per_env == 1 else "agent_id"
+        if _native.available:
+            column: tuple[Array, Array] | None = _native.infos.column_of(self._read(), name, num_rows, own_key, row_of)
+            if column is not None:
+                return column
         found = {}  # by row
         for info in self._read():
-            row = row_of.get(info.get("agent_id", info["env_id"] if self._agents_per_env == 1 else None))
+            row = info.get(own_key)
+            if row_of is not None:
+                row = row_of.get(row)
             if name in info and row is not None:
                 found[row] = info[name]
         mask = np.zeros(num_rows, np.bool_)
