@@ -244,6 +244,19 @@ class Worker:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)
 
+    def finish_restart(self, env_id: int, slot: int, result: Any, last: dict[str, Any], observation: Any) -> bool:
+        """Go on with a same-step reset whose raw ``reset`` has returned ``result``; True if the next step may be fast.
+
+        The step's outcome is in its row already. last, observation: its info and its observation.
+        """
+        env = self.envs[env_id]
+        try:
+            env.take_reset(result)
+            self._deliver_with_finals(env_id, slot, env, [(0, last)], np.asarray(observation)[np.newaxis])
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "reset", error)
+        return self._is_plain(env_id)
+
     def _is_plain(self, env_id: int) -> bool:
         return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
@@ -257,14 +270,10 @@ class Worker:
                 rows = self._rows(slot)
                 env.write_observations(rows)
                 env.write_outcome(rows)
-                final = env.infos
-                ended = rows.terminations | rows.truncations
-                observations = rows.observations.copy()
+                final, observations = env.infos, rows.observations.copy()
                 phase = "reset"
                 self._restart(env_id, env)
-                env.write_observations(rows)
-                env.infos = _with_finals(final, env, ended, observations)
-                self._commit(env_id, slot, True, self._infos(env_id, env))
+                self._deliver_with_finals(env_id, slot, env, final, observations)
             else:
                 self._deliver(env_id, slot, env, over)
         except (Exception, SystemExit) as error:
@@ -277,6 +286,18 @@ class Worker:
         env.write_observations(rows)
         env.write_outcome(rows)
         self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
+
+    def _deliver_with_finals(
+        self, env_id: int, slot: int, env: RowEnv, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+    ) -> None:
+        """Write the first rows of an episode over the last ones of another, and hand them over with its outcome.
+
+        final, observations: the infos and the observations of the last rows.
+        """
+        rows = self._rows(slot)
+        env.write_observations(rows)
+        env.infos = _with_finals(final, env, rows.terminations | rows.truncations, observations)
+        self._commit(env_id, slot, True, self._infos(env_id, env))
 
     def _restart(
         self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
@@ -319,8 +340,12 @@ class Worker:
 
     def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
-        if not infos or self.emit(Infos([env_id], infos)):
+        if not infos or self.tell(env_id, infos):
             self.stand.commit(env_id, slot, over, bool(infos))
+
+    def tell(self, env_id: int, infos: list[dict[str, Any]]) -> bool:
+        """On the compiled path: send infos ahead of the rows that they belong to; False where they cannot be sent."""
+        return self.emit(Infos([env_id], infos))
 
     def reset(self, request: Reset) -> None:
         """Reset environments, made anew where that is asked for; the rows of each go to its slot."""
