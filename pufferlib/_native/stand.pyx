@@ -267,8 +267,8 @@ cdef class Stand:
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
     whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
-    ``tell(env_id, infos)`` sends infos to the parent's process. ``failed(env_id, phase, error)`` tells of an exception.
-    ``over`` is the set of environments whose next step is to be a reset.
+    ``deliver_end(env_id, slot, info)`` hands over its rows where workers are processes. ``failed(env_id, phase, error)``
+    tells of an exception. ``over`` is the set of environments whose next step is to be a reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
     own: the function of emulation/infos.py, for values of infos that are not copied here.
     """
@@ -543,11 +543,13 @@ cdef class Stand:
             self.worker.failed(env_id, "reset", error)
         return True
 
+    cdef dict copied(self, object info):
+        """Return a copy of an info that ``is_dict``."""
+        return {} if is_empty(info) else owned(info, self.own)
+
     cdef dict last_info(self, Stepper stepper, object info, double reward):
         """Return the info of an episode's last step, a copy, with its statistics."""
-        cdef dict last = owned(info, self.own)
-        if last is None:
-            last = {}
+        cdef dict last = self.copied(info)
         last["env"] = True
         if "episode" not in last:
             last["episode"] = {
@@ -568,9 +570,7 @@ cdef class Stand:
             type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1))
             and stepper.packer.pack_at(<object>PyTuple_GET_ITEM(result, 0), row)
         ):
-            info = owned(<object>PyTuple_GET_ITEM(result, 1), self.own)
-            if info is None:
-                info = {}
+            info = self.copied(<object>PyTuple_GET_ITEM(result, 1))
             info["episode"], info["env"] = last["episode"], last["env"]
             info["final_obs"], info["final_info"] = observation, last
             info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
@@ -583,13 +583,13 @@ cdef class Stand:
     cdef int deliver(self, uint64_t env_id, uint32_t slot, dict info) except -1:
         """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
         if self.ring.infos is None:
-            if self.worker.tell(env_id, [info]):
-                self.commit(env_id, slot, True, True)
+            self.worker.deliver_end(env_id, slot, info)
             return 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-        self.hand_over(env_id, slot, PUF_OVER | self.attach(slot, info))
+        self.ring.infos[slot] = info
+        self.hand_over(env_id, slot, PUF_OVER | PUF_HELD)
         return 0
 
     cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:

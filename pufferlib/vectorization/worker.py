@@ -257,6 +257,10 @@ class Worker:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)
 
+    def deliver_end(self, env_id: int, slot: int, info: dict[str, Any]) -> None:
+        """Hand over rows that end an episode, which the compiled loop has written, with their info."""
+        self._commit(env_id, slot, True, [info])
+
     def _is_plain(self, env_id: int) -> bool:
         return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
@@ -340,12 +344,8 @@ class Worker:
 
     def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
-        if not infos or self.tell(env_id, infos):
+        if not infos or self.emit(Infos([env_id], infos)):
             self.stand.commit(env_id, slot, over, bool(infos))
-
-    def tell(self, env_id: int, infos: list[dict[str, Any]]) -> bool:
-        """On the compiled path: send infos ahead of the rows that they belong to; False where they cannot be sent."""
-        return self.emit(Infos([env_id], infos))
 
     def reset(self, request: Reset) -> None:
         """Reset environments, made anew where that is asked for; the rows of each go to its slot."""
