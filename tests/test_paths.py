@@ -577,7 +577,7 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
 
 
 class Ends(gymnasium.Env[Any, Any]):
-    """Is over at about every third step. Says what it says plainly in most cases, and else in any form; drawn by number."""
+    """Is over at every third step. Returns what is plain in most cases, and else any of the forms above."""
 
     action_space = Discrete(5)
 

@@ -532,9 +532,9 @@ cdef class Packer:
         cdef bint terminated, truncated
         if type(result) is not tuple or PyTuple_GET_SIZE(result) != 5:
             return None
-        given, info = <object>PyTuple_GET_ITEM(result, 1), <object>PyTuple_GET_ITEM(result, 4)
+        info = <object>PyTuple_GET_ITEM(result, 4)
         if not (
-            read_reward(given, &reward)
+            read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
             and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
             and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
             and (info is None or type(info) is dict)
@@ -543,7 +543,7 @@ cdef class Packer:
         row = self.flatten(<object>PyTuple_GET_ITEM(result, 0))
         if row is None:
             return None
-        return row, given if PyFloat_CheckExact(given) else reward, terminated, truncated, own(info) if info else {}
+        return row, reward, terminated, truncated, own(info) if info else {}
 
     def pack(self, sample, row):
         """Write a sample into a row of the layout's shape and dtype; return False where the careful way is needed."""
