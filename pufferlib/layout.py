@@ -244,7 +244,8 @@ class Layout(_Base):
         self.pack_into = compile_writer(careful, len(clears))
         self.packer = None
         if _native.available:
-            self.packer = _native.pack.Packer(packing_plan(careful, places), self.shape, self.dtype, gaps)
+            plan, is_scalar = packing_plan(careful, places), isinstance(space, spaces.Discrete)
+            self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
 
     def repeated(self, num_samples: int) -> Layout:
         """Return the layout of a Tuple of ``num_samples``, whose rows are as many of this one's, one after another."""
@@ -288,8 +289,11 @@ class Layout(_Base):
 
     def flatten(self, sample: Any) -> Any:
         """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
+        flat = None if self.packer is None else self.packer.flatten(sample)
+        if flat is not None:
+            return flat
         row: Array = np.empty(self.shape, self.dtype)
-        self.pack(sample, row)
+        self.pack_into(sample, self.views(row))
         return row[()] if isinstance(self.space, spaces.Discrete) else row
 
     def unflatten(self, rows: Any) -> Any:
@@ -406,9 +410,27 @@ class ActionLayout(_Base):
 
     decode = unpack
 
+    def unpack_checked(self, row: Any, whose: str = "") -> Any:
+        """Return what ``unpack`` does, of a row, or what makes one, whose values may be sent.
+
+        Raises SpaceError as ``unpack`` does and ActionError as ``refuse`` does. whose: as there.
+        """
+        checks = self._checks
+        action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
+        if action is NotImplemented:
+            action = self.unpack(row if len(self.components) == 2 else np.asarray(row))
+            self.refuse(row, whose)
+        return action
+
     @functools.cached_property
     def _values(self) -> list[ActionValues]:
         return [ActionValues(space) for space in self.components]
+
+    @functools.cached_property
+    def _checks(self) -> tuple[Any, ...] | None:
+        """The compiled checks of all components; None where there is none for some."""
+        checks = tuple([values.check for values in self._values])
+        return None if self.unpacker is None or None in checks else checks
 
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.

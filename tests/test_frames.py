@@ -51,9 +51,10 @@ class Watched(ReturningEnv):
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("returns", RETURNS)
-def test_serial_steps_enter_few_python_functions(returns: str) -> None:
-    with pufferlib.make(ReturningEnv, env_args=[returns, 10], num_envs=NUM_ENVS) as vec:
+def test_serial_steps_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
+    with pufferlib.make(ReturningEnv, env_args=[returns, 10], num_envs=NUM_ENVS, autoreset_mode=autoreset_mode) as vec:
         actions = np.zeros(NUM_ENVS, int)
         vec.reset()
         for _ in range(WARM_UP):
@@ -67,6 +68,25 @@ def test_serial_steps_enter_few_python_functions(returns: str) -> None:
             sys.setprofile(None)
     entered = frames.count / STEPS / NUM_ENVS
     assert 0 < entered <= (PLAIN if returns == "plain" else MOST), f"{returns}: {entered:.2f} frames a step"
+
+
+@pytest.mark.filterwarnings("ignore:.*is cast to")
+@pytest.mark.parametrize("returns", RETURNS)
+def test_wrapped_steps_enter_few_python_functions(returns: str) -> None:
+    """The step's own, that of actions, and, where there is an info, what copies it."""
+    env = pufferlib.wrap(ReturningEnv(returns))
+    env.reset()
+    for _ in range(WARM_UP):
+        env.step(1)
+    frames = Frames()
+    sys.setprofile(frames)
+    try:
+        for _ in range(STEPS):
+            env.step(1)
+    finally:
+        sys.setprofile(None)
+    if not returns.startswith("info"):
+        assert frames.count == 2 * STEPS, f"{returns}: {frames.count / STEPS:.2f} frames a step"
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import hashlib
@@ -570,6 +571,243 @@ def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
 
     compiled, portable = on_both(play)
     assert compiled == portable
+
+
+# ------------------------------------------------------------------------------------ ends and beginnings in one step
+
+
+class Ends(gymnasium.Env[Any, Any]):
+    """Is over at every third step. Returns what is plain in most cases, and else any of the forms above."""
+
+    action_space = Discrete(5)
+
+    def __init__(self, observed: str, env_index: int = 0) -> None:
+        self.observation_space = OBSERVATIONS[observed]
+        self.observed, self.env_index, self.times, self.ticks = observed, env_index, 0, 0
+        self.buffer = samples(observed)[0].copy() if isinstance(samples(observed)[0], np.ndarray) else None
+
+    def drawn(self, options: Any, *number: int) -> Any:
+        generator = np.random.default_rng([self.env_index, self.times, self.ticks, *self.observed.encode(), *number])
+        return options[generator.integers(len(options)) if generator.random() < 0.25 else 0]
+
+    def observe(self) -> Any:
+        sample = samples(self.observed)[(7 * self.times + self.ticks) % 32]
+        if self.buffer is not None and self.ticks % 2:
+            self.buffer[...] = sample  # which the reset overwrites
+            return self.buffer
+        return with_habit(self.drawn(ARRAYS, 1), sample)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.times += 1
+        result = self.observe(), self.drawn(INFOS, 2)(0)
+        return (
+            self.drawn([tuple, tuple, Two._make, list, lambda pair: pair[0]], 3)(result) if self.times > 1 else result
+        )
+
+    def step(self, action: Any) -> Any:
+        self.ticks += 1
+        over, flag = (self.ticks + self.env_index) % 3 == 0, self.drawn(FLAGS, 4)
+        reward, info = self.drawn(REWARDS, 5)(self.ticks / 8), self.drawn(INFOS, 6)(self.ticks)
+        result = self.observe(), reward, flag(over and self.ticks % 2 == 0), flag(over), info
+        return self.drawn((tuple, Five._make, list), 7)(result)
+
+
+@covering({"observed": sorted(OBSERVATIONS), "backend": BACKENDS})
+def test_same_step_ends_are_told_alike(observed: str, backend: str) -> None:
+    num_envs, num_steps = 9, 40
+
+    def play() -> Any:
+        seen: dict[int, list[Any]] = {env_id: [] for env_id in range(num_envs)}
+        wrap_kwargs = {"max_length": 3} if observed == "many" else {}
+        with pufferlib.make(
+            Ends,
+            env_args=[observed],
+            num_envs=num_envs,
+            num_workers=3,
+            batch_size=3 if backend == "pool" else None,
+            backend=backend,
+            autoreset_mode="same_step",
+            wrap_kwargs=wrap_kwargs,
+            on_error="restart",
+            max_restarts=None,
+        ) as vec:
+            vec.async_reset(seed=1)
+            while min(map(len, seen.values())) < num_steps:
+                batch = vec.recv()
+                infos: dict[int, list[Any]] = {}
+                for info in batch.infos:
+                    if "restarted" in info:
+                        info["restarted"] = info["restarted"].partition("\n")[0]  # without the traceback
+                    infos.setdefault(info["env_id"], []).append((plain(info), type(info.get("final_obs"))))
+                for index, env_id in enumerate(batch.env_ids.tolist()):
+                    row = [plain(np.asarray(column)[index]) for column in (*batch[:4], batch.masks)]
+                    seen[env_id].append((row, infos.get(env_id)))
+                vec.send(batch.env_ids % 5)
+            while vec._flight.num_coming >= vec.batch_size:
+                vec.recv()
+            if backend != "pool":  # how often each one plays there is chance
+                seen[-1] = list(zip(vec.get_attr("times"), vec.get_attr("ticks"), strict=True))
+        return seen
+
+    compiled, portable = on_both(play)
+    for key in compiled:
+        num = min(len(compiled[key]), len(portable[key]))
+        assert num >= num_envs and compiled[key][:num] == portable[key][:num]
+
+
+@covering({"mode": ["same_step", "next_step"], "late": [False, True]})
+def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
+    """The time of a reset is none of its step's, though it happens there; one that takes too long is refused."""
+
+    class Slow(gymnasium.Env[Any, Any]):
+        observation_space = Box(0, 9, (1,), np.float32)
+        action_space = Discrete(2)
+        ticks = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            time.sleep(0 if not self.ticks else 0.2 if late else 0.06)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            self.ticks += 1
+            until = time.perf_counter() + 2e-5  # each step is timed
+            while time.perf_counter() < until:
+                pass
+            return np.zeros(1, np.float32), 0.0, self.ticks % 3 == 0, False, {}
+
+    def play() -> Any:
+        told = ""
+        with pufferlib.make(Slow, num_envs=1, autoreset_mode=mode, reset_timeout=0.1 if late else 60) as vec:
+            vec.reset()
+            try:
+                for _ in range(20):
+                    vec.step(np.zeros(1, int))
+            except pufferlib.WorkerError as error:
+                told = str(error)
+            return told, vec.stats(), vec.get_attr("ticks")
+
+    for told, stats, ticks in on_both(play):
+        assert ("reset took" in told and "longer than reset_timeout=0.1 s" in told) == late
+        assert stats.step.num > 0 and stats.step.mean_s < 0.015  # were it among them, at least 0.02
+        assert stats.reset.num == (2 if late else 1 + ticks[0] // 3) and stats.reset.max_s >= 0.06
+
+
+# ------------------------------------------------------------------------------------------------- without a VecEnv
+
+
+@covering({"observed": sorted(OBSERVATIONS), "acted": sorted(ACTIONS), "odd": [0.0, 0.5], "check": ["first", "always"]})
+def test_wrapped_environments_step_alike(observed: str, acted: str, odd: float, check: str) -> None:
+    def play() -> Any:
+        bounds = {"max_length": 3} if observed == "many" else {}
+        env = pufferlib.wrap(Habits(observed, acted, odd), check=check, **bounds)
+        env.action_space.seed(3)
+        seen: list[Any] = [type(env.reset(seed=1)[0])]
+        for number in range(60):
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                try:
+                    values = env.step(env.action_space.sample())
+                    seen.append(([type(value) for value in values], plain(values)))
+                    values[4]["mine"] = number  # is the caller's
+                except Exception as error:
+                    seen.append((type(error), str(error)))
+            seen += [str(warning.message) for warning in warned]
+            if number % 16 == 15:
+                seen.append(plain(env.reset()))
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+@pytest.mark.parametrize("wrong_tick", [1, 3])
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_wrapped_environments_are_checked_alike(check: str, wrong_tick: int) -> None:
+    """The first step in full, later ones only where that is asked for."""
+
+    class Strays(gymnasium.Env[Any, Any]):
+        observation_space = Discrete(3)
+        action_space = Discrete(3)
+        tick = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            self.tick += 1
+            return 7 if self.tick == wrong_tick else 1, 0.0, False, False, {}
+
+    def play() -> Any:
+        env = pufferlib.wrap(Strays(), check=check)
+        env.reset()
+        seen = []
+        for _ in range(4):
+            try:
+                seen.append(plain(env.step(1)[0]))
+            except pufferlib.SpaceError as error:
+                seen.append(str(error))
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert ("the value 7 is not in" in str(compiled)) == (wrong_tick == 1 or check == "always")
+
+
+ACTS: list[Any] = [
+    1, np.int64(2), np.int32(2), np.array(1), np.array([1, 1]), np.array([1, 1], np.int16), [1, 1], (1, 1), True, 7, -1,
+    2**70, 1.0, "1", None, np.array([1, 9]), np.array([1.0, 0.5], np.float32), np.array([1.0, 0.5]), [0.5, np.nan],
+    np.array([np.inf, 1], np.float32), np.array([[1, 1]]), (np.array([1]), np.array([0.5], np.float32)),
+    (np.array([5]), np.array([0.5], np.float32)), [np.array([1]), np.array([0.5], np.float32)],
+    (np.array([1]), np.array([np.nan], np.float32)), (np.array([1]),), np.array([1, 1, 1], np.int8)[:2],
+    np.array([1, 1, 0]), np.array([1, 1, 0], np.int8), np.array([1, 2, 0], np.int8), np.arange(4)[::2],
+    np.array([[0.5, 1.0]]), np.array([[0.5, 1e39]]), np.array([1, 1], ">i8"), np.zeros(0, np.float32),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("acted", sorted(ACTIONS))
+def test_wrapped_environments_take_the_same_actions(acted: str) -> None:
+    def play() -> Any:
+        env = pufferlib.wrap(Habits("float32", acted, 0.0))
+        env.reset(seed=1)
+        seen = []
+        for action in ACTS:
+            try:
+                seen.append(plain(env.step(action)[0]))  # hashed of what reached it
+            except Exception as error:
+                seen.append((type(error), str(error)))
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert len({repr(what) for what in compiled}) > 3
+
+
+def test_wrapped_environments_own_what_they_return_and_can_be_copied() -> None:
+    class Live(gymnasium.Env[Any, Any]):
+        observation_space = Box(-9, 99, (2,), np.float32)
+        action_space = Discrete(3)
+
+        def __init__(self) -> None:
+            self.told, self.seen = {"array": np.zeros(1), "none": None}, np.zeros(2, np.float32)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.seen, self.told
+
+        def step(self, action: Any) -> Any:
+            self.seen += 1
+            self.told["array"] += 1
+            return self.seen, 1.0, False, False, self.told
+
+    def play() -> Any:
+        env = pufferlib.wrap(Live())
+        results = [env.reset(), *(env.step(1) for _ in range(3))]
+        again = copy.deepcopy(env)
+        results += [env.step(1), again.step(1), again.step(1), env.step(1)]
+        return [(result[0].tolist(), result[-1]["array"].tolist()) for result in results]
+
+    for seen in on_both(play):
+        assert seen == [([n, n], [n]) for n in (0, 1, 2, 3, 4, 4, 5, 5)]
 
 
 # What a step may return instead of (observation, reward, terminated, truncated, info), given these five.

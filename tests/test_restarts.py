@@ -345,6 +345,44 @@ def test_a_reset_that_takes_too_long_crashes_and_has_a_limit_of_its_own(backend:
         assert vec.batch.masks.all()  # type: ignore[union-attr]
 
 
+class SlowEnd(gymnasium.Env[Any, Any]):
+    """Ends where its action is not 0, and then takes as many milliseconds to reset."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(10**6)
+    ms = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        time.sleep(self.ms / 1000)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.ms = action
+        return np.zeros(1, np.float32), 1.0, bool(action), False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", PARALLEL)
+def test_a_reset_within_a_step_has_the_limit_of_resets(backend: str) -> None:
+    with make(
+        backend,
+        env=SlowEnd,
+        num_envs=2,
+        num_workers=2,
+        autoreset_mode="same_step",
+        step_timeout=0.3,
+        reset_timeout=1.2,
+    ) as vec:
+        vec.reset()
+        for actions in ([0, 0], [0, 1], [600, 0], [0, 0]):
+            vec.step(np.array(actions))
+            assert vec.batch.masks.all()  # type: ignore[union-attr]
+        vec.send(np.array([60_000, 0]))
+        batch = vec.recv(timeout=20)
+        cause = next(info["restarted"] for info in batch.infos if info.get("env_id") == 0)
+        assert "reset_timeout=1.2 s" in cause and batch.masks.tolist() == [False, True]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_the_learners_own_time_does_not_count(backend: str) -> None:

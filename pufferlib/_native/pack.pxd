@@ -1,5 +1,6 @@
 """What other compiled modules may use of pack.pyx, where each field is explained."""
 
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -46,6 +47,34 @@ cdef Number number_of(object value, int64_t *whole, double *real) noexcept
 # Store an array of one element as number_of does.
 cdef Number element_of(object array, int64_t *whole, double *real) noexcept
 
+# Say whether this is one number, alone or in an array of one element, that C can read: what kind, and its value.
+cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept
+
+
+cdef inline bint read_reward(object value, double *reward) noexcept:
+    """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
+    cdef int64_t whole
+    cdef Number found
+    if PyFloat_CheckExact(value):
+        reward[0] = PyFloat_AS_DOUBLE(value)
+        return True
+    return number_in(value, &whole, reward, &found)
+
+
+cdef inline bint read_flag(object value, bint *flag) noexcept:
+    """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
+    cdef int64_t whole
+    cdef double real
+    cdef Number found
+    if value is False or value is True:
+        flag[0] = value is True
+        return True
+    if not number_in(value, &whole, &real, &found) or (real != 0 and real != 1):
+        return False
+    flag[0] = real == 1
+    return True
+
+
 cdef class ValueCheck:
     cdef puf_values kind
     cdef size_t num_columns
@@ -61,12 +90,17 @@ cdef class Packer:
     cdef Node *padding
     cdef Py_ssize_t num_gaps
     cdef readonly Py_ssize_t nbytes  # of a row
+    cdef tuple shape  # of a row
+    cdef bint is_scalar
     cdef list kept
 
     # Write all bytes of a row and return 1; or return 0 and leave the row undefined, because something about the sample
     # is unusual and Layout.pack_into has to take or refuse it. Raises what the sample's own code raises, other than
     # because the sample is a bad one.
     cdef int pack_at(self, object sample, char *row) except -1
+
+    # Return a new array that holds a sample; None where pack_at returns 0.
+    cdef object packed(self, object sample)
 
 cdef class Unpacker:
     cdef Part root

@@ -32,6 +32,7 @@ cdef extern from "arrays.h":
     bint puf_is_array(object, object ndarray)
     char *puf_data(object)
     int puf_ndim(object)
+    Py_ssize_t puf_dim(object, int)
     Py_ssize_t *puf_dims(object)
     Py_ssize_t *puf_strides(object)
     PyObject *puf_base(object)
@@ -316,6 +317,23 @@ cdef Number element_of(object array, int64_t *whole, double *real) noexcept:
     return NO_NUMBER
 
 
+cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept:
+    if puf_is_array(value, NDARRAY):
+        found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
+    else:
+        found[0] = number_of(value, whole, real)
+    return found[0] != NO_NUMBER
+
+
+cdef bint is_single(object array) noexcept:
+    """Whether an array has one element."""
+    cdef int axis
+    for axis in range(puf_ndim(array)):
+        if puf_dim(array, axis) != 1:
+            return False
+    return True
+
+
 cdef Number stored(int number, const char *data, int64_t *whole, double *real) noexcept:
     """Read a value of a number type. A uint64 that int64 cannot hold is no number."""
     if number == PUF_FLOAT32 or number == PUF_FLOAT64:
@@ -465,11 +483,13 @@ cdef int fill_by_python(Node *node, object sample, char *row) except -1:
 cdef class Packer:
     """Writes samples into rows. Made by ``Layout``, from what ``packing_plan`` says of its tree.
 
-    shape, dtype: of a row. gaps: (start, stop) in bytes of what is padding. One thread at a time: the one with the GIL.
+    shape, dtype: of a row. gaps: (start, stop) in bytes of what is padding. is_scalar: rows are given as NumPy scalars, as
+    a Discrete has them. One thread at a time: the one with the GIL.
     """
 
-    def __cinit__(self, plan, tuple shape, dtype, gaps):
+    def __cinit__(self, plan, tuple shape, dtype, gaps, bint is_scalar):
         self.kept = []
+        self.shape, self.is_scalar = shape, is_scalar
         build(&self.root, plan, self.kept)
         build(&self.row, ("array", 0, shape, dtype, None), self.kept)
         self.nbytes = self.row.nbytes
@@ -491,6 +511,39 @@ cdef class Packer:
             return fill(&self.root, sample, row)
         except UNUSUAL:
             return 0
+
+    cdef object packed(self, object sample):
+        if self.root.kind == ARRAY and is_like(sample, &self.root, 0) and puf_descr(sample) == self.row.dtype:
+            return sample.copy()  # half the time of making an array and filling it
+        row = EMPTY(self.shape, <object>self.row.dtype)
+        return row if self.pack_at(sample, puf_data(row)) else None
+
+    def flatten(self, sample):
+        """Return a new row that holds a sample; None where the careful way is needed."""
+        row = self.packed(sample)
+        return row[()] if self.is_scalar and row is not None else row
+
+    def flat_step(self, result, own):
+        """Return Gymnasium's five values for what a raw step returned, with a new row in place of the observation.
+
+        own: the function of emulation/infos.py, which copies infos. None where the careful way is needed.
+        """
+        cdef double reward
+        cdef bint terminated, truncated
+        if type(result) is not tuple or PyTuple_GET_SIZE(result) != 5:
+            return None
+        info = <object>PyTuple_GET_ITEM(result, 4)
+        if not (
+            read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
+            and (info is None or type(info) is dict)
+        ):
+            return None
+        row = self.flatten(<object>PyTuple_GET_ITEM(result, 0))
+        if row is None:
+            return None
+        return row, reward, terminated, truncated, own(info) if info else {}
 
     def pack(self, sample, row):
         """Write a sample into a row of the layout's shape and dtype; return False where the careful way is needed."""
@@ -697,6 +750,25 @@ cdef class Unpacker:
         if (self.has_choices and discrete == NULL) or (self.has_reals and box == NULL):
             return NotImplemented
         return self.unpack_at(discrete, box)
+
+
+    def unpack_fit(self, row, tuple checks):
+        """Return what ``unpack`` does, if the row's values may be sent; NotImplemented where the careful way is needed.
+
+        checks: a ValueCheck for each component.
+        """
+        cdef int64_t value
+        if self.root.kind == LONE_INT64 and (type(row) is int or type(row) is INT64_SCALAR):
+            if fill_int(row, <char *>&value) and (<ValueCheck>checks[0]).fit_at(&value, 1):
+                return value
+            return NotImplemented
+        if len(checks) == 1:
+            fit = (<ValueCheck>checks[0]).fit(row)
+        elif type(row) is tuple and PyTuple_GET_SIZE(row) == 2:
+            fit = (<ValueCheck>checks[0]).fit(row[0]) and (<ValueCheck>checks[1]).fit(row[1])
+        else:
+            fit = False
+        return self.unpack(row) if fit else NotImplemented
 
 
 cdef inline const char *data_of(object component, Py_ssize_t size, object dtype):

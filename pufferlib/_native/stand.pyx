@@ -17,7 +17,7 @@ from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
 from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema
-from pufferlib._native.pack cimport NO_NUMBER, Number, Packer, Unpacker, element_of, number_of
+from pufferlib._native.pack cimport Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
 import numpy
@@ -229,46 +229,9 @@ cdef inline bint is_empty(object info) noexcept:
     return info is None or (type(info) is dict and len(<dict>info) == 0)
 
 
-cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept:
-    """Whether this is one number, alone or in an array of one element, that C can read: what kind, and its value."""
-    if puf_is_array(value, NDARRAY):
-        found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
-    else:
-        found[0] = number_of(value, whole, real)
-    return found[0] != NO_NUMBER
-
-
-cdef bint is_single(object array) noexcept:
-    """Whether an array has one element."""
-    cdef int axis
-    for axis in range(puf_ndim(array)):
-        if puf_dim(array, axis) != 1:
-            return False
-    return True
-
-
-cdef inline bint read_reward(object value, double *reward) noexcept:
-    """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef Number found
-    if PyFloat_CheckExact(value):
-        reward[0] = PyFloat_AS_DOUBLE(value)
-        return True
-    return number_in(value, &whole, reward, &found)
-
-
-cdef inline bint read_flag(object value, bint *flag) noexcept:
-    """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef double real
-    cdef Number found
-    if value is False or value is True:
-        flag[0] = value is True
-        return True
-    if not number_in(value, &whole, &real, &found) or (real != 0 and real != 1):
-        return False
-    flag[0] = real == 1
-    return True
+cdef inline bint is_dict(object info) noexcept:
+    """Whether an info is one that can be copied here."""
+    return info is None or type(info) is dict
 
 
 cdef dict owned(dict info, object own):
@@ -303,8 +266,9 @@ cdef class Stand:
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``failed(env_id, phase, error)`` tells of an exception. ``over`` is
-    the set of environments whose next step is to be a reset.
+    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
+    ``deliver_end(env_id, slot, info)`` hands over its rows where workers are processes. ``failed(env_id, phase, error)``
+    tells of an exception. ``over`` is the set of environments whose next step is to be a reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
     own: the function of emulation/infos.py, for values of infos that are not copied here.
     """
@@ -550,7 +514,89 @@ cdef class Stand:
             if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
                 self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
                 return 0
-        self.hand_back(stepper, env_id, slot, result)
+        if self.ends_here or not self.restart(stepper, env_id, slot, result):
+            self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef bint restart(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
+        """Conclude a step that ends an episode by beginning the next (same_step); False, with nothing done, if it is none.
+
+        Raises what the step's observation raises; what goes wrong in the reset is told here.
+        """
+        cdef double reward
+        cdef bint terminated, truncated
+        cdef Columns columns = self.columns
+        if not (
+            type(result) is tuple and PyTuple_GET_SIZE(result) == 5
+            and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
+            and (terminated or truncated)
+            and is_dict(<object>PyTuple_GET_ITEM(result, 4))
+            and stepper.begins_here()
+        ):
+            return False
+        observation = stepper.packer.packed(<object>PyTuple_GET_ITEM(result, 0))
+        if observation is None:
+            return False
+        last = self.last_info(stepper, <object>PyTuple_GET_ITEM(result, 4), reward)
+        if slot == PUF_CLAIM:
+            columns = self.scratch_columns
+        columns.outcome(0 if slot == PUF_CLAIM else slot, reward, terminated, truncated, True)
+        stepper.ready = False
+        try:
+            self.begin_within(stepper, env_id, slot, observation[()] if stepper.ndim == 0 else observation, last)
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return True
+
+    cdef dict copied(self, object info):
+        """Return a copy of an info that ``is_dict``."""
+        return {} if is_empty(info) else owned(info, self.own)
+
+    cdef dict last_info(self, Stepper stepper, object info, double reward):
+        """Return the info of an episode's last step, a copy, with its statistics."""
+        cdef dict last = self.copied(info)
+        last["env"] = True
+        if "episode" not in last:
+            last["episode"] = {
+                "r": stepper.total_reward + reward, "l": stepper.length + 1, "t": 1e-9 * puf_now_ns() - stepper.start_s
+            }
+        return last
+
+    cdef int begin_within(self, Stepper stepper, uint64_t env_id, uint32_t slot, object observation, dict last) except -1:
+        """Begin an episode in the step that ended one, whose outcome is written. observation, last: its final ones.
+
+        The info has the entries of ``worker._with_finals``, in their order.
+        """
+        cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
+        cdef char *row = columns.observations.data + (0 if slot == PUF_CLAIM else slot) * columns.observations.nbytes
+        cdef dict info
+        result = self.raw_reset(stepper, env_id)
+        if (
+            type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1))
+            and stepper.packer.pack_at(<object>PyTuple_GET_ITEM(result, 0), row)
+        ):
+            info = self.copied(<object>PyTuple_GET_ITEM(result, 1))
+            info["episode"], info["env"] = last["episode"], last["env"]
+            info["final_obs"], info["final_info"] = observation, last
+            info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
+            self.deliver(env_id, slot, info)
+            stepper.begin()
+            return 0
+        stepper.resume(self.worker.finish_restart(env_id, slot, result, last, observation))
+        return 0
+
+    cdef int deliver(self, uint64_t env_id, uint32_t slot, dict info) except -1:
+        """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
+        if self.ring.infos is None:
+            self.worker.deliver_end(env_id, slot, info)
+            return 0
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        self.ring.infos[slot] = info
+        self.hand_over(env_id, slot, PUF_OVER | PUF_HELD)
         return 0
 
     cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
@@ -700,17 +746,9 @@ cdef class Stand:
         """Begin the episode that is due, in place of a step."""
         cdef object result
         cdef int told
-        cdef int64_t ns
         self.over.discard(env_id)
-        puf_say(self.doing, self.doing[0] | 1)
         try:
-            self.begin()
-            ns = puf_now_ns()
-            result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
-            ns = puf_now_ns() - ns
-            self.end(self.reset_limit_ns, "reset")
-            self.is_slow = ns >= SLOW_NS
-            self.add(env_id, 1, 1e-9 * ns, 1)
+            result = self.raw_reset(stepper, env_id)
             if type(result) is tuple and PyTuple_GET_SIZE(result) == 2:
                 told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
                 if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
@@ -723,6 +761,19 @@ cdef class Stand:
         except (Exception, SystemExit) as error:
             self.worker.failed(env_id, "reset", error)
         return 0
+
+    cdef object raw_reset(self, Stepper stepper, uint64_t env_id):
+        """Return what the environment's own reset returns, and note how long it took."""
+        cdef int64_t ns
+        puf_say(self.doing, self.doing[0] | 1)
+        self.begin()
+        ns = puf_now_ns()
+        result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
+        self.reset_ns = ns = puf_now_ns() - ns
+        self.is_slow = ns >= SLOW_NS
+        self.add(env_id, 1, 1e-9 * ns, 1)
+        self.end(self.reset_limit_ns, "reset")
+        return result
 
     cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight):
         """Add a sample to the times of steps (0) or resets (1)."""

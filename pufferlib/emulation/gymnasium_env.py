@@ -171,9 +171,9 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.action_layout = caller.action_layout
         self.observation_space = self.observation_layout.flat_space
         self.action_space = self.action_layout.flat_space
-        self._pair = len(self.action_layout.components) == 2
         self._masks = has_mask(caller.raw_observation_space)
         self._was_reset = False
+        self._is_plain = False  # steps return what C may read
 
     @property
     def raw(self) -> Any:
@@ -196,10 +196,15 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
-        raw_action = self.action_layout.unpack(action if self._pair else np.asarray(action))
-        self.action_layout.refuse(action)
-        observation, reward, terminated, truncated, info = self._caller.step(raw_action)
+        result = self._caller.raw_step(self.action_layout.unpack_checked(action))
+        packer = self.observation_layout.packer
+        if self._is_plain and packer is not None:
+            values: tuple[Any, float, bool, bool, dict[str, Any]] | None = packer.flat_step(result, own)
+            if values is not None:
+                return values
+        observation, reward, terminated, truncated, info = self._caller.regular(result)
         row, info = self.observation_layout.flatten(observation), self._info(observation, info)
+        self._is_plain = self._caller.settled and not self._masks
         return row, reward, terminated, truncated, info
 
     def close(self) -> None:

@@ -360,8 +360,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         if not self._was_reset:
             raise CallError("step before reset; call reset() first")
         env = self.env
-        self._actions[0] = self.action_layout.unpack(np.asarray(action))  # which refuses what is no action
-        self.action_layout.refuse(action)
+        self._actions[0] = self.action_layout.unpack_checked(action)
         zero_outcome(env)
         infos = env.step(self._actions)
         terminated, truncated = bool(env.terminations[0]), bool(env.truncations[0])

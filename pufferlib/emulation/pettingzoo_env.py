@@ -174,10 +174,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     def _raw_action(self, agent: Any, action: Any) -> Any:
         if action is None:  # what AEC environments take from the dead
             return None
-        layout = self._agents[agent].action_layout
-        raw_action = layout.unpack(action if len(layout.components) == 2 else np.asarray(action))
-        layout.refuse(action, f" of agent {agent!r}")
-        return raw_action
+        return self._agents[agent].action_layout.unpack_checked(action, f" of agent {agent!r}")
 
     def _flat(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
         flat = {}
@@ -286,8 +283,9 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         env, before = self.env, self.agents
         for agent in before:
-            self._actions[self._place(agent)] = self._action_layout.unpack(np.asarray(actions[agent]))
-            self._action_layout.refuse(actions[agent], f" of agent {agent!r}")
+            self._actions[self._place(agent)] = self._action_layout.unpack_checked(
+                actions[agent], f" of agent {agent!r}"
+            )
         zero_outcome(env)
         infos = env.step(self._actions)
         env.alive[env.terminations | env.truncations] = False

@@ -244,6 +244,23 @@ class Worker:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)
 
+    def finish_restart(self, env_id: int, slot: int, result: Any, last: dict[str, Any], observation: Any) -> bool:
+        """Go on with a same-step reset whose raw ``reset`` has returned ``result``; True if the next step may be fast.
+
+        The step's outcome is in its row already. last, observation: its info and its observation.
+        """
+        env = self.envs[env_id]
+        try:
+            env.take_reset(result)
+            self._deliver_with_finals(env_id, slot, env, [(0, last)], np.asarray(observation)[np.newaxis])
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "reset", error)
+        return self._is_plain(env_id)
+
+    def deliver_end(self, env_id: int, slot: int, info: dict[str, Any]) -> None:
+        """Hand over rows that end an episode, which the compiled loop has written, with their info."""
+        self._commit(env_id, slot, True, [info])
+
     def _is_plain(self, env_id: int) -> bool:
         return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
@@ -257,14 +274,10 @@ class Worker:
                 rows = self._rows(slot)
                 env.write_observations(rows)
                 env.write_outcome(rows)
-                final = env.infos
-                ended = rows.terminations | rows.truncations
-                observations = rows.observations.copy()
+                final, observations = env.infos, rows.observations.copy()
                 phase = "reset"
                 self._restart(env_id, env)
-                env.write_observations(rows)
-                env.infos = _with_finals(final, env, ended, observations)
-                self._commit(env_id, slot, True, self._infos(env_id, env))
+                self._deliver_with_finals(env_id, slot, env, final, observations)
             else:
                 self._deliver(env_id, slot, env, over)
         except (Exception, SystemExit) as error:
@@ -277,6 +290,18 @@ class Worker:
         env.write_observations(rows)
         env.write_outcome(rows)
         self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
+
+    def _deliver_with_finals(
+        self, env_id: int, slot: int, env: RowEnv, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+    ) -> None:
+        """Write the first rows of an episode over the last ones of another, and hand them over with its outcome.
+
+        final, observations: the infos and the observations of the last rows.
+        """
+        rows = self._rows(slot)
+        env.write_observations(rows)
+        env.infos = _with_finals(final, env, rows.terminations | rows.truncations, observations)
+        self._commit(env_id, slot, True, self._infos(env_id, env))
 
     def _restart(
         self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
