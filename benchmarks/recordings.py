@@ -53,7 +53,7 @@ def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
     if kind is spaces.Discrete:
         return "Discrete", int(space.n), int(space.start)
     if kind is spaces.MultiBinary:
-        return "MultiBinary", np.array(space.shape).tolist()
+        return "MultiBinary", np.array(space.n).tolist()
     if kind is spaces.MultiDiscrete:
         return "MultiDiscrete", space.nvec, np.dtype(space.dtype).str
     if kind is spaces.Text:
