@@ -68,7 +68,8 @@ def _table(name: str, results: Sequence[Result]) -> str:
             if Participant.of(participant).library not in FLOORS:
                 cells[_column(name, participant)] = _cost(entry, entries.get(floor_of(participant, entries)))
         columns.update(dict.fromkeys(cells))
-        shares = {head: _share(entries, peer) for peer, head in SHARES.items()}
+        # Played environments vary more than overheads do, and ratios of these show nothing.
+        shares = {head: _share(entries, peer) for peer, head in SHARES.items()} if not name.startswith("played") else {}
         cell, floor = result["workload"]["cell"], entries.get("bare steps")
         alone = f"{Spread.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
         cells |= {head: share for head, share in shares.items() if share}
