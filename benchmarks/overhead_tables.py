@@ -14,6 +14,7 @@ __all__ = ["TABLES", "overhead_tables"]
 TABLES = {  # by the name of a section: the tables in it, as workloads' cells name them, and which workloads these are
     "returns": (("returns",), "returns-*"),
     "replayed": (("replayed", "replayed-agents"), "replayed-*"),
+    "families": (("families", "families-agents"), "family-*"),
     "played": (("played", "played-agents"), "played-*"),
     "agents": (("agents",), "agents-* native-*"),
     "infos": (("infos",), "infos-*"),

@@ -3,6 +3,7 @@
     returns-*    what synthetic environments return, 16 of them; single-returns-* one of them
     replayed-*   what real environments returned, replayed at 0.1 µs a step, 16 and (single-replayed-*) one of them
     played-*     the real environments themselves
+    family-*     the same of those families in docs/environments.md that make over 1,000 steps a second
     agents-*     2, 4 and 16 synthetic agents under PettingZoo's interface; native-*: PufferEnvs
     infos-*      infos of two workers: unread, read in full, and one column of them
     calls-*      other ways to call: same_step, copy=True, actions in a list or of a Tuple
@@ -12,12 +13,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.participants import Target, Workload
 
-__all__ = ["GYM_ASYNC", "GYM_SYNC", "REPLAYED", "RETURNED", "overhead_workloads"]
+__all__ = ["FAMILIES", "GYM_ASYNC", "GYM_SYNC", "REPLAYED", "RETURNED", "overhead_workloads"]
 
 GYM_ASYNC, GYM_SYNC = "gymnasium async", "gymnasium sync"
 FLOOR, OURS_SERIAL, OURS_WORKERS = "bare steps", "ours serial", "ours processes@w2"
@@ -51,6 +55,28 @@ REPLAYED = {  # keys of envs.REAL_ENVS or games.GAMES: as tables name them, and 
 }
 SLOW = ("pursuit",)  # under 1,000 steps a second: replayed only
 SHORT = ("half_cheetah", "simple_tag")  # with infos, and with several agents
+
+
+class OfFamily(NamedTuple):
+    """An environment of a family: its name, the stem of the family's file, and how many agents it has."""
+
+    name: str
+    stem: str
+    num_agents: int
+
+
+def _families() -> Iterator[tuple[str, OfFamily]]:
+    """Yield those that make over 1,000 steps a second by what ``make test-envs`` found, by the names of recordings."""
+    replayed = ("CartPole-v1", "LunarLander-v3", "HalfCheetah-v5", "mpe/simple_tag_v3")  # as REPLAYED has them
+    for file in sorted((Path(__file__).parent / "results" / "environments").glob("*.json")):
+        found = json.loads(file.read_text())
+        for each in found.get("environments", ()):
+            if each.get("steps_per_s", {}).get("serial", 0) > 1000 and each["name"] not in replayed:
+                recording = each["name"].replace("/", "-").lower()
+                yield recording, OfFamily(each["name"], found["family"], each["agents"])
+
+
+FAMILIES = dict(_families())
 
 
 def _slug(name: str) -> str:
@@ -105,6 +131,23 @@ def _replayed() -> Iterator[Workload]:
                 "table": "single" if one else "replayed-agents" if num_agents > 1 else "replayed",
                 "row": f"{title}, replayed" if one else title,
             },
+        )
+
+
+def _of_families() -> Iterator[Workload]:
+    """Ours and one library next to it, as these are many."""
+    for recording, (name, _, num_agents) in FAMILIES.items():
+        several = num_agents > 1
+        yield Workload(
+            f"family-{_slug(recording)}",
+            f"{name}, replayed, 16 envs{f' of {num_agents} agents' * several}",
+            (OURS_SERIAL, "supersuit serial" if several else GYM_SYNC, FLOOR),
+            env="replayed_agents" if several else "replayed",
+            env_kwargs={"recording": recording},
+            num_envs=NUM_ENVS,
+            window_s=0.1,
+            short=False,
+            cell={"table": "families-agents" if several else "families", "row": name},
         )
 
 
@@ -197,5 +240,5 @@ def _calls() -> Iterator[Workload]:
 
 def overhead_workloads() -> Iterator[Workload]:
     """Yield all of them."""
-    for group in (_returns, _replayed, _played, _agents, _infos, _calls):
+    for group in (_returns, _replayed, _of_families, _played, _agents, _infos, _calls):
         yield from group()

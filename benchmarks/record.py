@@ -2,8 +2,9 @@
 
     python -m benchmarks.record [NAME …]        by default all that are replayed and not recorded yet
 
-Each is played for 1,000 steps in the virtual environment "ours", with fixed seeds and actions of its own space, and
-stored in benchmarks/.recordings, which git ignores. The output names the objects that an environment returns again:
+Each is played for 1,000 steps, with fixed seeds and actions of its own space, and stored in benchmarks/.recordings,
+which git ignores. Those of families are played in the virtual environments that ``make test-envs`` makes, where there
+are any, all others in "ours". The output names the objects that an environment returns again:
 a replay returns different ones. ``benchmarks/peers.py`` makes those recordings that it needs.
 """
 
@@ -17,10 +18,11 @@ from pathlib import Path
 
 from benchmarks.recordings import FOLDER, path_of
 from benchmarks.venvs import NotInstalled, python_of
-from benchmarks.workloads import REPLAYED
+from benchmarks.workloads import FAMILIES, REPLAYED
 
-__all__ = ["NotRecorded", "ensure"]
+__all__ = ["NotRecorded", "ensure", "is_there"]
 
+ROOT = Path(__file__).parent.parent
 RECORDER = Path(__file__).parent / "players" / "recorder.py"
 TIMEOUT_S = 300
 
@@ -34,7 +36,7 @@ def make(name: str, python: Path) -> str:
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / ".gitignore").write_text("*\n")
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    command = [python, RECORDER, name, path_of(name)]
+    command = [python, RECORDER, FAMILIES[name].name if name in FAMILIES else name, path_of(name)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=FOLDER, env=variables)
     except subprocess.TimeoutExpired:
@@ -44,24 +46,40 @@ def make(name: str, python: Path) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+def _python(name: str) -> Path:
+    """Return a Python that has an environment. Raises NotRecorded or NotInstalled."""
+    if name not in FAMILIES:
+        return python_of("ours")
+    stem = FAMILIES[name].stem
+    python = ROOT / ".venv-envs" / stem / "bin" / "python"
+    if not python.exists():
+        raise NotRecorded(f'{name}: make test-envs FAMILIES="{stem}" installs it')
+    return python
+
+
+def is_there(name: str) -> bool:
+    """Return whether an environment is recorded."""
+    return path_of(name).exists()
+
+
 def ensure(names: Iterable[str]) -> None:
     """Record those of the names that have no recording yet, and print what could not be recorded."""
     for name in names:
-        if path_of(name).exists():
+        if is_there(name):
             continue
         try:
-            print(make(name, python_of("ours")), flush=True)
+            print(make(name, _python(name)), flush=True)
         except (NotInstalled, NotRecorded) as error:
             print(f"not recorded: {error}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(REPLAYED))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join((*REPLAYED, *FAMILIES)))
     names = parser.parse_args().names
     for name in names:
         path_of(name).unlink(missing_ok=True)
-    ensure(names or REPLAYED)
+    ensure(names or (*REPLAYED, *FAMILIES))
 
 
 if __name__ == "__main__":

@@ -314,8 +314,14 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
 OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
 REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
 SPEED = ("trivial-serial-32", "replayed-half-cheetah", "played-half-cheetah", "played-simple-tag")  # of the README
-SPEED_TITLE = "steps/s: no work at all; six infos a step, replayed and played; four agents"
-COLOURS = {"ours": "#c8341b", "ours-old": "#8f2413", "ours-portable": "#e08a76", "bare": "#222222"}
+SPEED_TITLE = "steps/s: without work; with infos, replayed and played; of four agents"
+COLOURS = {
+    "ours": "#c8341b",
+    "ours-old": "#8f2413",
+    "ours-portable": "#e08a76",
+    "bare": "#222222",
+    "bare-old": "#222222",
+}
 OTHERS = "#4f7396"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from benchmarks.overhead_workloads import GYM_ASYNC, GYM_SYNC, REPLAYED, RETURNED, overhead_workloads
+from benchmarks.overhead_workloads import FAMILIES, GYM_ASYNC, GYM_SYNC, REPLAYED, RETURNED, overhead_workloads
 from benchmarks.participants import LIBRARIES, OURS, Library, Participant, Target, Workload, library_of
 
 __all__ = [
+    "FAMILIES",
     "LIBRARIES",
     "OURS",
     "REPLAYED",

@@ -16,10 +16,11 @@ from gymnasium import spaces
 
 import pufferlib
 from benchmarks import adapter_overhead, overhead_tables, recordings, report
-from benchmarks.overhead_workloads import REPLAYED
+from benchmarks.overhead_workloads import FAMILIES, REPLAYED
 from benchmarks.participants import LIBRARIES, Participant, floor_of
 from benchmarks.replayed import ReplayedEnv
 from benchmarks.workloads import WORKLOADS
+from pufferlib.environments import families
 
 pytestmark = pytest.mark.beside
 
@@ -221,6 +222,13 @@ def test_the_readme_shows_real_environments_as_soon_as_they_are_measured() -> No
     assert "docs/benchmarks/speed.png" in report.speed_text({name: {} for name in report.SPEED})
 
 
+def test_families_are_replayed_by_the_examples_that_they_are_played_by() -> None:
+    examples = {(stem, each.name) for stem, family in families().items() for each in family.examples}
+    assert FAMILIES and {(each.stem, each.name) for each in FAMILIES.values()} <= examples
+    assert not FAMILIES.keys() & REPLAYED.keys()
+    assert sum(name.startswith("family-") for name in WORKLOADS) == len(FAMILIES)
+
+
 @pytest.mark.parametrize(
     "workload", [each for each in WORKLOADS.values() if "bare steps" in each.participants], ids=lambda each: each.name
 )
@@ -235,7 +243,7 @@ def test_every_overhead_has_a_floor_on_the_same_games(workload: Any) -> None:
             old == LIBRARIES[floor.partition(" ")[0]].old_games or not workload.name.startswith("played-")
         )
     if "recording" in workload.env_kwargs:
-        assert workload.env_kwargs["recording"] in REPLAYED
+        assert workload.env_kwargs["recording"] in {**REPLAYED, **FAMILIES}
 
 
 def test_the_page_of_adapters_says_what_steps_cost() -> None:
