@@ -218,7 +218,7 @@ def _infos() -> Iterator[Workload]:
 
 def _calls() -> Iterator[Workload]:
     """Other ways to call the same environment. Gymnasium's SyncVectorEnv copies by default."""
-    rows = (
+    rows: tuple[tuple[str, str, str, str, dict[str, str]], ...] = (
         ("list", "actions in a list", "-list", "-list", {}),
         ("tuple", "actions of a Tuple space", "", "", {"actions": "tuple"}),
         ("same-step", "autoreset in the same step", "-same-step", "-same-step", {}),
