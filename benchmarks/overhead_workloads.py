@@ -135,7 +135,7 @@ def _replayed() -> Iterator[Workload]:
 
 
 def _of_families() -> Iterator[Workload]:
-    """Ours and one library next to it, as these are many."""
+    """Yield one workload for each family's example, with only one other library, since there are many."""
     for recording, (name, _, num_agents) in FAMILIES.items():
         several = num_agents > 1
         yield Workload(
@@ -169,7 +169,7 @@ def _played() -> Iterator[Workload]:
 
 
 def _agents() -> Iterator[Workload]:
-    """Several agents: from dicts, and in rows that a PufferEnv writes itself, which nobody else steps."""
+    """Several agents: returned in dicts, or written in place by a PufferEnv, which no other library steps."""
     for num_agents, info in product((2, 4, 16), (False, True)):
         yield Workload(
             f"agents-{num_agents}{'-info' * info}",
@@ -198,7 +198,7 @@ def _agents() -> Iterator[Workload]:
 
 
 def _infos() -> Iterator[Workload]:
-    """Infos that two workers send: what they cost whom who does not read them, reads all, or reads one key of all."""
+    """Infos from two workers: left unread, read in full, or one key read as a column."""
     ways = ("processes@w2", "processes-read@w2", "processes-column@w2")
     for name in RETURNED:
         if not name.startswith("info"):

@@ -109,7 +109,7 @@ REAL = {
 }
 REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_listener")
 
-# Of (environment, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
+# Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
 # brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
 OFF_THE_PATH = {
     ("FrozenLake", "parent"),
@@ -130,15 +130,15 @@ OFF_THE_PATH = {
     ("simple_speaker_listener", "serial"),
     ("simple_speaker_listener", "parent"),
     ("simple_speaker_listener", "worker"),
+    ("same_step", "serial"),  # the steps that end an episode, one in ten
 }
 
 
-def rows(names: Iterable[str]) -> list[Any]:
-    """Return (environment, where frames are counted) for each."""
+def rows(names: Iterable[str], places: Iterable[str] = ("serial", "parent", "worker")) -> list[Any]:
+    """Return (row, where frames are counted) for each."""
     leaves = pytest.mark.xfail(reason="leaves the compiled path", raises=AssertionError, strict=True)
     return [
-        pytest.param(*row, marks=[leaves] if row in OFF_THE_PATH else [])
-        for row in itertools.product(names, ("serial", "parent", "worker"))
+        pytest.param(*row, marks=[leaves] if row in OFF_THE_PATH else []) for row in itertools.product(names, places)
     ]
 
 
@@ -248,3 +248,34 @@ def agents_env(name: str) -> Any:
             )
 
     return ComingAndGoing()
+
+
+# ------------------------------------------------------------------------------------------------ other ways to call
+
+CALLS: dict[str, tuple[dict[str, Any], Any]] = {  # by name: arguments of make, and a batch of actions
+    "same_step": ({"autoreset_mode": "same_step"}, np.zeros(NUM_ENVS, int)),
+    "copy=True": ({"copy": True}, np.zeros(NUM_ENVS, int)),
+    "actions in a list": ({}, [0] * NUM_ENVS),
+    "actions of a Tuple": (
+        {"env_kwargs": {"actions": "tuple"}},
+        (np.zeros((NUM_ENVS, 1), int), np.zeros((NUM_ENVS, 2), np.float32)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "where"), rows(CALLS, ["serial"]))
+def test_other_ways_to_call_enter_few_python_functions(name: str, where: str) -> None:
+    options, actions = CALLS[name]
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], num_envs=NUM_ENVS, **options) as vec:
+        vec.reset()
+        for _ in range(WARM_UP):
+            vec.step(actions)
+        frames = Frames()
+        sys.setprofile(frames)
+        try:
+            for _ in range(STEPS):
+                vec.step(actions)
+        finally:
+            sys.setprofile(None)
+    entered = frames.count / STEPS / NUM_ENVS
+    assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"
