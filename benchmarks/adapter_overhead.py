@@ -1,90 +1,155 @@
-"""What stepping costs in this process besides the environments: Stable-Baselines3's DummyVecEnv and ours.
+"""What stepping costs in this process: vector environments of other libraries next to our faces for them, and wrap.
 
-    python -m benchmarks.adapter_overhead       seconds; needs pufferlib[sb3]
+    python -m benchmarks.adapter_overhead            half a minute; needs pufferlib[sb3]
+    python -m benchmarks.adapter_overhead --page     only writes the tables of docs/adapters.md
 
-The environment does nothing. CPU time, which says the same on a busy machine, in microseconds a step of an environment:
-medians, least and most. Writes benchmarks/results/adapter_overhead.json.
+The environments cost next to nothing and return what the row says. CPU time, which is the same on a busy machine, in
+microseconds a step of an environment: medians, least and most. Writes benchmarks/results/adapter_overhead.json.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
+import functools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
-from stable_baselines3.common import vec_env as theirs
-from stable_baselines3.common.monitor import Monitor
 
+from benchmarks.envs import ReturningEnv
+from benchmarks.pages import fill, table, write_page
 from benchmarks.ratios import Spread
 from benchmarks.revisions import version
-from pufferlib.adapters import sb3 as ours
 from pufferlib.bench import machine
 
+__all__ = ["PAGE", "RESULT", "text"]
+
 NUM_ENVS, NUM_STEPS, REPEATS = 16, 1500, 7
-LENGTHS = {"no episode ends": 10**9, "episodes of 20 steps": 20}
+ENDLESS = 10**9
 RESULT = Path(__file__).parent / "results" / "adapter_overhead.json"
+PAGE = Path(__file__).parent.parent / "docs" / "adapters.md"
+
+Step = Callable[[], int]  # steps some environments, and returns how many
+Sides = Mapping[str, Callable[[Any], Step]]  # by the heading of a column: what is stepped, given what makes one
 
 
-class Nothing(gymnasium.Env[Any, Any]):
-    """Does nothing until its episodes end."""
+def _vector(make: Callable[[list[Any]], Any]) -> Callable[[Any], Step]:
+    def started(env_creator: Any) -> Step:
+        envs = make([env_creator] * NUM_ENVS)
+        envs.reset()
+        actions = np.zeros(NUM_ENVS, np.int64)
 
-    observation_space = spaces.Box(-1, 1, (8,), np.float32)
-    action_space = spaces.Discrete(2)
+        def step() -> int:
+            envs.step(actions)
+            return NUM_ENVS
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.observation = np.zeros(8, np.float32)
+        return step
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.tick = 0
-        return self.observation, {}
-
-    def step(self, action: Any) -> Any:
-        self.tick += 1
-        return self.observation, 1.0, self.tick == self.length, False, {}
+    return started
 
 
-def cost_us(envs: Any) -> float:
+def _single(wrapped: Callable[[Any], Any]) -> Callable[[Any], Step]:
+    def started(env_creator: Any) -> Step:
+        env = wrapped(env_creator())
+        env.reset()
+
+        def step() -> int:
+            for _ in range(NUM_ENVS):
+                _, _, terminated, truncated, _ = env.step(0)
+                if terminated or truncated:
+                    env.reset()
+            return NUM_ENVS
+
+        return step
+
+    return started
+
+
+def cases() -> dict[str, tuple[Sides, Any]]:
+    """Return what is compared, by the name of the row: the sides, and what makes an environment."""
+    import gymnasium
+    from stable_baselines3.common import vec_env as sb3
+    from stable_baselines3.common.monitor import Monitor
+
+    import pufferlib
+    from pufferlib.adapters import gymnasium_vector
+    from pufferlib.adapters import sb3 as our_sb3
+
+    dummies: Sides = {
+        "ours": _vector(our_sb3.DummyVecEnv),
+        "theirs": _vector(sb3.DummyVecEnv),
+        "theirs, each in a Monitor": _vector(
+            lambda creators: sb3.DummyVecEnv([lambda: Monitor(creators[0]()) for _ in creators])
+        ),
+    }
+    syncs: Sides = {
+        "our SyncVectorEnv": _vector(gymnasium_vector.SyncVectorEnv),
+        "Gymnasium's": _vector(gymnasium.vector.SyncVectorEnv),
+    }
+    wraps: Sides = {"pufferlib.wrap(env)": _single(pufferlib.wrap), "env alone": _single(lambda env: env)}
+    returning = functools.partial(functools.partial, ReturningEnv)
+    return {
+        "no episode ends": (dummies, returning("plain", ENDLESS)),
+        "episodes of 20 steps": (dummies, returning("plain", 20)),
+        "four entries in each info": (dummies, returning("info of four", ENDLESS)),
+        "plain scalars": (syncs, returning("plain", ENDLESS)),
+        "one entry in each info": (syncs, returning("info of one", ENDLESS)),
+        "four entries": (syncs, returning("info of four", ENDLESS)),
+        "one env, plain": (wraps, returning("plain")),
+        "one env, float64 for a float32 space": (wraps, returning("observation float64")),
+    }
+
+
+def cost_us(step: Step, num_steps: int) -> float:
     """Return the CPU time of a step of one environment, in microseconds."""
-    actions = np.zeros(NUM_ENVS, np.int64)
+    done = 0
     begun = time.process_time()
-    for _ in range(NUM_STEPS):
-        envs.step(actions)
-    return 1e6 * (time.process_time() - begun) / (NUM_STEPS * NUM_ENVS)
+    for _ in range(num_steps):
+        done += step()
+    return 1e6 * (time.process_time() - begun) / done
+
+
+def measured(repeats: int = REPEATS, num_steps: int = NUM_STEPS) -> dict[str, dict[str, list[float]]]:
+    """Return the costs of each side of each case, repeat by repeat; the sides take turns."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name, (sides, env_creator) in cases().items():
+        steps = {side: start(env_creator) for side, start in sides.items()}
+        for step in steps.values():
+            cost_us(step, num_steps)
+        found[name] = {side: [] for side in sides}
+        for _ in range(repeats):
+            for side, step in steps.items():
+                found[name][side].append(cost_us(step, num_steps))
+    return found
+
+
+def text(stored: Mapping[str, Any]) -> str:
+    """Return a table for all rows that compare the same sides, Markdown."""
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for name, costs in stored["us_per_step"].items():
+        tables.setdefault(tuple(costs), []).append((name, *(f"{Spread.of(each):.2f}" for each in costs.values())))
+    heads = {
+        "ours": "our `DummyVecEnv`",
+        "theirs": "Stable-Baselines3's",
+        "theirs, each in a Monitor": "that, each in a `Monitor`",
+    }
+    return "\n\n".join(table(("", *(heads.get(side, side) for side in sides)), rows) for sides, rows in tables.items())
 
 
 def main() -> None:
-    kinds: dict[str, Callable[[int], Any]] = {
-        "ours": lambda length: ours.DummyVecEnv([lambda: Nothing(length)] * NUM_ENVS),
-        "theirs": lambda length: theirs.DummyVecEnv([lambda: Nothing(length)] * NUM_ENVS),
-        "theirs, each in a Monitor": lambda length: theirs.DummyVecEnv([lambda: Monitor(Nothing(length))] * NUM_ENVS),
-    }
-    found: dict[str, dict[str, list[float]]] = {}
-    for name, length in LENGTHS.items():
-        envs = {kind: make(length) for kind, make in kinds.items()}
-        for each in envs.values():
-            each.reset()
-            cost_us(each)
-        found[name] = {kind: [] for kind in kinds}
-        for _ in range(REPEATS):
-            for kind, each in envs.items():
-                found[name][kind].append(cost_us(each))
-        for each in envs.values():
-            each.close()
-    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    RESULT.write_text(
-        json.dumps({"machine": machine(), "revision": version(), "date": date, "us_per_step": found}, indent=1) + "\n"
-    )
-    print(machine(), "", f"| | {' | '.join(kinds)} |", "|" + " --- |" * (1 + len(kinds)), sep="\n")
-    for name, costs in found.items():
-        cells = [f"{Spread.of(each):.2f}" for each in costs.values()]
-        print(f"| {name} | {' | '.join(cells)} |")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--page", action="store_true", help="write the page of the results that there are")
+    if not parser.parse_args().page:
+        date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        facts = {"machine": machine(), "revision": version(), "date": date}
+        RESULT.write_text(json.dumps({**facts, "us_per_step": measured()}, indent=1) + "\n")
+    stored = json.loads(RESULT.read_text())
+    print(stored["machine"], "", text(stored), sep="\n")
+    write_page(PAGE, fill(PAGE.read_text(), {"adapter_overhead": text(stored)}))
 
 
 if __name__ == "__main__":

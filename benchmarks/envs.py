@@ -175,22 +175,29 @@ RETURNS: dict[str, tuple[spaces.Space[Any], tuple[Any, ...]]] = {
     "info of one": (SMALL, _result(info=_entries(1, 3))),
     "info of four": (SMALL, _result(info=_entries(4, 0.5))),
     "info of eight": (SMALL, _result(info=_entries(8, 0.5))),
+    "info of one np.float64": (SMALL, _result(info=_entries(1, np.float64(3)))),
+    "info of four np.float64": (SMALL, _result(info=_entries(4, np.float64(0.5)))),
     "info of eight np.float64": (SMALL, _result(info=_entries(8, np.float64(0.5)))),
     "info of an array": (SMALL, _result(info=_entries(1, np.zeros(4)))),
+}
+
+ACTIONS = {
+    "number": lambda: spaces.Discrete(4),
+    "tuple": lambda: spaces.Tuple((spaces.Discrete(4), spaces.Box(-1, 1, (2,), np.float32))),
 }
 
 
 class ReturningEnv(gymnasium.Env[Any, Any]):
     """An environment whose step costs next to nothing and returns the same objects each time, as many real ones do.
 
-    returns: a key of RETURNS. episode_length: steps until an episode terminates.
+    returns: a key of RETURNS. episode_length: steps until an episode terminates. actions: a key of ACTIONS.
     """
 
     metadata = {"render_modes": []}
 
-    def __init__(self, returns: str, episode_length: int = 200) -> None:
+    def __init__(self, returns: str, episode_length: int = 200, actions: str = "number") -> None:
         self.observation_space, step = RETURNS[returns]
-        self.action_space = spaces.Discrete(4)
+        self.action_space = ACTIONS[actions]()
         observation, reward, flag, _, info = step
         last = (observation, reward, type(flag)(True), flag, info)
         self._begin = (observation, info)

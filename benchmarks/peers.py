@@ -1,7 +1,7 @@
 """Run this project and other libraries side by side, taking turns, each in a virtual environment of its own.
 
     python -m benchmarks.peers --short            what must be shown, within 15 minutes
-    python -m benchmarks.peers                    all, with the grid of delays, within 2 hours
+    python -m benchmarks.peers                    all, with the grid of delays, 2 hours 40 minutes
     python -m benchmarks.peers --only 'trivial-*' --list
     python -m benchmarks.peers --against REVISION       this tree and another commit of it, 61 pairs of turns a cell
 
@@ -38,6 +38,7 @@ from typing import Any, TextIO
 
 from benchmarks import against
 from benchmarks.processes import descendants, send_signal
+from benchmarks.record import ensure, is_there
 from benchmarks.revisions import resolved, version
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import WORKLOADS, Workload, library_of
@@ -333,6 +334,8 @@ def main() -> None:
     if overload():
         print(overload())
     options.results.mkdir(parents=True, exist_ok=True)
+    ensure(workload.env_kwargs["recording"] for workload in chosen if "recording" in workload.env_kwargs)
+    chosen = [each for each in chosen if "recording" not in each.env_kwargs or is_there(each.env_kwargs["recording"])]
     for workload in chosen:  # first of all, so that no measurement waits for it
         for name in workload.participants:
             python, reason = _found(library_of(name).venv)

@@ -7,7 +7,7 @@ from math import comb
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.workloads import LIBRARIES, Participant, Target
+from benchmarks.participants import LIBRARIES, Participant, Target
 
 __all__ = [
     "Spread",

@@ -1,4 +1,4 @@
-"""Make tables and plots of results, in benchmarks/README.md, docs/benchmarks.md and docs/faults.md.
+"""Make tables and plots of results, in benchmarks/README.md, docs/benchmarks.md, docs/faults.md and README.md.
 
     python -m benchmarks.report
 
@@ -17,8 +17,10 @@ from typing import Any
 from benchmarks import against
 from benchmarks.fault_tables import PAGE as FAULTS_PAGE
 from benchmarks.fault_tables import fault_sections
+from benchmarks.overhead_tables import overhead_tables
 from benchmarks.pages import fill, table, write_page
-from benchmarks.ratios import Spread, counterpart, figures, judge, overheads, rates, ratios
+from benchmarks.participants import FLOORS
+from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
 from benchmarks.revisions import MARK
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
@@ -26,10 +28,10 @@ __all__ = ["fill", "load", "sections"]
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (Path(__file__).parent / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
 PLOTS = ROOT / "docs" / "benchmarks"
 BESIDE = ("Gymnasium", "NumPy")  # whose versions are told with each library's
-NO_PEERS = (*OURS, "bare")  # neither we nor the floor are libraries that one could take instead
+NO_PEERS = (*OURS, *FLOORS)  # neither we nor the floor are libraries that one could take instead
 
 NATIVE = "its own native environments"  # said of a library that steps no others
 LEFT_OUT = "not in these runs"  # said of a participant that nobody asked to run, as with --short
@@ -51,15 +53,17 @@ def sections(results: Mapping[str, Result]) -> dict[str, str]:
     """Return the text of each section, Markdown, by its name."""
     if not results:
         nothing = "Nothing has been measured yet: `python -m benchmarks.peers`."
-        return dict.fromkeys(("machine", "targets", "workloads", "returns", "grid", "losses", "missing"), nothing)
+        names = ("machine", "targets", "workloads", "grid", "losses", "missing")
+        return {**dict.fromkeys(names, nothing), **overhead_tables({}), "speed": ""}
     return {
         "machine": machine_text(results),
         "targets": targets_table(results),
         "workloads": "\n\n".join(workload_text(result) for result in results.values() if not _cell(result)),
-        "returns": returns_table(results),
+        **overhead_tables(results),
         "grid": grid_table(results),
         "losses": losses_table(results),
         "missing": missing_table(results),
+        "speed": speed_text(results),
     }
 
 
@@ -139,38 +143,6 @@ def grid_table(results: Mapping[str, Result]) -> str:
     return table(heads, [(delay, *(row.get(count, "") for count in counts)) for delay, row in rows.items()])
 
 
-def returns_table(results: Mapping[str, Result]) -> str:
-    """Return what a step costs beyond the environment's own time, by what it returns."""
-    rows = []
-    for result in results.values():
-        if "returns" not in _cell(result):
-            continue
-        entries = {entry["name"]: entry for entry in result["participants"]}
-        floor = entries.pop("bare steps")
-        costs = {name: Spread.of(overheads(entry, floor)) if rates(entry) else None for name, entry in entries.items()}
-        cells = ["—" if cost is None else f"{cost:.2f}" for cost in costs.values()]
-        shares = ratios(overheads(entries["ours serial"], floor), overheads(entries["gymnasium sync"], floor))
-        rows.append(
-            (
-                _cell(result)["returns"],
-                f"{Spread.of(figures(floor, 'step_us')):.2f}",
-                *cells,
-                f"{Spread.of(shares):.2f}",
-            )
-        )
-    if not rows:
-        return "Not measured yet: `python -m benchmarks.peers --only 'returns-*'`."
-    heads = (
-        "returns",
-        "steps alone, µs",
-        "ours serial, + µs",
-        "SyncVectorEnv, + µs",
-        "PufferLib 3.0 Serial, + µs",
-        "ours of SyncVectorEnv's",
-    )
-    return table(heads, rows)
-
-
 def losses_table(results: Mapping[str, Result]) -> str:
     """Return where somebody was faster than our best arrangement, the worst first.
 
@@ -182,7 +154,7 @@ def losses_table(results: Mapping[str, Result]) -> str:
             best = counterpart(entry, result["participants"])
             library, arrangement, *_ = Participant.of(entry["name"])
             # Steps alone, which nothing is done with, are what overheads are measured from.
-            if best is None or library in OURS or (library, arrangement) == ("bare", "steps") or not rates(entry):
+            if best is None or library in OURS or (library in FLOORS and arrangement == "steps") or not rates(entry):
                 continue
             spread = Spread.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
@@ -251,6 +223,16 @@ def _figure(figure: str, entry: Mapping[str, Any]) -> str:
     return FIGURES[figure][1](Spread.of(figures(entry, figure)))
 
 
+def speed_text(results: Mapping[str, Result]) -> str:
+    """Return the README's picture, Markdown; "" until all that it shows is measured."""
+    if not all(name in results for name in SPEED):
+        return ""
+    return (
+        "![Steps per second of every library: an environment that takes no time, HalfCheetah with its infos, replayed "
+        "and played, and simple_tag with four agents](docs/benchmarks/speed.png)"
+    )
+
+
 def best_against_peers(result: Result) -> tuple[str, Spread] | None:
     """Return the fastest peer and our best arrangement's ratios to it; None if one side did not run."""
     peers = [entry for entry in result["participants"] if Participant.of(entry["name"]).library not in NO_PEERS]
@@ -286,7 +268,7 @@ def _versions(results: Iterable[Result]) -> str:
     for result in results:
         for entry in result["participants"]:
             name = Participant.of(entry["name"]).library
-            if name not in ("bare", "ours-portable") and "versions" in entry:
+            if name not in (*FLOORS, "ours-portable") and "versions" in entry:
                 library, versions = LIBRARIES[name], entry["versions"]
                 others = [f"{title} {versions[title.lower()]}" for title in BESIDE if title.lower() in versions]
                 others = [other for other in others if not other.startswith(library.title)]
@@ -323,6 +305,7 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
     drawn = [
         draw_points(results, OVERHEAD, folder / "overhead.png", "steps/s of an environment that takes no time"),
         draw_points(results, REAL, folder / "real.png", "steps/s of real environments"),
+        *([draw_points(results, SPEED, folder / "speed.png", SPEED_TITLE)] if speed_text(results) else []),
         draw_grid(results, folder / "grid.png"),
     ]
     return [path for path in drawn if path is not None]
@@ -330,7 +313,15 @@ def draw(results: Mapping[str, Result], folder: Path) -> list[Path]:
 
 OVERHEAD = ("trivial-sync", "trivial-pool", "trivial-process-per-env", "trivial-serial-32", "large-sync", "large-pool")
 REAL = ("cartpole", "minigrid", "simple-tag", "knights-archers-zombies", "atari", "atari-native")
-COLOURS = {"ours": "#c8341b", "ours-old": "#8f2413", "ours-portable": "#e08a76", "bare": "#222222"}
+SPEED = ("trivial-serial-32", "replayed-half-cheetah", "played-half-cheetah", "played-simple-tag")  # of the README
+SPEED_TITLE = "steps/s: without work; with infos, replayed and played; of four agents"
+COLOURS = {
+    "ours": "#c8341b",
+    "ours-old": "#8f2413",
+    "ours-portable": "#e08a76",
+    "bare": "#222222",
+    "bare-old": "#222222",
+}
 OTHERS = "#4f7396"
 
 

@@ -29,6 +29,9 @@ TIMEOUT_S = 1200
 GYMNASIUM = ("gymnasium==1.4.0", "numpy==2.4.6", "cloudpickle==3.1.2")
 ATARI = ("ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
 GAMES = (*GYMNASIUM, *ATARI, "minigrid==3.2.0")
+SIMULATORS = (  # for LunarLander, HalfCheetah and Reacher
+    *("box2d==2.3.10", "mujoco==3.3.7", "imageio==2.38.1", "packaging==25.0"),
+)
 AGENTS = ("pettingzoo[butterfly]==1.27.0", "mpe2==1.1.1")
 TORCH = ("torch==2.13.0",)  # first and alone: a CPU build need not come from where the rest does
 TRAINER = ("tensorboard==2.21.0", "rich==15.0.0", "tyro==1.0.17")  # what cleanrl_demo needs besides
@@ -203,10 +206,10 @@ OURS = (
 )  # what it is built with, and needs
 
 VENVS = {
-    "ours": Venv(((*GAMES, *AGENTS), OURS), _install_ours),
-    "ours-old": Venv(((*OLD_NUMPY, *OLD_GAMES), OLD_MINIGRID, OURS), _install_ours),
-    "gymnasium": Venv((GAMES,)),
-    "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", "box2d==2.3.10", *GAMES))),
+    "ours": Venv(((*GAMES, *SIMULATORS, *AGENTS), OURS), _install_ours),
+    "ours-old": Venv(((*OLD_NUMPY, *OLD_GAMES, *SIMULATORS), OLD_MINIGRID, OURS), _install_ours),
+    "gymnasium": Venv(((*GAMES, *SIMULATORS),)),
+    "sb3": Venv((TORCH, ("stable-baselines3==2.9.2", *SIMULATORS, *GAMES))),
     "tianshou": Venv((TORCH, ("tianshou==2.0.1", *GAMES))),
     "torchrl": Venv((TORCH, ("torchrl==0.14.1", *GAMES))),
     "pufferlib-0.7": Venv(
@@ -221,7 +224,7 @@ VENVS = {
         (
             ("numpy==1.26.4", "setuptools==65.5.0", "wheel==0.48.0"),
             ("--no-build-isolation", "gym==0.23.1"),
-            (*OLD_NUMPY, *OLD_GAMES),
+            (*OLD_NUMPY, *OLD_GAMES, *SIMULATORS),
             OLD_MINIGRID,
         ),
         _copy_pufferlib_30,

@@ -1,141 +1,31 @@
-"""What is compared: workloads, who takes part, and what must be reached.
-
-A participant is written ``library arrangement@w2b8``: two processes, batches of eight environments. Without w a library
-has one process an environment, without b a batch holds all environments. ``ours@abc1234`` as a library is that commit
-of this project.
-"""
+"""What is compared: all workloads, who takes part in them, and what must be reached."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
 
-__all__ = ["LIBRARIES", "OURS", "RETURNED", "WORKLOADS", "Library", "Participant", "Target", "Workload", "library_of"]
+from benchmarks.overhead_workloads import FAMILIES, GYM_ASYNC, GYM_SYNC, REPLAYED, RETURNED, overhead_workloads
+from benchmarks.participants import LIBRARIES, OURS, Library, Participant, Target, Workload, library_of
+
+__all__ = [
+    "FAMILIES",
+    "LIBRARIES",
+    "OURS",
+    "REPLAYED",
+    "RETURNED",
+    "WORKLOADS",
+    "Library",
+    "Participant",
+    "Target",
+    "Workload",
+    "library_of",
+]
 
 NUM_CORES = 2  # what the targets speak of
 
-
-class Library(NamedTuple):
-    """venv: the virtual environment it runs in; file: of benchmarks/players; package: whose version is told, where the
-    title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
-    PufferLib needs, which cost something else; own_games: whether it steps none but its own, which are native."""
-
-    title: str
-    venv: str
-    file: str
-    package: str = ""
-    variables: Mapping[str, str] = {}
-    old_games: bool = False
-    own_games: bool = False
-
-
-LIBRARIES = {
-    "ours": Library("this project", "ours", "ours", "pufferlib"),
-    "ours-old": Library("this project (ours-old)", "ours-old", "ours", "pufferlib", old_games=True),
-    "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
-    "bare": Library("a bare Python loop", "gymnasium", "bare"),
-    "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector", "gymnasium"),
-    "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines", "stable-baselines3"),
-    "tianshou": Library("Tianshou", "tianshou", "tianshou_vector", "tianshou"),
-    "torchrl": Library("TorchRL", "torchrl", "torchrl_vector", "torchrl"),
-    "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07", old_games=True),
-    "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30", old_games=True),
-    "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool", own_games=True),
-    "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector", "supersuit"),
-    "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector", "ale-py"),
-}
-OURS = ("ours", "ours-old", "ours-portable")
-
-
-class Participant(NamedTuple):
-    """One library in one arrangement. num_workers, batch_size: None where it was not said."""
-
-    library: str
-    arrangement: str
-    num_workers: int | None
-    batch_size: int | None
-
-    @classmethod
-    def of(cls, name: str) -> Participant:
-        found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
-        if found is None or (found[1] not in LIBRARIES and not found[1].startswith("ours@")):
-            raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
-        return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
-
-
-def library_of(name: str) -> Library:
-    """Return the library of a participant: one of LIBRARIES, or a commit of ours, whose environment has its name."""
-    library = Participant.of(name).library
-    if library in LIBRARIES:
-        return LIBRARIES[library]
-    return LIBRARIES["ours"]._replace(title=f"this project at {library.partition('@')[2]}", venv=library)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What must be reached, as a ratio of steps per second or as another figure.
-
-    of: our participant, or several, of which the one with the best median counts. over: the participants compared
-    with, each of them: the least ratio is the one that counts. rate: a limit in steps per second to compare with.
-    at_least: the ratio; None: ahead, by the sign test. figure, at_most: instead of steps per second, a figure that a
-    turn gives, or "step_us", and how much it may be. beside: whose figure is told with ours: the floor.
-    """
-
-    text: str
-    of: str | tuple[str, ...]
-    over: tuple[str, ...] = ()
-    rate: float | None = None
-    at_least: float | None = None
-    figure: str = ""
-    at_most: float = 0.0
-    beside: str = ""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
-    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it.
-    repeats: how many turns each has."""
-
-    name: str
-    title: str
-    participants: tuple[str, ...]
-    targets: tuple[Target, ...] = ()
-    env: str = "plain"
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    num_envs: int = 32
-    kind: str = "play"
-    think_s: float = 0.0
-    window_s: float = 0.3
-    short: bool = True
-    repeats: int = 7
-    cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
-
-    def needed(self, name: str) -> bool:
-        """Tell whether a participant belongs into the short form: ours, the floor, native ones, whom targets name."""
-        named = [participant for target in self.targets for participant in target.over]
-        library = Participant.of(name).library.partition("@")[0]  # another revision of ours is ours
-        return name in named or library in (*OURS, "bare", "ale", "envpool")
-
-    def task(self, name: str) -> dict[str, Any]:
-        """Return the fields of the Task that a participant is given; see players/player.py."""
-        participant = Participant.of(name)
-        return {
-            "arrangement": participant.arrangement,
-            "env": self.env,
-            "env_kwargs": dict(self.env_kwargs),
-            "num_envs": self.num_envs,
-            "num_workers": participant.num_workers or self.num_envs,
-            "batch_size": participant.batch_size or self.num_envs,
-        }
-
-
 # ------------------------------------------------------------------------------------------ what must be shown
 
-GYM_ASYNC, GYM_SYNC = "gymnasium async", "gymnasium sync"
 SERIAL_PEERS = (GYM_SYNC, "sb3 dummy", "tianshou dummy", "pufferlib-0.7 serial", "pufferlib-3.0 serial")
 PROCESS_PEERS = (
     *(GYM_ASYNC, "sb3 subproc", "tianshou subproc", "tianshou shmem", "torchrl parallel"),
@@ -405,34 +295,6 @@ def _nested() -> Iterator[Workload]:
     )
 
 
-RETURNED = (  # the keys of envs.RETURNS
-    *("plain", "reward np.float64", "reward np.float32", "reward int", "reward 0-d", "flag np.bool_"),
-    *("observation float64", "observation list", "observation bools", "observation number"),
-    *("observation Dict of four float64", "info of one", "info of four", "info of eight"),
-    *("info of eight np.float64", "info of an array"),
-)
-
-
-def _returns() -> Iterator[Workload]:
-    """What environments return, from nearly none to all that Gymnasium allows: overheads above steps alone."""
-    for name in RETURNED:
-        yield Workload(
-            f"returns-{name.replace(' ', '-').replace('.', '-')}",
-            f"16 envs that return: {name}",
-            ("ours serial", GYM_SYNC, "bare steps", "pufferlib-3.0 serial"),
-            (
-                Target("1/4 of SyncVectorEnv's overhead", "ours serial", (GYM_SYNC,), figure="overhead", at_most=0.25,
-                       beside="bare steps"),
-            ),
-            env="returning",
-            env_kwargs={"returns": name},
-            num_envs=16,
-            window_s=0.2,
-            short=False,
-            cell={"returns": name},
-        )  # fmt: skip
-
-
 def _telemetry() -> Iterator[Workload]:
     """Telemetry is always on: what it costs is measured against an environment's time with it left out."""
     for mean_us, share in ((0, 0.9), (10, 0.98)):
@@ -504,5 +366,14 @@ def _all(*groups: Iterator[Workload]) -> dict[str, Workload]:
 
 
 WORKLOADS = _all(
-    _trivial(), _learners(), _large(), _delays(), _real(), _nested(), _returns(), _telemetry(), _armed(), _grid()
+    _trivial(),
+    _learners(),
+    _large(),
+    _delays(),
+    _real(),
+    _nested(),
+    overhead_workloads(),
+    _telemetry(),
+    _armed(),
+    _grid(),
 )

@@ -22,7 +22,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, report, tictactoe
+from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -35,7 +35,19 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parent.parent
-NEEDS = {"breakout": "ale_py", "minigrid": "minigrid", "simple_tag": "mpe2", "knights_archers_zombies": "pymunk"}
+NEEDS = {
+    "breakout": "ale_py",
+    "pong": "ale_py",
+    "minigrid": "minigrid",
+    "lunar_lander": "Box2D",
+    "half_cheetah": "mujoco",
+    "reacher": "mujoco",
+    "simple_tag": "mpe2",
+    "simple_spread": "mpe2",
+    "agents": "pettingzoo",
+    "replayed_agents": "pettingzoo",
+    "knights_archers_zombies": "pymunk",
+}
 
 
 # ------------------------------------------------------------------------------------------------- environments
@@ -111,12 +123,15 @@ def test_all_that_environments_return_is_a_workload() -> None:
     assert tuple(envs.RETURNS) == RETURNED
 
 
+SAME_EVERYWHERE = ("plain", "returning", "agents", "native", "replayed", "replayed_agents")  # on any Gymnasium
+
+
 def has_old_games(name: str) -> bool:
     return LIBRARIES[Participant.of(name).library].old_games
 
 
 @pytest.mark.parametrize(
-    "workload", [each for each in WORKLOADS.values() if each.env not in ("plain", "returning")], ids=lambda w: w.name
+    "workload", [each for each in WORKLOADS.values() if each.env not in SAME_EVERYWHERE], ids=lambda w: w.name
 )
 def test_real_environments_are_compared_where_both_sides_step_the_same_ones(workload: Workload) -> None:
     libraries = {Participant.of(name).library for name in workload.participants}
@@ -127,7 +142,7 @@ def test_real_environments_are_compared_where_both_sides_step_the_same_ones(work
 
 
 def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
-    games = ("gymnasium", "ale-py", "pettingzoo", "minigrid", "mpe2")
+    games = ("gymnasium", "ale-py", "pettingzoo", "minigrid", "mpe2", "box2d", "mujoco")
     installed: dict[bool, set[tuple[str, ...]]] = {}
     for library in LIBRARIES.values():
         pins = [pin for arguments in VENVS[library.venv].installs for pin in arguments]
@@ -138,7 +153,7 @@ def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
         assert len({pin.partition("==")[0].partition("[")[0] for pin in pins}) == len(pins)
 
 
-@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 120)])
+@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 160)])
 def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None:
     chosen = [workload for workload in WORKLOADS.values() if workload.short or not short]
     assert sum(peers.takes_s(workload, short) for workload in chosen) < 60 * minutes
@@ -161,7 +176,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, 
         each.close()
     players.clear()
     sys.path.remove(str(ROOT / "benchmarks"))
-    for name in {"player", "envs", "ours", "bare"} - before:
+    for name in {"player", "envs", "games", "recordings", "replayed", "agents", "native_rows", "ours", "bare"} - before:
         sys.modules.pop(name, None)
 
 
@@ -190,6 +205,8 @@ STEPPED = {
 def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
     if importlib.util.find_spec(NEEDS.get(workload.env, "gymnasium")) is None:
         pytest.skip(f"{NEEDS[workload.env]} is not installed")
+    if "recording" in workload.env_kwargs and not recordings.path_of(workload.env_kwargs["recording"]).exists():
+        pytest.skip("it is not recorded here")
     task = {**workload.task(name), "arrangement": "serial", "num_envs": 2, "num_workers": 1, "batch_size": 1}
     player = start("ours", task)
     for _ in range(3):

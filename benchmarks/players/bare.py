@@ -19,7 +19,7 @@ from player import NotHandled, Player, Task
 
 def start(task: Task) -> Player:
     kind = task.choose(loop=_loop, processes=_processes, steps=_steps)
-    task.need(synchronous=True)
+    task.need(single_agent=kind is not _steps, synchronous=True)
     return kind(task)
 
 
@@ -29,9 +29,15 @@ def _loop(task: Task) -> Player:
 
 def _steps(task: Task) -> Player:
     environments = [task.env_creator() for _ in range(task.num_envs)]
-    actions = [int(env.action_space.sample()) for env in environments]
     for env_id, env in enumerate(environments):
         env.reset(seed=env_id)
+    make = _stepping_agents if task.multi_agent else _stepping_native if task.env == "native" else _stepping_alone
+    return Player(make(environments), lambda: None, lambda: None)
+
+
+def _stepping_alone(environments: list[Any]) -> Callable[[], int]:
+    actions = [env.action_space.sample() for env in environments]
+    actions = [int(action) if isinstance(action, np.integer) else action for action in actions]
 
     def recv() -> int:
         for index, env in enumerate(environments):
@@ -40,7 +46,34 @@ def _steps(task: Task) -> Player:
                 env.reset()
         return len(environments)
 
-    return Player(recv, lambda: None, lambda: None)
+    return recv
+
+
+def _stepping_agents(environments: list[Any]) -> Callable[[], int]:
+    """The same dict of actions of all possible agents each time: environments read those of living ones only."""
+    actions = [{agent: env.action_space(agent).sample() for agent in env.possible_agents} for env in environments]
+
+    def recv() -> int:
+        for index, env in enumerate(environments):
+            env.step(actions[index])
+            if not env.agents:
+                env.reset()
+        return len(environments)
+
+    return recv
+
+
+def _stepping_native(environments: list[Any]) -> Callable[[], int]:
+    """What a PufferEnv's own ``step`` takes, without what would zero its arrays before."""
+    step = type(environments[0]).step
+    actions = np.zeros(environments[0].num_agents, np.int64)
+
+    def recv() -> int:
+        for env in environments:
+            step(env, actions)
+        return len(environments)
+
+    return recv
 
 
 def _processes(task: Task) -> Player:

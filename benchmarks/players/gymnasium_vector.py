@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from player import Player, Task
 
 
 def start(task: Task) -> Player:
     if task.arrangement in ("flatten", "concatenate"):
         return _pack(task)
-    kind = task.choose(sync=SyncVectorEnv, **{"async": AsyncVectorEnv, "async-timed": AsyncVectorEnv})
+    kinds = {"async": AsyncVectorEnv, "async-timed": AsyncVectorEnv}
+    kind = task.choose(sync=SyncVectorEnv, **dict.fromkeys(("sync-list", "sync-same-step"), SyncVectorEnv), **kinds)
     task.need(synchronous=True, own_processes=kind is AsyncVectorEnv)
-    vec = kind([task.env_creator] * task.num_envs)
+    options = {"autoreset_mode": AutoresetMode.SAME_STEP} if task.arrangement == "sync-same-step" else {}
+    vec = kind([task.env_creator] * task.num_envs, **options)
     vec.reset(seed=0)
     vec.action_space.seed(0)
     actions = vec.action_space.sample()
+    if task.arrangement == "sync-list":
+        actions = actions.tolist()
     num_envs = task.num_envs
     if kind is SyncVectorEnv:
         step = functools.partial(vec.step, actions)

@@ -8,7 +8,7 @@ from typing import Any
 
 import envs
 import numpy as np
-from player import Player, Task
+from player import NotHandled, Player, Task
 
 import pufferlib
 
@@ -22,6 +22,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 ARRANGEMENTS: dict[str, dict[str, Any]] = {
     **{name: {"backend": backend} for name, backend in BACKENDS.items()},
     **{f"{name}-{how}": {"backend": BACKENDS[name], **OPTIONS[how]} for name, how in product(BACKENDS, OPTIONS)},
+    "serial-same-step": {"backend": "serial", "autoreset_mode": "same_step"},
+    "serial-copy": {"backend": "serial", "copy": True},
+    "serial-list": {"backend": "serial"},
+    "processes-read": {"backend": "multiprocessing"},
+    "processes-column": {"backend": "multiprocessing"},
     "unwatched": {"backend": "multiprocessing", "backend_kwargs": {"telemetry": False}},
 }
 
@@ -41,13 +46,17 @@ def start(task: Task) -> Player:
         seed=0,
         **options,
     )
-    player = _play(vec, task.batch_size)
+    if task.arrangement in ("processes-read", "processes-column"):
+        return _reading(vec, task.arrangement == "processes-column")
+    player = _play(vec, task.batch_size, listed=task.arrangement == "serial-list")
     return _with_infos(player, vec) if task.env in envs.FAULTY_ENVS else player
 
 
-def _play(vec: pufferlib.VecEnv, steps: int) -> Player:
+def _play(vec: pufferlib.VecEnv, steps: int, listed: bool = False) -> Player:
     vec.action_space.seed(0)
     actions = vec.action_space.sample()
+    if listed:
+        actions = actions.tolist()
     received, send = vec.recv, functools.partial(vec.send, actions)
 
     def recv() -> int:
@@ -56,6 +65,28 @@ def _play(vec: pufferlib.VecEnv, steps: int) -> Player:
 
     vec.async_reset()
     return Player(recv, send, vec.close)
+
+
+def _reading(vec: pufferlib.VecEnv, column: bool) -> Player:
+    """Return a player that reads the infos of each batch: all their values, or those of one key as a column."""
+    player = _play(vec, vec.batch_size)
+    infos = vec.recv().infos
+    if column and not hasattr(infos, "column"):
+        vec.close()
+        raise NotHandled("this version's infos have no columns")
+    player.send()
+
+    def recv() -> int:
+        batch = vec.recv()
+        if column:
+            batch.infos.column("key_0")
+        else:
+            for info in batch.infos:
+                for _ in info.values():
+                    pass
+        return vec.batch_size
+
+    return player._replace(recv=recv)
 
 
 def _with_infos(player: Player, vec: pufferlib.VecEnv) -> Player:

@@ -39,8 +39,13 @@ class Padded(BaseParallelWrapper):  # type: ignore[misc]
         return self._pad(observations), *rest
 
     def _pad(self, observations: dict[str, Any]) -> dict[str, Any]:
-        for agent, observation in observations.items():
-            if len(observation) < self._size:
-                observations[agent] = np.zeros(self._size, np.float32)
-                observations[agent][: len(observation)] = observation
-        return observations
+        """Return another dict, since environments of this benchmark return the same one again."""
+        return {
+            agent: observation if len(observation) == self._size else self._padded(observation)
+            for agent, observation in observations.items()
+        }
+
+    def _padded(self, observation: Any) -> Any:
+        row = np.zeros(self._size, np.float32)
+        row[: len(observation)] = observation
+        return row

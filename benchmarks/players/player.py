@@ -11,8 +11,12 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).parent.parent))  # last, so that nothing there hides an installed package
 
 import envs
+import games
+import replayed
 
 __all__ = ["NotHandled", "Player", "Task"]
+
+AGENTS = ("agents", "replayed_agents", "simple_tag", "knights_archers_zombies", "faulty_agents", *games.AGENTS)
 
 
 class NotHandled(Exception):
@@ -35,7 +39,8 @@ class Player(NamedTuple):
 class Task(NamedTuple):
     """What is to be stepped, and how.
 
-    env: "plain", "returning", or a key of ``envs.REAL_ENVS`` or ``FAULTY_ENVS``; env_kwargs: of those not real.
+    env: "plain", "returning", "agents", "replayed", "replayed_agents", "native", or a key of ``envs.REAL_ENVS``,
+    ``games.GAMES`` or ``envs.FAULTY_ENVS``; env_kwargs: of those not real.
     num_workers: processes; a library that has no such choice uses one an environment. batch_size: environments in a
     batch.
     """
@@ -54,14 +59,25 @@ class Task(NamedTuple):
             return functools.partial(envs.PlainEnv, **self.env_kwargs)
         if self.env == "returning":
             return functools.partial(envs.ReturningEnv, **self.env_kwargs)
+        if self.env == "replayed":
+            return functools.partial(replayed.ReplayedEnv, **self.env_kwargs)
+        if self.env in ("agents", "replayed_agents"):
+            import agents  # which imports PettingZoo
+
+            kind = agents.ReturningAgents if self.env == "agents" else agents.ReplayedAgents
+            return functools.partial(kind, **self.env_kwargs)
+        if self.env == "native":
+            import native_rows  # which imports pufferlib
+
+            return functools.partial(native_rows.NativeRows, **self.env_kwargs)
         if self.env in envs.FAULTY_ENVS:
             return functools.partial(envs.FAULTY_ENVS[self.env], **self.env_kwargs)
-        return envs.REAL_ENVS[self.env]
+        return {**envs.REAL_ENVS, **games.GAMES}[self.env]
 
     @property
     def multi_agent(self) -> bool:
         """Whether the environment is PettingZoo's."""
-        return self.env in ("simple_tag", "knights_archers_zombies", "faulty_agents")
+        return self.env in AGENTS
 
     def choose(self, **arrangements: Any) -> Any:
         """Return what the arrangement names. Raises NotHandled."""

@@ -10,14 +10,14 @@ from player import NotHandled, Player, Task
 
 
 def start(task: Task) -> Player:
-    task.choose(processes=None)
+    num_cpus = task.choose(processes=task.num_workers, serial=0)  # with 0 it steps all in this process
     task.need(single_agent=False, synchronous=True)
     if not task.multi_agent:
         raise NotHandled("runs PettingZoo's environments only")
     env = task.env_creator()
     env = supersuit.black_death_v3(supersuit.pad_action_space_v0(supersuit.pad_observations_v0(env)))
     vec = supersuit.concat_vec_envs_v1(
-        supersuit.pettingzoo_env_to_vec_env_v1(env), task.num_envs, num_cpus=task.num_workers, base_class="gymnasium"
+        supersuit.pettingzoo_env_to_vec_env_v1(env), task.num_envs, num_cpus=num_cpus, base_class="gymnasium"
     )
     vec.reset(seed=0)
     actions = np.array([vec.action_space.sample() for _ in range(vec.num_envs)])

@@ -1,0 +1,86 @@
+"""Environments of several agents, under PettingZoo's parallel interface, whose steps cost next to nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+try:
+    from benchmarks.recordings import built, load
+except ImportError:  # in a player, which has the files of this folder on its path
+    from recordings import built, load  # type: ignore[import-not-found,no-redef]
+
+__all__ = ["ReplayedAgents", "ReturningAgents"]
+
+
+class _Spaces(ParallelEnv):  # type: ignore[misc,type-arg]
+    """Spaces by agent, the same objects each time, as PettingZoo asks for."""
+
+    metadata = {"render_modes": []}
+    render_mode = None
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent]
+
+
+class ReturningAgents(_Spaces):
+    """Agents that live for a whole episode; each step returns the same objects.
+
+    info: whether each agent's info has an entry. episode_length: steps until all agents terminate.
+    """
+
+    def __init__(self, num_agents: int, info: bool = False, episode_length: int = 200) -> None:
+        self.possible_agents = [f"agent_{index}" for index in range(num_agents)]
+        self.agents: list[str] = []
+        self.observation_spaces = {agent: spaces.Box(-1, 1, (8,), np.float32) for agent in self.possible_agents}
+        self.action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
+        every = self.possible_agents
+        observations = {agent: np.full(8, index / num_agents, np.float32) for index, agent in enumerate(every)}
+        infos = {agent: {"distance": index + 0.5} if info else {} for index, agent in enumerate(every)}
+        rewards, on, off = dict.fromkeys(every, 1.0), dict.fromkeys(every, False), dict.fromkeys(every, True)
+        step = (list(every), (observations, rewards, on, on, infos))
+        last: Any = ([], (observations, rewards, off, on, infos))
+        self._begin = (observations, infos)
+        self._episode = [step] * (episode_length - 1) + [last]
+        self._results = iter(self._episode)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        self._results = iter(self._episode)
+        return self._begin
+
+    def step(self, actions: Any) -> Any:
+        self.agents, result = next(self._results)
+        return result
+
+
+class ReplayedAgents(_Spaces):
+    """Agents that come and go as they did in a recording; else as replayed.ReplayedEnv."""
+
+    def __init__(self, recording: str) -> None:
+        found = load(recording)
+        self.possible_agents = list(found["agents"])
+        self.agents: list[str] = []
+        self.observation_spaces = {agent: built(space) for agent, space in found["observation"].items()}
+        self.action_spaces = {agent: built(space) for agent, space in found["action"].items()}
+        self._episodes = found["episodes"]
+        self._number = 0
+        self._results: Any = iter(())
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self._number = int(seed)
+        (self.agents, begin), results = self._episodes[self._number % len(self._episodes)]
+        self._number += 1
+        self._results = iter(results)
+        return begin
+
+    def step(self, actions: Any) -> Any:
+        self.agents, result = next(self._results)
+        return result

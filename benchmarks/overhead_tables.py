@@ -1,0 +1,114 @@
+"""Tables of overheads: what a step costs beyond what the environments alone take in the same run, in microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.pages import table
+from benchmarks.participants import FLOORS, Participant, floor_of
+from benchmarks.ratios import Spread, figures, overheads, rates, ratios
+
+__all__ = ["TABLES", "overhead_tables"]
+
+TABLES = {  # by the name of a section: the tables in it, as workloads' cells name them, and which workloads these are
+    "returns": (("returns",), "returns-*"),
+    "replayed": (("replayed", "replayed-agents"), "replayed-*"),
+    "families": (("families", "families-agents"), "family-*"),
+    "played": (("played", "played-agents"), "played-*"),
+    "agents": (("agents",), "agents-* native-*"),
+    "infos": (("infos",), "infos-*"),
+    "calls": (("calls",), "calls-*"),
+    "single": (("single",), "single-*"),
+}
+TITLES = {
+    "gymnasium sync": "SyncVectorEnv",
+    "gymnasium async": "AsyncVectorEnv",
+    "sb3 dummy": "DummyVecEnv",
+    "pufferlib-3.0 serial": "PufferLib 3.0 Serial",
+    "pufferlib-3.0 processes@w2": "PufferLib 3.0 on two workers",
+    "supersuit serial": "SuperSuit",
+    "supersuit processes@w2": "SuperSuit on two workers",
+    "ours processes@w2": "ours on two workers",
+    "ours processes-read@w2": "the same, read in full",
+    "ours processes-column@w2": "the same, one column",
+}
+SHARES = {"gymnasium sync": "ours serial of SyncVectorEnv's", "supersuit serial": "ours serial of SuperSuit's"}
+BY_LIBRARY = {"ours": "ours", "gymnasium": "SyncVectorEnv"}  # in "calls", whose rows are arrangements
+
+Result = Mapping[str, Any]
+
+
+def overhead_tables(results: Mapping[str, Result]) -> dict[str, str]:
+    """Return the text of each section, Markdown, by its name."""
+    texts = {}
+    for section, (names, patterns) in TABLES.items():
+        tables = [_table(name, [result for result in results.values() if table_of(result) == name]) for name in names]
+        asked = " ".join(f"'{pattern}'" for pattern in patterns.split())
+        texts[section] = "\n\n".join(filter(None, tables)) or (
+            f"Not measured yet: `python -m benchmarks.peers --only {asked}`."
+        )
+    return texts
+
+
+def table_of(result: Result) -> str | None:
+    """Return the table of overheads that a workload's result belongs to; None if it is no such workload."""
+    cell = result["workload"]["cell"]
+    name: str | None = "returns" if "returns" in cell else cell.get("table")  # as older results have it
+    return name
+
+
+def _table(name: str, results: Sequence[Result]) -> str:
+    """Return one table: a row a workload, a column a participant; "" without results."""
+    columns: dict[str, None] = {}
+    rows = []
+    for result in results:
+        entries = {entry["name"]: entry for entry in result["participants"]}
+        cells = {}
+        for participant, entry in entries.items():
+            if Participant.of(participant).library not in FLOORS:
+                cells[_column(name, participant)] = _cost(entry, entries.get(floor_of(participant, entries)))
+        columns.update(dict.fromkeys(cells))
+        # Played environments vary more than overheads do, and ratios of these show nothing.
+        shares = {head: _share(entries, peer) for peer, head in SHARES.items()} if not name.startswith("played") else {}
+        cell, floor = result["workload"]["cell"], entries.get("bare steps")
+        alone = f"{Spread.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
+        cells |= {head: share for head, share in shares.items() if share}
+        rows.append((cell.get("row") or cell["returns"], alone, cells))
+    if not rows:
+        return ""
+    ordered = sorted(columns, key=lambda column: not column.startswith(("ours", "the same")))
+    shown = [head for head in SHARES.values() if any(head in cells for *_, cells in rows)]
+    heads = (_head(name), "steps alone, µs", *(f"{column}, + µs" for column in ordered), *shown)
+    columns_of = (*ordered, *shown)
+    return table(heads, [(row, alone, *(cells.get(column, "") for column in columns_of)) for row, alone, cells in rows])
+
+
+def _share(entries: Mapping[str, Mapping[str, Any]], peer: str) -> str:
+    """Return our overhead as a share of a peer's; "" where one of them or the floor did not run."""
+    sides = [entries.get(name) for name in ("ours serial", peer, "bare steps")]
+    if not all(side is not None and rates(side) for side in sides):
+        return ""
+    ours, theirs, floor = (side for side in sides if side is not None)
+    return f"{Spread.of(ratios(overheads(ours, floor), overheads(theirs, floor))):.2f}"
+
+
+def _cost(entry: Mapping[str, Any], floor: Mapping[str, Any] | None) -> str:
+    if entry["status"] == "not handled":
+        return "not handled"
+    if floor is None or not rates(floor) or not rates(entry):
+        return "—"
+    return f"{Spread.of(overheads(entry, floor)):.2f}"
+
+
+def _column(name: str, participant: str) -> str:
+    if name == "calls":
+        return BY_LIBRARY[Participant.of(participant).library]
+    old = " (Gymnasium 0.29)" if participant == "ours-old serial" else ""
+    return TITLES.get(participant, participant.replace("ours-old", "ours")) + old
+
+
+def _head(name: str) -> str:
+    return {"returns": "returns", "single": "one environment", "infos": "infos", "calls": "what is different"}.get(
+        name, "agents" if name == "agents" else "environment"
+    )

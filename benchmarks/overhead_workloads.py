@@ -1,0 +1,244 @@
+"""Workloads that are reported as overheads: the microseconds a step takes beyond those of environments stepped alone.
+
+    returns-*    what synthetic environments return, 16 of them; single-returns-* one of them
+    replayed-*   what real environments returned, replayed at 0.1 µs a step, 16 and (single-replayed-*) one of them
+    played-*     the real environments themselves
+    family-*     the same of those families in docs/environments.md that make over 1,000 steps a second
+    agents-*     2, 4 and 16 synthetic agents under PettingZoo's interface; native-*: PufferEnvs
+    infos-*      infos of two workers: unread, read in full, and one column of them
+    calls-*      other ways to call: same_step, copy=True, actions in a list or of a Tuple
+
+"bare steps" is the floor. overhead_tables.py makes the tables: ``cell`` holds the table and the row of each workload.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.participants import Target, Workload
+
+__all__ = ["FAMILIES", "GYM_ASYNC", "GYM_SYNC", "REPLAYED", "RETURNED", "overhead_workloads"]
+
+GYM_ASYNC, GYM_SYNC = "gymnasium async", "gymnasium sync"
+FLOOR, OURS_SERIAL, OURS_WORKERS = "bare steps", "ours serial", "ours processes@w2"
+ALONE = (OURS_SERIAL, OURS_WORKERS, GYM_SYNC, GYM_ASYNC, "sb3 dummy", "pufferlib-3.0 serial")
+ONE_ENV = (OURS_SERIAL, GYM_SYNC, "sb3 dummy", "pufferlib-3.0 serial")
+AGENTS = (OURS_SERIAL, OURS_WORKERS, "supersuit serial", "supersuit processes@w2", "pufferlib-3.0 serial")
+NUM_ENVS = 16
+
+RETURNED = (  # the keys of envs.RETURNS
+    *("plain", "reward np.float64", "reward np.float32", "reward int", "reward 0-d", "flag np.bool_"),
+    *("observation float64", "observation list", "observation bools", "observation number"),
+    *("observation Dict of four float64", "info of one", "info of four", "info of eight"),
+    *("info of one np.float64", "info of four np.float64", "info of eight np.float64", "info of an array"),
+)
+
+REPLAYED = {  # keys of envs.REAL_ENVS or games.GAMES: as tables name them, and how many agents they have
+    "cartpole": ("CartPole", 1),
+    "pendulum": ("Pendulum", 1),
+    "frozen_lake": ("FrozenLake", 1),
+    "cliff_walking": ("CliffWalking", 1),
+    "taxi": ("Taxi", 1),
+    "lunar_lander": ("LunarLander", 1),
+    "half_cheetah": ("HalfCheetah", 1),
+    "reacher": ("Reacher", 1),
+    "pong": ("Pong, gray 84×84", 1),
+    "minigrid": ("MiniGrid Empty 8×8, images", 1),
+    "simple_tag": ("simple_tag", 4),
+    "simple_spread": ("simple_spread", 3),
+    "pursuit": ("pursuit", 8),
+    "knights_archers_zombies": ("knights_archers_zombies", 4),
+}
+SLOW = ("pursuit",)  # under 1,000 steps a second: replayed only
+SHORT = ("half_cheetah", "simple_tag")  # with infos, and with several agents
+
+
+class OfFamily(NamedTuple):
+    """An environment of a family: its name, the stem of the family's file, and how many agents it has."""
+
+    name: str
+    stem: str
+    num_agents: int
+
+
+def _families() -> Iterator[tuple[str, OfFamily]]:
+    """Yield those that make over 1,000 steps a second by what ``make test-envs`` found, by the names of recordings."""
+    replayed = ("CartPole-v1", "LunarLander-v3", "HalfCheetah-v5", "mpe/simple_tag_v3")  # as REPLAYED has them
+    for file in sorted((Path(__file__).parent / "results" / "environments").glob("*.json")):
+        found = json.loads(file.read_text())
+        for each in found.get("environments", ()):
+            if each.get("steps_per_s", {}).get("serial", 0) > 1000 and each["name"] not in replayed:
+                recording = each["name"].replace("/", "-").lower()
+                yield recording, OfFamily(each["name"], found["family"], each["agents"])
+
+
+FAMILIES = dict(_families())
+
+
+def _slug(name: str) -> str:
+    return name.replace("_", "-").replace(" ", "-").replace(".", "-")
+
+
+def _quarter(peer: str, whose: str) -> tuple[Target, ...]:
+    text = f"1/4 of {whose}'s overhead"
+    return (Target(text, OURS_SERIAL, (peer,), figure="overhead", at_most=0.25, beside=FLOOR),)
+
+
+OF_SYNC, OF_SUPERSUIT = _quarter(GYM_SYNC, "SyncVectorEnv"), _quarter("supersuit serial", "SuperSuit")
+
+
+def _returns() -> Iterator[Workload]:
+    """What environments return, from nearly none to all that Gymnasium allows."""
+    for name, num_envs in product(RETURNED, (NUM_ENVS, 1)):
+        one = num_envs == 1
+        slug = name.replace(" ", "-").replace(".", "-")
+        yield Workload(
+            f"{'single-' * one}returns-{slug}",
+            f"{'one env that returns' if one else '16 envs that return'}: {name}",
+            (*(ONE_ENV if one else ALONE), FLOOR),
+            () if one else OF_SYNC,
+            env="returning",
+            env_kwargs={"returns": name},
+            num_envs=num_envs,
+            window_s=0.1 if one else 0.2,
+            short=False,
+            cell={"table": "single" if one else "returns", "row": name},
+        )
+
+
+def _replayed() -> Iterator[Workload]:
+    """What real environments returned, without their own cost and its scatter."""
+    for (name, (title, num_agents)), num_envs in product(REPLAYED.items(), (NUM_ENVS, 1)):
+        one = num_envs == 1
+        if one and num_agents > 1:
+            continue
+        participants = AGENTS if num_agents > 1 else ONE_ENV if one else ALONE
+        yield Workload(
+            f"{'single-' * one}replayed-{_slug(name)}",
+            f"{title}, replayed, {'one env' if one else '16 envs'}{f' of {num_agents} agents' * (num_agents > 1)}",
+            (*participants, FLOOR),
+            () if one else OF_SUPERSUIT if num_agents > 1 else OF_SYNC,
+            env="replayed_agents" if num_agents > 1 else "replayed",
+            env_kwargs={"recording": name},
+            num_envs=num_envs,
+            window_s=0.1 if one else 0.2,
+            short=not one and name in SHORT,
+            cell={
+                "table": "single" if one else "replayed-agents" if num_agents > 1 else "replayed",
+                "row": f"{title}, replayed" if one else title,
+            },
+        )
+
+
+def _of_families() -> Iterator[Workload]:
+    """Yield one workload for each family's example, with only one other library, since there are many."""
+    for recording, (name, _, num_agents) in FAMILIES.items():
+        several = num_agents > 1
+        yield Workload(
+            f"family-{_slug(recording)}",
+            f"{name}, replayed, 16 envs{f' of {num_agents} agents' * several}",
+            (OURS_SERIAL, "supersuit serial" if several else GYM_SYNC, FLOOR),
+            env="replayed_agents" if several else "replayed",
+            env_kwargs={"recording": recording},
+            num_envs=NUM_ENVS,
+            window_s=0.1,
+            short=False,
+            cell={"table": "families-agents" if several else "families", "row": name},
+        )
+
+
+def _played() -> Iterator[Workload]:
+    """The real environments. PufferLib 3.0 steps older ones, so its floor is a bare loop on those."""
+    for name, (title, num_agents) in REPLAYED.items():
+        if name in SLOW:
+            continue
+        yield Workload(
+            f"played-{_slug(name)}",
+            f"{title}, played, 16 envs{f' of {num_agents} agents' * (num_agents > 1)}",
+            (*(AGENTS if num_agents > 1 else ALONE), "ours-old serial", FLOOR, "bare-old steps"),
+            env=name,
+            num_envs=NUM_ENVS,
+            window_s=0.5,
+            short=False,
+            cell={"table": "played-agents" if num_agents > 1 else "played", "row": title},
+        )
+
+
+def _agents() -> Iterator[Workload]:
+    """Several agents: returned in dicts, or written in place by a PufferEnv, which no other library steps."""
+    for num_agents, info in product((2, 4, 16), (False, True)):
+        yield Workload(
+            f"agents-{num_agents}{'-info' * info}",
+            f"16 envs of {num_agents} agents{', an info each' * info}",
+            (*AGENTS, FLOOR),
+            OF_SUPERSUIT,
+            env="agents",
+            env_kwargs={"num_agents": num_agents, "info": info},
+            num_envs=NUM_ENVS,
+            window_s=0.2,
+            short=False,
+            cell={"table": "agents", "row": f"{num_agents} agents{', an info each' * info}"},
+        )
+    for num_agents in (4, 64):
+        yield Workload(
+            f"native-{num_agents}",
+            f"16 PufferEnvs of {num_agents} agents",
+            (OURS_SERIAL, OURS_WORKERS, FLOOR),
+            env="native",
+            env_kwargs={"num_agents": num_agents},
+            num_envs=NUM_ENVS,
+            window_s=0.2,
+            short=False,
+            cell={"table": "agents", "row": f"PufferEnv, {num_agents} agents"},
+        )
+
+
+def _infos() -> Iterator[Workload]:
+    """Infos from two workers: left unread, read in full, or one key read as a column."""
+    ways = ("processes@w2", "processes-read@w2", "processes-column@w2")
+    for name in RETURNED:
+        if not name.startswith("info"):
+            continue
+        yield Workload(
+            f"infos-{_slug(name.removeprefix('info of '))}",
+            f"16 envs on two workers, {name}",
+            (*(f"ours {way}" for way in ways), GYM_ASYNC, "pufferlib-3.0 processes@w2", FLOOR),
+            env="returning",
+            env_kwargs={"returns": name},
+            num_envs=NUM_ENVS,
+            window_s=0.2,
+            short=False,
+            cell={"table": "infos", "row": name},
+        )
+
+
+def _calls() -> Iterator[Workload]:
+    """Other ways to call the same environment. Gymnasium's SyncVectorEnv copies by default."""
+    rows: tuple[tuple[str, str, str, str, dict[str, str]], ...] = (
+        ("list", "actions in a list", "-list", "-list", {}),
+        ("tuple", "actions of a Tuple space", "", "", {"actions": "tuple"}),
+        ("same-step", "autoreset in the same step", "-same-step", "-same-step", {}),
+        ("copy", "batches to keep", "-copy", "", {}),
+    )
+    for name, title, ours, theirs, env_kwargs in rows:
+        yield Workload(
+            f"calls-{name}",
+            f"16 envs, {title}",
+            (f"ours serial{ours}", f"gymnasium sync{theirs}", FLOOR),
+            env="returning",
+            env_kwargs={"returns": "plain", **env_kwargs},
+            num_envs=NUM_ENVS,
+            window_s=0.2,
+            short=False,
+            cell={"table": "calls", "row": title},
+        )
+
+
+def overhead_workloads() -> Iterator[Workload]:
+    """Yield all of them."""
+    for group in (_returns, _replayed, _of_families, _played, _agents, _infos, _calls):
+        yield from group()

@@ -1,0 +1,141 @@
+"""Who takes part in benchmarks, in what, and what must be reached: libraries, participants, workloads, targets.
+
+A participant is written ``library arrangement@w2b8``: two processes, batches of eight environments. Without w a library
+has one process an environment, without b a batch holds all environments. ``ours@abc1234`` as a library is that commit
+of this project.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+__all__ = ["FLOORS", "LIBRARIES", "OURS", "Library", "Participant", "Target", "Workload", "floor_of", "library_of"]
+
+
+class Library(NamedTuple):
+    """venv: the virtual environment it runs in; file: of benchmarks/players; package: whose version is told, where the
+    title does not; variables: of its environment; old_games: whether Gymnasium, and the games with it, are those that
+    PufferLib needs, which cost something else; own_games: whether it steps none but its own, which are native."""
+
+    title: str
+    venv: str
+    file: str
+    package: str = ""
+    variables: Mapping[str, str] = {}
+    old_games: bool = False
+    own_games: bool = False
+
+
+LIBRARIES = {
+    "ours": Library("this project", "ours", "ours", "pufferlib"),
+    "ours-old": Library("this project (ours-old)", "ours-old", "ours", "pufferlib", old_games=True),
+    "ours-portable": Library("this project, nothing compiled", "ours", "ours", variables={"PUFFERLIB_NATIVE": "0"}),
+    "bare": Library("a bare Python loop", "ours", "bare"),  # where all environments are installed
+    "bare-old": Library("a bare Python loop (Gymnasium 0.29)", "ours-old", "bare", old_games=True),
+    "gymnasium": Library("Gymnasium", "gymnasium", "gymnasium_vector", "gymnasium"),
+    "sb3": Library("Stable-Baselines3", "sb3", "stable_baselines", "stable-baselines3"),
+    "tianshou": Library("Tianshou", "tianshou", "tianshou_vector", "tianshou"),
+    "torchrl": Library("TorchRL", "torchrl", "torchrl_vector", "torchrl"),
+    "pufferlib-0.7": Library("PufferLib 0.7.3", "pufferlib-0.7", "pufferlib_07", old_games=True),
+    "pufferlib-3.0": Library("PufferLib 3.0.0", "pufferlib-3.0", "pufferlib_30", old_games=True),
+    "envpool": Library("EnvPool", "envpool", "envpool_native", "envpool", own_games=True),
+    "supersuit": Library("SuperSuit", "supersuit", "supersuit_vector", "supersuit"),
+    "ale": Library("ALE's own vector environment", "gymnasium", "ale_vector", "ale-py"),
+}
+OURS = ("ours", "ours-old", "ours-portable")
+FLOORS = ("bare", "bare-old")
+
+
+class Participant(NamedTuple):
+    """One library in one arrangement. num_workers, batch_size: None where it was not said."""
+
+    library: str
+    arrangement: str
+    num_workers: int | None
+    batch_size: int | None
+
+    @classmethod
+    def of(cls, name: str) -> Participant:
+        found = re.fullmatch(r"(\S+) ([\w-]+)(?:@(?:w(\d+))?(?:b(\d+))?)?", name)
+        if found is None or (found[1] not in LIBRARIES and not found[1].startswith("ours@")):
+            raise ValueError(f"{name!r} is not 'library arrangement@w2b8' with one of {', '.join(LIBRARIES)}")
+        return cls(found[1], found[2], *(None if count is None else int(count) for count in found.group(3, 4)))
+
+
+def library_of(name: str) -> Library:
+    """Return the library of a participant: one of LIBRARIES, or a commit of ours, whose environment has its name."""
+    library = Participant.of(name).library
+    if library in LIBRARIES:
+        return LIBRARIES[library]
+    return LIBRARIES["ours"]._replace(title=f"this project at {library.partition('@')[2]}", venv=library)
+
+
+def floor_of(name: str, names: Collection[str]) -> str:
+    """Return the participant that steps the same environments alone, from which a participant's overhead is taken.
+
+    names: all participants. Where there is no bare loop on old games, all step the same ones.
+    """
+    old = "bare-old steps"
+    return old if old in names and library_of(name).old_games else "bare steps"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What must be reached, as a ratio of steps per second or as another figure.
+
+    of: our participant, or several, of which the one with the best median counts. over: the participants compared
+    with, each of them: the least ratio is the one that counts. rate: a limit in steps per second to compare with.
+    at_least: the ratio; None: ahead, by the sign test. figure, at_most: instead of steps per second, a figure that a
+    turn gives, or "step_us", and how much it may be. beside: whose figure is told with ours: the floor.
+    """
+
+    text: str
+    of: str | tuple[str, ...]
+    over: tuple[str, ...] = ()
+    rate: float | None = None
+    at_least: float | None = None
+    figure: str = ""
+    at_most: float = 0.0
+    beside: str = ""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """env, env_kwargs, num_envs: what is stepped. kind: "play"; "wait", with a learner that computes for think_s;
+    "idle", with a pause. window_s: how long a turn lasts; half of it in the short form. short: whether that has it.
+    repeats: how many turns each has."""
+
+    name: str
+    title: str
+    participants: tuple[str, ...]
+    targets: tuple[Target, ...] = ()
+    env: str = "plain"
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    num_envs: int = 32
+    kind: str = "play"
+    think_s: float = 0.0
+    window_s: float = 0.3
+    short: bool = True
+    repeats: int = 7
+    cell: Mapping[str, Any] = field(default_factory=dict)  # where in the grid it lies
+
+    def needed(self, name: str) -> bool:
+        """Tell whether a participant belongs into the short form: ours, the floor, native ones, whom targets name."""
+        named = [participant for target in self.targets for participant in target.over]
+        library = Participant.of(name).library.partition("@")[0]  # another revision of ours is ours
+        return name in named or library in (*OURS, *FLOORS, "ale", "envpool")
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Return the fields of the Task that a participant is given; see players/player.py."""
+        participant = Participant.of(name)
+        return {
+            "arrangement": participant.arrangement,
+            "env": self.env,
+            "env_kwargs": dict(self.env_kwargs),
+            "num_envs": self.num_envs,
+            "num_workers": participant.num_workers or self.num_envs,
+            "batch_size": participant.batch_size or self.num_envs,
+        }

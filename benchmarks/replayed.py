@@ -1,0 +1,43 @@
+"""ReplayedEnv: an environment that returns what a real one returned, at next to no cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+try:
+    from benchmarks.recordings import built, load
+except ImportError:  # in a player, which has the files of this folder on its path
+    from recordings import built, load  # type: ignore[import-not-found,no-redef]
+
+__all__ = ["ReplayedEnv"]
+
+
+class ReplayedEnv(gymnasium.Env[Any, Any]):
+    """An environment that replays a recording, whatever its actions are: the objects themselves, in their order.
+
+    recording: the name of one, or the path of its file. ``reset`` begins the recording's next episode, and with a seed
+    the one of that number, modulo their count. All environments of a process share the objects.
+    """
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, recording: str) -> None:
+        found = load(recording)
+        self.observation_space, self.action_space = built(found["observation"]), built(found["action"])
+        self._episodes = found["episodes"]
+        self._number = 0
+        self._results: Any = iter(())
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self._number = int(seed)
+        begin, results = self._episodes[self._number % len(self._episodes)]
+        self._number += 1
+        self._results = iter(results)
+        return begin  # type: ignore[no-any-return]
+
+    def step(self, action: Any) -> Any:
+        return next(self._results)
