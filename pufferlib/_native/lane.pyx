@@ -472,7 +472,11 @@ cdef class Lane:
             slot = block * self.ring.c.block_size + i
             flags = self.ring.c.flags[slot]
             if flags & PUF_HELD:
-                infos.append(self.ring.infos[slot])
+                held = self.ring.infos[slot]
+                if type(held) is list:  # of several agents
+                    infos += held
+                else:
+                    infos.append(held)
                 self.ring.infos[slot] = None
             elif flags & PUF_EPISODE:
                 episode = self.episodes + 3 * slot

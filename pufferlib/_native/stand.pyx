@@ -2,21 +2,21 @@
 
 C reads rewards and flags of every number type, casts observations, and copies infos where workers and parent are one
 process. Whatever is out of the ordinary (an info that has to reach another process, a list of rewards, an exception)
-goes to the Python code that both paths share, with nothing done twice.
+goes to the Python code that both paths share, with nothing done twice. Environments of several agents are stepped by
+the classes of agents.pyx.
 """
 
-from cpython.dict cimport PyDict_Copy, PyDict_Next
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
+from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_CheckExact
 from libc.string cimport memcpy
 
+from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.pack cimport NO_NUMBER, Number, Packer, Unpacker, element_of, number_of
+from pufferlib._native.pack cimport Packer, Unpacker
+from pufferlib._native.returned cimport is_empty, owned, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
 import numpy
@@ -98,6 +98,17 @@ cdef class Columns:
         self.truncations.data[slot] = truncated
         self.masks.data[slot] = mask
 
+    cdef Rows rows(self, uint64_t slot) noexcept nogil:
+        """Return where the rows of a slot lie."""
+        cdef Rows rows
+        rows.observations = self.observations.data + slot * self.observations.nbytes
+        rows.rewards = self.rewards.data + slot * self.rewards.nbytes
+        rows.wide_rewards = self.wide_rewards
+        rows.terminations = self.terminations.data + slot * self.terminations.nbytes
+        rows.truncations = self.truncations.data + slot * self.truncations.nbytes
+        rows.masks = self.masks.data + slot * self.masks.nbytes
+        return rows
+
     cdef void episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
         """Write the statistics of the episode that ends in a slot."""
         cdef double *its = <double *>(self.episodes.data + slot * self.episodes.nbytes)
@@ -129,6 +140,7 @@ cdef class Stepper:
     values. resets: whether it may be reset here too.
     """
 
+    cdef Agents agents  # what steps several agents in place of all of this; None where there is one
     cdef object row_env, env, step
     cdef bint native, resets
     cdef Packer packer
@@ -173,6 +185,18 @@ cdef class Stepper:
             self.shape[axis] = space.shape[axis]
         self.left_out, self.draw, self.weight = 0, 1, 1
 
+    @staticmethod
+    def of_agents(Agents agents not None):
+        """Return what steps an environment of several agents."""
+        cdef Stepper stepper = Stepper.__new__(Stepper)
+        stepper.agents = agents
+        stepper.left_out, stepper.draw, stepper.weight = 0, 1, 1
+        return stepper
+
+    cdef object restart(self):
+        """Call the environment's own reset: looked up, as its plain twin does, since some replace it."""
+        return self.env.reset() if self.agents is None else self.agents.reset()
+
     cdef object act(self):
         """Return what the environment's step returns for the action in the slab."""
         if self.is_int:
@@ -199,18 +223,24 @@ cdef class Stepper:
 
     cdef int hold(self) except -1:
         """Give the episode's totals to the plain twin, which is about to go on."""
+        if self.agents is not None:
+            return self.agents.hold()
         self.row_env.totals = (self.total_reward, self.length, self.start_s)
         return 0
 
     cdef int resume(self, bint ready) except -1:
         """Take the episode's totals back, if the next step may be played here."""
         self.ready = ready
+        if ready and self.agents is not None:
+            return self.agents.resume()
         if ready:
             self.total_reward, self.length, self.start_s = self.row_env.totals
         return 0
 
     cdef bint begins_here(self):
         """Whether the next step, which has to be a reset, may be played here."""
+        if self.agents is not None:
+            return self.agents.can_reset()
         if not self.settled:
             self.settled = self.resets and self.row_env.settled
         return self.settled
@@ -221,71 +251,16 @@ cdef class Stepper:
         return 0
 
 
-cdef inline bint is_empty(object info) noexcept:
-    """Whether an info tells nothing."""
-    return info is None or (type(info) is dict and len(<dict>info) == 0)
-
-
-cdef bint number_in(object value, int64_t *whole, double *real, Number *found) noexcept:
-    """Whether this is one number, alone or in an array of one element, that C can read: what kind, and its value."""
-    if puf_is_array(value, NDARRAY):
-        found[0] = element_of(value, whole, real) if is_single(value) else NO_NUMBER
-    else:
-        found[0] = number_of(value, whole, real)
-    return found[0] != NO_NUMBER
-
-
-cdef bint is_single(object array) noexcept:
-    """Whether an array has one element."""
-    cdef int axis
-    for axis in range(puf_ndim(array)):
-        if puf_dim(array, axis) != 1:
-            return False
-    return True
-
-
-cdef inline bint read_reward(object value, double *reward) noexcept:
-    """Read a reward as ``single_agent.scalar_reward`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef Number found
-    if PyFloat_CheckExact(value):
-        reward[0] = PyFloat_AS_DOUBLE(value)
-        return True
-    return number_in(value, &whole, reward, &found)
-
-
-cdef inline bint read_flag(object value, bint *flag) noexcept:
-    """Read a flag as ``single_agent.checked_flag`` does; return whether that is possible here."""
-    cdef int64_t whole
-    cdef double real
-    cdef Number found
-    if value is False or value is True:
-        flag[0] = value is True
-        return True
-    if not number_in(value, &whole, &real, &found) or (real != 0 and real != 1):
-        return False
-    flag[0] = real == 1
-    return True
-
-
-cdef dict owned(object info, object own):
-    """Return a copy of a dict, as ``own`` of emulation/infos.py makes it; None where that would be empty."""
-    cdef PyObject *key
-    cdef PyObject *found
-    cdef Py_ssize_t position = 0
-    cdef dict copy
-    if is_empty(info):
+cdef object only_info(object infos):
+    """Return the info among what a PufferEnv of one agent returned, as it came or alone in a sequence."""
+    if type(infos) is tuple:
+        infos = list(infos)
+    if type(infos) is not list or PyList_GET_SIZE(infos) > 1:
+        return infos
+    if PyList_GET_SIZE(infos) == 0:
         return None
-    copy = PyDict_Copy(info)
-    while PyDict_Next(info, &position, &key, &found):
-        value = <object>found
-        if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
-            continue
-        if puf_is_array(value, NDARRAY):
-            copy[<object>key] = value.copy()  # the key is there already, so the order stays
-        elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
-            copy[<object>key] = own(value)
-    return copy
+    info = (<list>infos)[0]
+    return info if info is None or type(info) is dict else infos
 
 
 cdef inline bint is_one(object array, object dtype):
@@ -492,7 +467,9 @@ cdef class Stand:
         elif self.telemetry:
             stepper.left_out -= 1
         try:
-            if stepper.native:
+            if stepper.agents is not None:
+                self.step_agents(stepper, env_id, slot)
+            elif stepper.native:
                 self.step_native(stepper, env_id, slot)
             else:
                 self.step_raw(stepper, env_id, slot)
@@ -579,8 +556,12 @@ cdef class Stand:
         over: the episode is, and its statistics are added.
         """
         cdef dict copy = owned(info, self.own)
-        if copy is None:
-            return None
+        if copy is not None:
+            self.label(copy, stepper, env_id, reward, over)
+        return copy
+
+    cdef int label(self, dict copy, Stepper stepper, uint64_t env_id, double reward, bint over) except -1:
+        """Add to an info whose it is, and what ``told`` says."""
         if over:
             copy["env"] = True
             if "episode" not in copy:
@@ -588,10 +569,10 @@ cdef class Stand:
                     "r": stepper.total_reward + reward, "l": stepper.length + 1, "t": 1e-9 * puf_now_ns() - stepper.start_s
                 }
         copy["env_id"] = copy["agent_id"] = env_id  # only environments of one agent
-        return copy
+        return 0
 
-    cdef unsigned char attach(self, uint32_t slot, dict info):
-        """Put an info next to its row; return the flag that says so."""
+    cdef unsigned char attach(self, uint32_t slot, object info):
+        """Put an info, or a list of several, next to its row; return the flag that says so."""
         self.ring.infos[slot] = info
         return PUF_HELD
 
@@ -615,11 +596,54 @@ cdef class Stand:
             self.over.add(env_id)
         return 0
 
+    cdef int step_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object result
+        if not stepper.agents.can_step():
+            stepper.hold()
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        self.begin()
+        result = stepper.agents.step()
+        self.end(self.step_limit_ns, "step")
+        if not self.takes_rows(stepper, env_id, slot, result, False):
+            self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef bint takes_rows(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, object result, bint is_reset
+    ) except? True:
+        """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
+        cdef bint tells = self.ring.infos is not None
+        cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
+        cdef Outcome outcome
+        cdef list infos
+        if is_reset:
+            outcome = stepper.agents.take_reset(result, &rows, tells)
+        else:
+            outcome = stepper.agents.take(result, &rows, tells, self.ends_here)
+        if outcome == ODD:
+            return False
+        infos = stepper.agents.infos
+        stepper.agents.infos = None
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        self.hand_over(
+            env_id, slot, (PUF_OVER if outcome == IS_OVER else 0) | (0 if infos is None else self.attach(slot, infos))
+        )
+        stepper.ready = outcome != IS_OVER or not self.next_step
+        if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
+            self.over.add(env_id)
+        return True
+
     cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object env = stepper.env
         cdef object rewards = env.rewards, terminations = env.terminations, truncations = env.truncations
         cdef object alive = env.alive
-        cdef object infos, observations
+        cdef object infos, info, observations
+        cdef dict copy = None
+        cdef double reward
+        cdef bint over
         cdef bint wide = is_one(rewards, FLOAT64)
         if not (
             (wide or is_one(rewards, FLOAT32))
@@ -637,9 +661,12 @@ cdef class Stand:
         self.begin()
         infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
         self.end(self.step_limit_ns, "step")
+        info = only_info(infos)
+        if self.takes(info):  # copied before the buffers are looked at, since that may run other code
+            copy = owned(info, self.own)
         observations = env.observations
         if (
-            infos is None
+            self.takes(info)
             and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
             and env.alive is alive
             # The same arrays may have been resized in place.
@@ -649,15 +676,17 @@ cdef class Stand:
             and (self.ends_here or not (puf_data(terminations)[0] or puf_data(truncations)[0]))
             and stepper.fits(observations)
         ):
-            if puf_data(terminations)[0] or puf_data(truncations)[0]:
+            over = puf_data(terminations)[0] or puf_data(truncations)[0]
+            if over:
                 puf_data(alive)[0] = 0
+            reward = (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0]
+            if copy is not None:
+                self.label(copy, stepper, env_id, reward, over)
             if slot == PUF_CLAIM:
                 slot = self.claim(env_id)
             put(&self.columns.observations, slot, puf_data(observations))
             self.conclude(
-                stepper, env_id, slot,
-                (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
-                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, None,
+                stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, copy
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
@@ -673,12 +702,15 @@ cdef class Stand:
         try:
             self.begin()
             ns = puf_now_ns()
-            result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
+            result = stepper.restart()
             ns = puf_now_ns() - ns
             self.end(self.reset_limit_ns, "reset")
             self.is_slow = ns >= SLOW_NS
             self.add(env_id, 1, 1e-9 * ns, 1)
-            if (
+            if stepper.agents is not None:
+                if self.takes_rows(stepper, env_id, slot, result, True):
+                    return 0
+            elif (
                 type(result) is tuple and PyTuple_GET_SIZE(result) == 2
                 and self.takes(<object>PyTuple_GET_ITEM(result, 1))
             ):

@@ -19,8 +19,9 @@ import numpy as np
 
 from pufferlib import transfer
 from pufferlib.emulation import emulate, is_wrapped
+from pufferlib.emulation.action_masks import pack_mask
 from pufferlib.emulation.infos import own
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, Infos, Played, Ready, Reply, Reset
 from pufferlib.vectorization.sharing import Claims, Found, Held
@@ -419,11 +420,17 @@ def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
 
 def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
     """Have an environment, if it can be stepped fast, stepped by the compiled loop."""
-    from pufferlib._native import stand
+    from pufferlib._native import agents, stand
 
-    actions = slab.action(env_id)
+    fast, actions, stepper = env.fast, slab.action(env_id), None
     actions = actions if isinstance(actions, tuple) else (actions,)
-    compiled.adopt(env_id, None if env.fast is None else stand.Stepper(env, *env.fast[:2], actions, *env.fast[2:]))
+    if isinstance(fast, FastStep):
+        stepper = stand.Stepper(env, *fast[:2], actions, *fast[2:])
+    elif isinstance(fast, FastAgents):
+        stepper = stand.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, pack_mask, *fast))
+    elif isinstance(fast, FastRows):
+        stepper = stand.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, own, *fast))
+    compiled.adopt(env_id, stepper)
 
 
 def _with_finals(
