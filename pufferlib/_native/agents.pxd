@@ -35,9 +35,9 @@ cdef class Agents:
     cdef object reset(self)
 
     # Write the rows of what it returned. If ODD is returned, nothing has changed, and no rows are written.
-    # tells: whether infos may come of it. ends: whether an episode may end here.
-    cdef Outcome take(self, object result, Rows *rows, bint tells, bint ends) except *
-    cdef Outcome take_reset(self, object result, Rows *rows, bint tells) except *
+    # ends: whether an episode may end here.
+    cdef Outcome take(self, object result, Rows *rows, bint ends) except *
+    cdef Outcome take_reset(self, object result, Rows *rows) except *
 
     cdef int add_end(self, dict told, double total_reward) except -1
     cdef list labelled(self, dict told)

@@ -66,10 +66,10 @@ cdef class Agents:
     cdef object reset(self):
         raise NotImplementedError
 
-    cdef Outcome take(self, object result, Rows *rows, bint tells, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
         return ODD
 
-    cdef Outcome take_reset(self, object result, Rows *rows, bint tells) except *:
+    cdef Outcome take_reset(self, object result, Rows *rows) except *:
         return ODD
 
     cdef int add_end(self, dict told, double total_reward) except -1:
@@ -276,15 +276,15 @@ cdef class ParallelAgents(Agents):
             return seat.read(self.actions[0][seat.place])
         return seat.read((self.actions[0][seat.place], self.actions[1][seat.place]))
 
-    cdef Outcome take(self, object result, Rows *rows, bint tells, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
         cdef Outcome outcome
         self.state = None
-        outcome = self.take_dicts(result, rows, tells, ends)
+        outcome = self.take_dicts(result, rows, ends)
         if outcome == ODD and self.state is not None:
             self.beside.hold(self.state)
         return outcome
 
-    cdef Outcome take_dicts(self, object result, Rows *rows, bint tells, bint ends) except *:
+    cdef Outcome take_dicts(self, object result, Rows *rows, bint ends) except *:
         cdef object observations, rewards, terminations, truncations, infos
         cdef Seat seat
         cdef Py_ssize_t place
@@ -309,12 +309,10 @@ cdef class ParallelAgents(Agents):
         if num_ended == 0:
             if not self.is_listed(self.env.agents, False):
                 return ODD
-        elif not (num_ended == len(self.seats) and ends and tells and self.opens and self.is_listed(self.env.agents, True)):
+        elif not (num_ended == len(self.seats) and ends and self.opens and self.is_listed(self.env.agents, True)):
             return ODD
         told = self.told(infos)
-        if told is None or (told and not tells):
-            return ODD
-        if not self.write(observations, infos, rows.observations):
+        if told is None or not self.write(observations, infos, rows.observations):
             return ODD
         # Nothing can be unusual any more.
         total = self.total_reward + sum_of(self.rewards, self.num)
@@ -338,15 +336,15 @@ cdef class ParallelAgents(Agents):
         memcpy(rows.masks, self.seated, self.num)
         return IS_OVER if num_ended else GOES_ON
 
-    cdef Outcome take_reset(self, object result, Rows *rows, bint tells) except *:
+    cdef Outcome take_reset(self, object result, Rows *rows) except *:
         cdef Outcome outcome
         self.state = None
-        outcome = self.take_first(result, rows, tells)
+        outcome = self.take_first(result, rows)
         if outcome == ODD and self.state is not None:
             self.beside.hold(self.state)
         return outcome
 
-    cdef Outcome take_first(self, object result, Rows *rows, bint tells) except *:
+    cdef Outcome take_first(self, object result, Rows *rows) except *:
         cdef Py_ssize_t place
         cdef dict told
         cdef object observations, infos
@@ -358,7 +356,7 @@ cdef class ParallelAgents(Agents):
         if not self.look() or not self.is_listed(self.env.agents, False):
             return ODD
         told = self.told(infos)
-        if told is None or (told and not tells) or not self.write(observations, infos, rows.observations):
+        if told is None or not self.write(observations, infos, rows.observations):
             return ODD
         self.infos = self.labelled(told)
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()
@@ -664,7 +662,7 @@ cdef class NativeAgents(Agents):
             return (<double *>puf_data(self.rewards))[place]
         return (<float *>puf_data(self.rewards))[place]
 
-    cdef Outcome take(self, object result, Rows *rows, bint tells, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
         cdef dict told
         cdef Py_ssize_t place
         cdef unsigned char unusual = 0
@@ -674,7 +672,7 @@ cdef class NativeAgents(Agents):
         if not self.is_intact():
             return ODD
         told = self.told(result)
-        if told is None or (told and not (tells and self.is_intact())):  # to copy infos may run other code
+        if told is None or (told and not self.is_intact()):  # to copy infos may run other code
             return ODD
         terminations, truncations = puf_data(self.terminations), puf_data(self.truncations)
         alive = puf_data(self.alive)
@@ -682,7 +680,7 @@ cdef class NativeAgents(Agents):
             unusual |= (terminations[place] | truncations[place]) != 0
             unusual |= (alive[place] == 0) | (self.before[place] == 0)
         if unusual:
-            return self.come_and_go(told, rows, tells, ends)
+            return self.come_and_go(told, rows, ends)
         for place in range(self.num):
             self.values[place] = self.reward(place)
             self.returns[place] += self.values[place]
@@ -695,7 +693,7 @@ cdef class NativeAgents(Agents):
         memset(rows.masks, 1, self.num)
         return GOES_ON
 
-    cdef Outcome come_and_go(self, dict told, Rows *rows, bint tells, bint ends) except *:
+    cdef Outcome come_and_go(self, dict told, Rows *rows, bint ends) except *:
         """Do as ``NativeRows._come_and_go``."""
         cdef char *terminations = puf_data(self.terminations)
         cdef char *truncations = puf_data(self.truncations)
@@ -703,14 +701,13 @@ cdef class NativeAgents(Agents):
         cdef Py_ssize_t place
         cdef Py_ssize_t num_spawned = 0
         cdef bint acted, terminated, truncated, lives
-        cdef bint any_acted = False, any_ended = False, any_lives = False
+        cdef bint any_acted = False, any_lives = False
         for place in range(self.num):
             acted = self.before[place] != 0
             lives = alive[place] != 0 and terminations[place] == 0 and truncations[place] == 0
             any_acted |= acted
             any_lives |= lives
-            any_ended |= acted and not lives
-        if ((any_ended or not any_lives) and not tells) or (not any_lives and not ends):
+        if not any_lives and not ends:
             return ODD
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
         for place in range(self.num):
@@ -744,14 +741,14 @@ cdef class NativeAgents(Agents):
         self.infos = self.labelled(told)
         return GOES_ON if any_lives else IS_OVER
 
-    cdef Outcome take_reset(self, object result, Rows *rows, bint tells) except *:
+    cdef Outcome take_reset(self, object result, Rows *rows) except *:
         cdef dict told
         cdef Py_ssize_t place
         cdef char *alive
         if not self.is_intact():
             return ODD
         told = self.told(result)
-        if told is None or (told and not (tells and self.is_intact())):  # to copy infos may run other code
+        if told is None or (told and not self.is_intact()):  # to copy infos may run other code
             return ODD
         self.infos = self.labelled(told)
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()

@@ -278,8 +278,9 @@ cdef class Stand:
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``failed(env_id, phase, error)`` tells of an exception. ``over`` is
-    the set of environments whose next step is to be a reset.
+    whether the next step may be played here again. ``hand_over(env_id, slot, over, infos)`` commits rows with infos that
+    go to another process. ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments
+    whose next step is to be a reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
     own: the function of emulation/infos.py, for values of infos that are not copied here.
     """
@@ -613,24 +614,26 @@ cdef class Stand:
         self, Stepper stepper, uint64_t env_id, uint32_t slot, object result, bint is_reset
     ) except? True:
         """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
-        cdef bint tells = self.ring.infos is not None
         cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
         cdef Outcome outcome
         cdef list infos
         if is_reset:
-            outcome = stepper.agents.take_reset(result, &rows, tells)
+            outcome = stepper.agents.take_reset(result, &rows)
         else:
-            outcome = stepper.agents.take(result, &rows, tells, self.ends_here)
+            outcome = stepper.agents.take(result, &rows, self.ends_here)
         if outcome == ODD:
             return False
         infos = stepper.agents.infos
         stepper.agents.infos = None
-        if slot == PUF_CLAIM:
-            slot = self.claim(env_id)
-            self.columns.copy(slot, self.scratch_columns)
-        self.hand_over(
-            env_id, slot, (PUF_OVER if outcome == IS_OVER else 0) | (0 if infos is None else self.attach(slot, infos))
-        )
+        if infos is not None and self.ring.infos is None:
+            self.worker.hand_over(env_id, slot, outcome == IS_OVER, infos)
+        else:
+            if slot == PUF_CLAIM:
+                slot = self.claim(env_id)
+                self.columns.copy(slot, self.scratch_columns)
+            self.hand_over(
+                env_id, slot, (PUF_OVER if outcome == IS_OVER else 0) | (0 if infos is None else self.attach(slot, infos))
+            )
         stepper.ready = outcome != IS_OVER or not self.next_step
         if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
             self.over.add(env_id)

@@ -153,7 +153,7 @@ class Worker:
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
         if ring is not None:
             self.stand = stand = compiled_stand(self, slab, ring)
-            self._rows, self._commit, self._adopt = stand.rows, self._hand_over, functools.partial(adopt, stand, slab)
+            self._rows, self._commit, self._adopt = stand.rows, self.hand_over, functools.partial(adopt, stand, slab)
         else:
             self._plain = Stand(self, slab, self._stopwatch)
             self._adopt = self._plain.adopt
@@ -318,7 +318,7 @@ class Worker:
         self._done = Done([], [], [])
         self._quiet.clear()
 
-    def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+    def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the compiled path: they are there at once, and their infos have come before them."""
         if not infos or self.emit(Infos([env_id], infos)):
             self.stand.commit(env_id, slot, over, bool(infos))
