@@ -443,7 +443,8 @@ class Herd(Alone):
         if self.draw.random() >= self.odd:
             return None
         each = [{} if i % 3 else {"place": i, "array": np.ones(2)} for i in range(self.num_agents)]
-        return (None, {}, [], (), {"tick": self.tick}, {"episode": 1}, each, tuple(each), Infos(a=1))[self.draw.integers(9)]
+        forms = (None, {}, [], (), {"tick": self.tick}, {"episode": 1}, each, tuple(each), Infos(a=1))
+        return forms[self.draw.integers(9)]
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -978,6 +979,132 @@ def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autore
             for _ in range(12):
                 try:
                     seen.append(plain(vec.step(np.zeros(2, np.int64))))
+                except BaseException as error:
+                    seen.append((type(error), str(error).partition("\n")[0]))
+                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        vec.reset()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+# What becomes of the five dicts of a step of two agents, a and b, and of the environment.
+AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
+    f"{name} {what}": functools.partial(lambda index, change, told, env: change(told, index), index, change)
+    for index, name in enumerate(("observations", "rewards", "terminations", "truncations", "infos"))
+    for what, change in {
+        "missing": lambda told, index: told[index].pop("b"),
+        "None": lambda told, index: told[index].update(b=None),
+        "of nobody": lambda told, index: told[index].update(c=told[index]["a"]),
+        "renamed": lambda told, index: told.__setitem__(index, {"x": 1, "y": 2}),
+        "reversed": lambda told, index: told.__setitem__(index, {key: told[index][key] for key in "ba"}),
+        "no dict": lambda told, index: told.__setitem__(index, 5),
+        "gone": lambda told, index: told.__setitem__(index, None),
+        "proxy": lambda told, index: told.__setitem__(index, types.MappingProxyType(told[index])),
+        "own dict": lambda told, index: told.__setitem__(index, Infos(told[index])),
+        "a word": lambda told, index: told[index].update(b="x"),
+        "a list": lambda told, index: told[index].update(b=[told[index]["b"]]),
+        "an ellipsis": lambda told, index: told[index].update(b=...),
+        "raises": lambda told, index: told.__setitem__(index, Unordered(told[index])),
+    }.items()
+} | {
+    "four": lambda told, env: told.pop(),
+    "nothing": lambda told, env: told.clear(),
+    "common": lambda told, env: told[4].update(common={"c": np.ones(2)}, a={"z": 1}),
+    "common first": lambda told, env: told.__setitem__(4, {"__common__": {"c": 1}, "b": {}, "a": {"z": 1}}),
+    "common None": lambda told, env: told[4].update(common=None),
+    "common int": lambda told, env: told[4].update(common=3),
+    "a word of nobody": lambda told, env: told[4].update(winner="nobody"),
+    "a list of nobody": lambda told, env: told[4].update(winner=["nobody"]),
+    "episode": lambda told, env: told[4].update(a={"episode": "mine"}),
+    "a lives on": lambda told, env: (told[2].update(b=True), env.agents.remove("b")),
+    "b vanishes": lambda told, env: ([each.pop("b") for each in told], env.agents.remove("b")),
+    "b lingers": lambda told, env: told[2].update(b=True),
+    "all end": lambda told, env: (told[3].update(a=True, b=1), env.agents.clear()),
+    "all end and linger": lambda told, env: told[2].update(a=True, b=np.True_),
+    "all end and c comes": lambda told, env: (told[2].update(a=True, b=True), setattr(env, "agents", ["c"])),
+    "all end unseen": lambda told, env: (told[2].update(a=True, b=True), told[0].clear(), env.agents.clear()),
+    "all end untold": lambda told, env: (told[2].update(a=True, b=True), told[1].clear(), env.agents.clear()),
+    "all end and tell": lambda told, env: (
+        told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
+    ),
+    "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c comes unseen": lambda told, env: env.agents.append("c"),
+    "d comes": lambda told, env: env.agents.append("d"),
+    "other order": lambda told, env: env.agents.reverse(),
+    "agents twice": lambda told, env: env.agents.extend(env.agents),
+    "agents a tuple": lambda told, env: setattr(env, "agents", tuple(env.agents)),
+    "agents None": lambda told, env: setattr(env, "agents", None),
+    "agents deleted": lambda told, env: delattr(env, "agents"),
+    "no state": lambda told, env: setattr(env, "has_state", False),
+    "state None": lambda told, env: setattr(env, "seen", None),
+    "state other": lambda told, env: setattr(env, "seen", np.ones(3)),
+}  # fmt: skip
+
+
+class Unordered(dict):  # type: ignore[type-arg]
+    """A dict that cannot be read."""
+
+    def get(self, *arguments: Any) -> Any:
+        raise RuntimeError("out of order")
+
+
+class AgentsErr:
+    """Two agents who do well at first, and then what they are told to."""
+
+    possible_agents = ("a", "b", "c")
+    metadata: dict[str, Any] = {}
+    observed, acted = Box(-9, 99, (2,), np.float32), Discrete(3)
+    state_space = observed
+
+    def __init__(self, err: Callable[[list[Any], Any], Any], when: int = 3) -> None:
+        self.err, self.when = err, when
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observed
+
+    def action_space(self, agent: str) -> Any:
+        return self.acted
+
+    def state(self) -> Any:
+        self.looks += 1
+        if not self.has_state:
+            raise NotImplementedError
+        return self.seen
+
+    def looked(self) -> int:
+        return self.looks
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.has_state, self.seen, self.looks = 0, True, np.zeros(2, np.float32), 0
+        self.agents = ["a", "b"]
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        told: list[Any] = [{}, {}, {}, {}, {}]
+        for agent in list(self.agents or ()):
+            values = np.full(2, self.tick, np.float32), 0.25 + (agent == "b"), False, False, {}
+            for each, value in zip(told, values, strict=True):
+                each[agent] = value
+        if self.tick == self.when:
+            self.err(told, self)
+        return tuple(told)
+
+
+@covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
+def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda told, env: None)]
+        with pufferlib.make(creators, autoreset_mode=autoreset_mode, wrap_kwargs={"state": state}) as vec:
+            vec.reset()
+            for _ in range(12):
+                try:
+                    seen.append(plain(vec.step(np.zeros(6, np.int64))))
+                    seen.append(plain([vec.batch.masks, vec.call("looked")]))  # type: ignore[union-attr]
                 except BaseException as error:
                     seen.append((type(error), str(error).partition("\n")[0]))
                     with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():

@@ -190,7 +190,7 @@ class Clip(NamedTuple):
 
 
 def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
-    """Return the Clip by which ``action_reader`` reads choices, if it does nothing else to int64 and float32; else None."""
+    """Return the Clip by which ``action_reader`` reads choices; None if it does more, as for integer Boxes."""
     flat = layout.flat_space
     parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
     rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)
