@@ -372,7 +372,7 @@ class Crowd:
         ended = [agent for agent in acted if is_last or ("die" in self.fates and self.draw.random() < 0.06)]
         told = acted + [agent for agent in self.dead if self.is_odd(0.5)]
         flag = self.choose(FLAGS)
-        rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 16) for agent in told}
+        rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 7) for agent in told}
         terminations = {agent: flag(agent not in self.alive or (agent in ended and not cut)) for agent in told}
         truncations = {agent: flag(agent in ended and cut) for agent in told}
         for agent in ended:

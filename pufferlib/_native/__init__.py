@@ -16,7 +16,7 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["agents", "available", "lane", "pack", "reason", "ring", "stand", "warn_of_portable_path"]
+__all__ = ["agents", "available", "lane", "pack", "reason", "returned", "ring", "stand", "warn_of_portable_path"]
 
 MODULES = ("pack", "ring", "returned", "agents", "stand", "lane")
 # Its cache may hold the wheel without the compiled path.
@@ -26,6 +26,7 @@ available = False  # all of it, or none: half a compiled path is a third path to
 reason = ""  # in words, why it is not available
 pack: Any = None
 ring: Any = None
+returned: Any = None
 agents: Any = None
 stand: Any = None
 lane: Any = None
@@ -33,7 +34,7 @@ lane: Any = None
 
 def _load() -> str:
     """Import the compiled modules; return why they are not used, "" if they are."""
-    global pack, ring, agents, stand, lane
+    global pack, ring, returned, agents, stand, lane
     wish = os.environ.get("PUFFERLIB_NATIVE", "")
     if wish == "0":
         return "PUFFERLIB_NATIVE=0 leaves it out"
@@ -43,8 +44,8 @@ def _load() -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # one of them was built anew, the other was not
-                found = {name: importlib.import_module(f"{__name__}.{name}") for name in MODULES}
-                pack, ring, agents, stand, lane = (found[name] for name in ("pack", "ring", "agents", "stand", "lane"))
+                found = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
+                pack, ring, returned, agents, stand, lane = found
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
             why = f"it was not built, or for another Python ({error}); {REMEDY}"

@@ -664,12 +664,12 @@ cdef class Stand:
         self.begin()
         infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
         self.end(self.step_limit_ns, "step")
-        info = only_info(infos)
-        if self.takes(info):  # copied before the buffers are looked at, since that may run other code
+        info = None if infos is None else only_info(infos)
+        if info is not None and self.takes(info):  # copied before the buffers are looked at: that may run other code
             copy = owned(info, self.own)
         observations = env.observations
         if (
-            self.takes(info)
+            (info is None or self.takes(info))
             and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
             and env.alive is alive
             # The same arrays may have been resized in place.
