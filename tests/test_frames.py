@@ -134,12 +134,6 @@ OFF_THE_PATH = {
     ("come and go", "serial"),
     ("come and go", "parent"),
     ("come and go", "worker"),
-    ("simple_tag", "serial"),
-    ("simple_tag", "worker"),
-    ("simple_spread", "serial"),
-    ("simple_spread", "worker"),
-    ("simple_speaker_listener", "serial"),
-    ("simple_speaker_listener", "worker"),
 }
 
 

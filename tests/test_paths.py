@@ -9,13 +9,14 @@ import gc
 import hashlib
 import os
 import pickle
+import random
 import signal
 import sys
 import threading
 import time
 import types
 import warnings
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from mock_envs import HashPopulation, NestedHashEnv, TagEnv
 import pufferlib
 from pufferlib import _native
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, SyncVectorEnv
+from pufferlib.emulation.action_masks import mask_size
 
 if not _native.available:
     pytest.skip(f"there is one path only: {_native.reason}", allow_module_level=True)
@@ -276,6 +278,201 @@ class Alone(pufferlib.PufferEnv):
         return self.tick
 
 
+MASKS: list[Callable[[list[int]], Any]] = [
+    lambda mask: np.array(mask, np.int8), np.array, lambda mask: np.array(mask, np.float32), lambda mask: mask,
+    lambda mask: None, lambda mask: np.array(mask, bool), lambda mask: np.array([mask], np.int8),
+]  # fmt: skip
+GOOD_REWARDS = [reward for reward in REWARDS if np.size(reward(1.0)) == 1]  # several are an error for an agent
+
+
+class Crowd:
+    """A parallel environment of two teams, which draws who lives, what they are told, and in which odd forms.
+
+    observed, acted: of each team, a key of OBSERVATIONS and of ACTIONS. masks: where action masks are. fates: what may
+    happen to single agents ("die", "come", "linger"). made_up: there are no possible_agents.
+    """
+
+    metadata: dict[str, Any] = {}
+
+    def __init__(
+        self, num: int, observed: Any, acted: Any, masks: str, fates: Any, made_up: bool, odd: float, env_index: int = 0
+    ) -> None:
+        self.env_index, self.odd, self.masks, self.fates, self.salt = env_index, odd, masks, fates, 0
+        self.observed, self.names = observed, [f"{'red' if i % 2 else 'blue'}_{i}" for i in range(num)]
+        if made_up:
+            self.max_num_agents = num
+        else:
+            self.possible_agents = self.names
+        self.state_space = Box(-9, 9, (3,), np.float32)
+        self.action_spaces = [ACTIONS[name] for name in acted]
+        self.spaces = [OBSERVATIONS[name] for name in observed]
+        if masks == "observation":
+            self.spaces = [Dict(observation=space, action_mask=MultiBinary(4)) for space in self.spaces]
+        self.generator: Any = None
+
+    def observation_space(self, agent: str) -> Any:
+        return self.spaces[agent.startswith("red")]
+
+    def action_space(self, agent: str) -> Any:
+        return self.action_spaces[agent.startswith("red")]
+
+    def state(self) -> Any:
+        return self.choose(ARRAYS)(np.frombuffer(self.digest, np.int8)[:3].astype(np.float32))
+
+    def note(self, *things: Any) -> None:
+        self.digest = hashlib.md5(self.digest + pickle.dumps(things)).digest()
+        self.draw = random.Random(self.digest)
+
+    def is_odd(self, share: float = 1.0) -> bool:
+        return self.draw.random() < self.odd * share
+
+    def choose(self, options: Any) -> Any:
+        return self.draw.choice(options) if self.is_odd() else options[0]
+
+    def observe(self, agent: str) -> Any:
+        sample = self.draw.choice(samples(self.observed[agent.startswith("red")]))
+        observation = with_habit(self.choose(ARRAYS), sample)
+        if self.masks == "observation":
+            return {"action_mask": np.ones(4, np.int8), "observation": observation}
+        return observation
+
+    def tell(self, agents: list[str]) -> Any:
+        infos: dict[str, Any] = {agent: self.choose(INFOS)(self.draw.randrange(9)) for agent in agents}
+        if self.masks == "info":
+            for agent in agents:
+                size = mask_size(self.action_space(agent)) or 0
+                mask: Any = [self.draw.randrange(2) for _ in range(size)]
+                mask = self.choose(MASKS)(mask) if not isinstance(self.action_space(agent), (Dict, Tuple)) else None
+                infos[agent] = {"action_mask": mask, **(infos[agent] or {})} if not self.is_odd(0.2) else None
+            return infos
+        if self.is_odd(0.3):
+            infos["common"] = self.draw.choice([{}, {"all": np.ones(2)}, None])
+        if self.is_odd(0.1):
+            infos["winner"] = "nobody"
+        if self.is_odd(0.2):
+            infos = {agent: infos[agent] for agent in reversed(infos)}
+        return None if self.is_odd(0.1) else infos
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None or self.generator is None:
+            self.generator = np.random.default_rng(seed)
+        self.digest, self.tick = repr((self.env_index, int(self.generator.integers(1 << 62)), options)).encode(), 0
+        self.note(self.salt)
+        late = len(self.names) // 2 if "come" in self.fates else 0
+        self.alive, self.late, self.dead = self.names[late:], self.names[:late], []
+        self.agents = list(self.alive)
+        self.length = self.draw.randrange(3, 12)
+        observations = {agent: self.observe(agent) for agent in self.alive}
+        return observations if self.masks != "info" and self.is_odd(0.2) else (observations, self.tell(self.alive))
+
+    def step(self, actions: Any) -> Any:
+        assert sorted(actions) == sorted(self.alive)
+        self.tick += 1
+        self.note(self.tick, plain(actions), self.salt)
+        acted, is_last, cut = self.alive, self.tick >= self.length, self.draw.random() < 0.5
+        ended = [agent for agent in acted if is_last or ("die" in self.fates and self.draw.random() < 0.06)]
+        told = acted + [agent for agent in self.dead if self.is_odd(0.5)]
+        flag = self.choose(FLAGS)
+        rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 7) for agent in told}
+        terminations = {agent: flag(agent not in self.alive or (agent in ended and not cut)) for agent in told}
+        truncations = {agent: flag(agent in ended and cut) for agent in told}
+        for agent in ended:
+            if self.is_odd(0.1) and "die" in self.fates:  # vanishes
+                del rewards[agent], terminations[agent], truncations[agent]
+        self.dead = self.dead + ended
+        self.alive = [agent for agent in acted if agent not in ended]
+        if self.late and self.draw.random() < 0.3 and not is_last:
+            self.alive = [*self.alive, self.late.pop()]
+        self.agents = [*self.alive, *(self.dead if "linger" in self.fates else [])]
+        seen = dict.fromkeys([*acted, *self.alive]) if not self.is_odd(0.2) else self.alive
+        infos = self.tell([agent for agent in seen if agent in self.alive or agent in rewards])
+        result: list[Any] = [{agent: self.observe(agent) for agent in seen}, rewards, terminations, truncations, infos]
+        if self.is_odd(0.05) and self.alive:
+            self.err(result, self.alive[0])
+        if self.is_odd(0.1):
+            self.agents = self.draw.choice([tuple, lambda names: names[::-1]])(self.agents)
+        if self.is_odd(0.1):
+            which = self.draw.randrange(4)
+            result[which] = self.draw.choice([Infos, functools.partial(defaultdict, float)])(result[which])
+        return self.choose([tuple, list, Five._make if len(result) == 5 else tuple])(result)
+
+    def err(self, result: list[Any], agent: str) -> None:
+        """Spoil a result."""
+        what = self.draw.randrange(9)
+        if what == 0:
+            raise ValueError("out of order")
+        if what < 4:
+            result[what].pop(agent, None)
+        elif what == 4:
+            result[0][agent] = None
+        elif what == 5:
+            result[self.draw.randrange(1, 4)]["nobody"] = 0.0
+        elif what == 6:
+            result[2][agent] = "no"
+        elif what == 7:
+            result[1][agent] = [1, 2]
+        else:
+            result.pop()
+
+    def seasoned(self, salt: Any) -> int:
+        self.salt = salt
+        return self.tick
+
+
+class Herd(Alone):
+    """A PufferEnv of several agents who end alone or all at once, begin again, replace their buffers and tell infos."""
+
+    def __init__(self, num_agents: int, lone: bool, odd: float, env_index: int = 0) -> None:
+        super().__init__(odd, env_index)
+        self.num_agents, self.lone = num_agents, lone
+
+    def note(self, *things: Any) -> None:
+        self.digest = hashlib.md5(self.digest + pickle.dumps(things)).digest()
+        self.draw = np.random.default_rng(list(self.digest))
+        self.observations[:] = self.draw.integers(0, 999, (self.num_agents, 3))
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.observations, self.rewards = np.zeros((self.num_agents, 3), np.float32), np.zeros(self.num_agents)
+        pufferlib.PufferEnv.reset(self, seed=seed)
+        self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
+        self.note(self.salt)
+        if self.draw.random() < self.odd:
+            self.alive[0] = False
+        return self.told()
+
+    def told(self) -> Any:
+        if self.draw.random() >= self.odd:
+            return None
+        each = [{} if i % 3 else {"place": i, "array": np.ones(2)} for i in range(self.num_agents)]
+        forms = (None, {}, [], (), {"tick": self.tick}, {"episode": 1}, each, tuple(each), Infos(a=1))
+        return forms[self.draw.integers(9)]
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        fresh = ~self.alive
+        self.note(actions.tolist(), self.salt)
+        draw = self.draw
+        if self.lone:
+            self.alive[fresh] = draw.random(fresh.sum()) < 0.7
+            self.terminations[:] = draw.random(self.num_agents) < 0.1
+            self.truncations[:] = draw.random(self.num_agents) < 0.05
+            self.alive[draw.random(self.num_agents) < 0.02] = False
+        elif draw.random() < 0.15:
+            (self.terminations, self.truncations)[self.tick % 2][:] = True
+        self.rewards[:] = draw.random(self.num_agents)
+        if draw.random() < self.odd / 2:
+            what = draw.integers(4)
+            if what == 0:
+                self.rewards = self.rewards.astype((np.float32, np.float64)[draw.integers(2)])
+            elif what == 1:
+                self.terminations, self.truncations = self.terminations.copy(), self.truncations[::-1]
+            elif what == 2:
+                self.alive = self.alive.copy()
+            else:
+                self.observations = np.asfortranarray(self.observations)
+        return self.told()
+
+
 class Seasoned(TagEnv):
     """A PufferEnv of several agents."""
 
@@ -468,21 +665,60 @@ def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
     return (SeasonedPopulation, {"max_agents": 4}) if kind == "population" else (SeasonedHashes, {})
 
 
+@st.composite
+def crowds(draw: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a creator of environments of several agents and its wrap_kwargs."""
+    odd = draw(st.sampled_from([0.0, 0.1, 0.4]))
+    num = draw(st.sampled_from([1, 2, 3, 11]))
+    if draw(st.integers(0, 3)) == 0:
+        return functools.partial(Herd, draw(st.sampled_from([2, 3, 11, 150])), draw(st.booleans()), odd), {}
+    observed, acted = st.sampled_from(sorted({*OBSERVATIONS} - {"many"})), st.sampled_from(sorted(ACTIONS))
+    teams = [draw(st.tuples(of, of)) if draw(st.booleans()) else (draw(of),) * 2 for of in (observed, acted)]
+    masks = draw(st.sampled_from(["", "", "info", "observation"]))
+    fates = draw(st.sampled_from([(), (), ("die",), ("come",), ("die", "come"), ("die", "linger")]))
+    made_up = draw(st.integers(0, 3)) == 0
+    if masks == "info":  # which a Box has not
+        teams[1] = tuple("discrete" if mask_size(ACTIONS[name]) is None else name for name in teams[1])
+    kwargs: dict[str, Any] = {}
+    if draw(st.integers(0, 2)) == 0:
+        kwargs = {"state": True} if made_up else draw(st.sampled_from([{"state": True}, {"agent_type": True}]))
+    if masks == "info":
+        kwargs["action_mask"] = True
+    if made_up and fates and teams[0][0] != teams[0][1]:
+        teams[0] = (teams[0][0],) * 2
+    if made_up and fates and teams[1][0] != teams[1][1]:
+        teams[1] = (teams[1][0],) * 2
+    return functools.partial(Crowd, num, *teams, masks, fates, made_up, odd), kwargs
+
+
 @settings(max_examples=settings().max_examples // 8)
 @given(data=st.data())
 def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
-    assert_programs_see_the_same(data)
+    assert_programs_see_the_same(data, creators())
 
 
 @pytest.mark.long
 @settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_many_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
-    assert_programs_see_the_same(data)
+    assert_programs_see_the_same(data, creators())
 
 
-def assert_programs_see_the_same(data: st.DataObject) -> None:
-    creator, wrap_kwargs = data.draw(creators(), "creator")
+@settings(max_examples=settings().max_examples // 8)
+@given(data=st.data())
+def test_programs_of_several_agents_see_the_same_on_both_paths(data: st.DataObject) -> None:
+    assert_programs_see_the_same(data, crowds())
+
+
+@pytest.mark.long
+@settings(max_examples=settings().max_examples // 2)
+@given(data=st.data())
+def test_many_programs_of_several_agents_see_the_same_on_both_paths(data: st.DataObject) -> None:
+    assert_programs_see_the_same(data, crowds())
+
+
+def assert_programs_see_the_same(data: st.DataObject, strategy: Any) -> None:
+    creator, wrap_kwargs = data.draw(strategy, "creator")
     num_envs = data.draw(st.integers(1, 6), "num_envs")
     backend = data.draw(st.sampled_from(BACKENDS), "backend")
     program = data.draw(
@@ -992,6 +1228,132 @@ def test_what_goes_wrong_is_told_alike(env: Any, err: Callable[..., Any], autore
     assert compiled == portable
 
 
+# What becomes of the five dicts of a step of two agents, a and b, and of the environment.
+AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
+    f"{name} {what}": functools.partial(lambda index, change, told, env: change(told, index), index, change)
+    for index, name in enumerate(("observations", "rewards", "terminations", "truncations", "infos"))
+    for what, change in {
+        "missing": lambda told, index: told[index].pop("b"),
+        "None": lambda told, index: told[index].update(b=None),
+        "of nobody": lambda told, index: told[index].update(c=told[index]["a"]),
+        "renamed": lambda told, index: told.__setitem__(index, {"x": 1, "y": 2}),
+        "reversed": lambda told, index: told.__setitem__(index, {key: told[index][key] for key in "ba"}),
+        "no dict": lambda told, index: told.__setitem__(index, 5),
+        "gone": lambda told, index: told.__setitem__(index, None),
+        "proxy": lambda told, index: told.__setitem__(index, types.MappingProxyType(told[index])),
+        "own dict": lambda told, index: told.__setitem__(index, Infos(told[index])),
+        "a word": lambda told, index: told[index].update(b="x"),
+        "a list": lambda told, index: told[index].update(b=[told[index]["b"]]),
+        "an ellipsis": lambda told, index: told[index].update(b=...),
+        "raises": lambda told, index: told.__setitem__(index, Unordered(told[index])),
+    }.items()
+} | {
+    "four": lambda told, env: told.pop(),
+    "nothing": lambda told, env: told.clear(),
+    "common": lambda told, env: told[4].update(common={"c": np.ones(2)}, a={"z": 1}),
+    "common first": lambda told, env: told.__setitem__(4, {"__common__": {"c": 1}, "b": {}, "a": {"z": 1}}),
+    "common None": lambda told, env: told[4].update(common=None),
+    "common int": lambda told, env: told[4].update(common=3),
+    "a word of nobody": lambda told, env: told[4].update(winner="nobody"),
+    "a list of nobody": lambda told, env: told[4].update(winner=["nobody"]),
+    "episode": lambda told, env: told[4].update(a={"episode": "mine"}),
+    "a lives on": lambda told, env: (told[2].update(b=True), env.agents.remove("b")),
+    "b vanishes": lambda told, env: ([each.pop("b") for each in told], env.agents.remove("b")),
+    "b lingers": lambda told, env: told[2].update(b=True),
+    "all end": lambda told, env: (told[3].update(a=True, b=1), env.agents.clear()),
+    "all end and linger": lambda told, env: told[2].update(a=True, b=np.True_),
+    "all end and c comes": lambda told, env: (told[2].update(a=True, b=True), setattr(env, "agents", ["c"])),
+    "all end unseen": lambda told, env: (told[2].update(a=True, b=True), told[0].clear(), env.agents.clear()),
+    "all end untold": lambda told, env: (told[2].update(a=True, b=True), told[1].clear(), env.agents.clear()),
+    "all end and tell": lambda told, env: (
+        told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
+    ),
+    "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c comes unseen": lambda told, env: env.agents.append("c"),
+    "d comes": lambda told, env: env.agents.append("d"),
+    "other order": lambda told, env: env.agents.reverse(),
+    "agents twice": lambda told, env: env.agents.extend(env.agents),
+    "agents a tuple": lambda told, env: setattr(env, "agents", tuple(env.agents)),
+    "agents None": lambda told, env: setattr(env, "agents", None),
+    "agents deleted": lambda told, env: delattr(env, "agents"),
+    "no state": lambda told, env: setattr(env, "has_state", False),
+    "state None": lambda told, env: setattr(env, "seen", None),
+    "state other": lambda told, env: setattr(env, "seen", np.ones(3)),
+}  # fmt: skip
+
+
+class Unordered(dict):  # type: ignore[type-arg]
+    """A dict that cannot be read."""
+
+    def get(self, *arguments: Any) -> Any:
+        raise RuntimeError("out of order")
+
+
+class AgentsErr:
+    """Two agents who do well at first, and then what they are told to."""
+
+    possible_agents = ("a", "b", "c")
+    metadata: dict[str, Any] = {}
+    observed, acted = Box(-9, 99, (2,), np.float32), Discrete(3)
+    state_space = observed
+
+    def __init__(self, err: Callable[[list[Any], Any], Any], when: int = 3) -> None:
+        self.err, self.when = err, when
+
+    def observation_space(self, agent: str) -> Any:
+        return self.observed
+
+    def action_space(self, agent: str) -> Any:
+        return self.acted
+
+    def state(self) -> Any:
+        self.looks += 1
+        if not self.has_state:
+            raise NotImplementedError
+        return self.seen
+
+    def looked(self) -> int:
+        return self.looks
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.has_state, self.seen, self.looks = 0, True, np.zeros(2, np.float32), 0
+        self.agents = ["a", "b"]
+        return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        told: list[Any] = [{}, {}, {}, {}, {}]
+        for agent in list(self.agents or ()):
+            values = np.full(2, self.tick, np.float32), 0.25 + (agent == "b"), False, False, {}
+            for each, value in zip(told, values, strict=True):
+                each[agent] = value
+        if self.tick == self.when:
+            self.err(told, self)
+        return tuple(told)
+
+
+@covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
+def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda told, env: None)]
+        with pufferlib.make(creators, autoreset_mode=autoreset_mode, wrap_kwargs={"state": state}) as vec:
+            vec.reset()
+            for _ in range(12):
+                try:
+                    seen.append(plain(vec.step(np.zeros(6, np.int64))))
+                    seen.append(plain([vec.batch.masks, vec.call("looked")]))  # type: ignore[union-attr]
+                except BaseException as error:
+                    seen.append((type(error), str(error).partition("\n")[0]))
+                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        vec.reset()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
 class Teller(Errs):
     """Tells infos that are hard to send: of which kind, its action says."""
 
@@ -1076,6 +1438,47 @@ def test_steps_leave_no_references() -> None:
             vec.step(actions)
         before = counts()
         for _ in range(200):
+            vec.step(actions)
+        after = counts()
+    assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True)), (before, after)
+
+
+def test_steps_of_several_agents_leave_no_references() -> None:
+    seen, reward, info, names = np.zeros(2, np.float32), float("1.5"), {"told": "".join(["a", "b"])}, ["a_0", "a_1"]
+    step = tuple(dict.fromkeys(names, value) for value in (seen, reward, False, False, info))
+    last = (*step[:3], dict.fromkeys(names, True), {"common": info})
+    held: list[Any] = [seen, reward, info, info["told"], *names, step, last, *step, *last]
+
+    class Holder:
+        possible_agents, metadata = names, {}  # type: ignore[var-annotated]
+        spaces = Box(-1, 1, (2,), np.float32), Discrete(300)
+
+        def observation_space(self, agent: str) -> Any:
+            return self.spaces[0]
+
+        def action_space(self, agent: str) -> Any:
+            return self.spaces[1]
+
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            self.tick, self.agents = 0, names
+            return step[0], {}
+
+        def step(self, actions: Any) -> Any:
+            self.tick += 1
+            self.agents = names if self.tick < 5 else []
+            return step if self.tick < 5 else last
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(thing) for thing in held]
+
+    actions = np.full(100, 290)
+    with pufferlib.make(Holder, num_envs=50) as vec:
+        vec.reset()
+        for _ in range(12):  # whole episodes, each of five steps and a reset
+            vec.step(actions)
+        before = counts()
+        for _ in range(240):
             vec.step(actions)
         after = counts()
     assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True)), (before, after)

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.skipif(bool(MISS
 SHORT = [
     "tests/test_fuzz_pack.py::test_each_kind_of_hostility_in_each_kind_of_leaf",
     "tests/test_native_pack.py::test_takes_what_is_plain",
+    "tests/test_paths.py::test_steps_of_several_agents_leave_no_references",
     "tests/test_native_pack.py::test_leaves_what_does_not_fit_to_the_twin",
     "tests/test_native_pack.py::test_reals_are_clipped_cast_and_rounded_alike",
     "tests/test_restarts.py::test_an_environment_that_raises_is_made_anew_alone[pool-4-next_step]",
@@ -82,7 +83,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree whose packer, the only one of its compiled modules that is built, has all the faults."""
     tree = tmp_path_factory.mktemp("faulty") / "tree"
     shutil.copytree(sanitize.ROOT, tree, ignore=shutil.ignore_patterns(*sanitize.LEFT_OUT))
-    for name in ("lane", "ring", "stand"):
+    for name in ("agents", "lane", "returned", "ring", "stand"):
         (tree / f"pufferlib/_native/{name}.pyx").unlink()
     path = tree / "pufferlib/_native/pack.pyx"
     source = path.read_text()

@@ -1,9 +1,10 @@
 """The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
 
 ``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``lane`` is the parent's end,
-``stand`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows. Where they were
-not built, or the platform lacks futexes, everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the
-environment leaves them out, 1 insists on them.
+``stand`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows. ``stand`` uses
+``agents``, which steps environments of several agents. Where they were not built, or the platform lacks futexes,
+everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on
+them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["available", "infos", "lane", "pack", "reason", "ring", "stand", "warn_of_portable_path"]
+__all__ = ["agents", "available", "infos", "lane", "pack", "reason", "ring", "stand", "warn_of_portable_path"]
 
-MODULES = ("pack", "infos", "ring", "stand", "lane")
+MODULES = ("pack", "infos", "ring", "agents", "stand", "lane")
 # Its cache may hold the wheel without the compiled path.
 REMEDY = "pip install again, with a C compiler at hand and --force-reinstall --no-cache-dir --no-deps"
 
@@ -26,13 +27,14 @@ reason = ""  # in words, why it is not available
 pack: Any = None
 infos: Any = None
 ring: Any = None
+agents: Any = None
 stand: Any = None
 lane: Any = None
 
 
 def _load() -> str:
     """Import the compiled modules; return why they are not used, "" if they are."""
-    global pack, infos, ring, stand, lane
+    global pack, infos, ring, agents, stand, lane
     wish = os.environ.get("PUFFERLIB_NATIVE", "")
     if wish == "0":
         return "PUFFERLIB_NATIVE=0 leaves it out"
@@ -42,7 +44,8 @@ def _load() -> str:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # one of them was built anew, the other was not
-                pack, infos, ring, stand, lane = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
+                found = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
+                pack, infos, ring, agents, stand, lane = found
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
             why = f"it was not built, or for another Python ({error}); {REMEDY}"

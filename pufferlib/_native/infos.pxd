@@ -21,6 +21,13 @@ cdef struct Head:
     uint32_t row  # of the batch
     uint32_t unused
 
+# Whether an info tells nothing.
+cdef inline bint is_empty(object info) noexcept:
+    return info is None or (type(info) is dict and len(<dict>info) == 0)
+
+# Return a copy of a dict, as ``own`` of emulation/infos.py makes it.
+cdef dict owned(dict info, object own)
+
 cdef class Schema:
     cdef readonly tuple keys
     cdef readonly dict index_of  # key → number of the value
@@ -32,12 +39,14 @@ cdef class InfoWriter:
     cdef bytearray memory
     cdef char *bytes
     cdef readonly uint32_t nbytes  # of the message so far
+    cdef int depth  # of dicts in dicts, while one is written
     cdef Schema new  # a schema that has to be told first
 
     cdef Schema schema_of(self, dict info, Schema likely)
     cdef void begin(self) noexcept
     cdef bint add(self, Schema schema, dict info, uint16_t flags, uint32_t agent_index, const double *episode) except -1
     cdef bint write(self, object value) except -1
+    cdef bint write_nested(self, dict nested) except -1
     cdef bint write_array(self, object array) except -1
     cdef bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept
 

@@ -1,4 +1,4 @@
-"""Infos as records of bytes, which cost nothing until they are read.
+"""Infos on their way: copies, or records of bytes, which cost nothing until they are read.
 
 A worker writes what an environment tells as records, of one info each: a head, then each value behind a byte that says
 its kind. The keys are not in it, but the number of a schema, which was told before. Numbers, short texts, None and small
@@ -7,7 +7,7 @@ and makes dicts of them where somebody looks.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.dict cimport PyDict_Next
+from cpython.dict cimport PyDict_Copy, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
@@ -38,12 +38,14 @@ cdef enum:
     MOST_ARRAY_NBYTES = 1024
     MOST_TEXT_NBYTES = 255
     MOST_DIMENSIONS = 8
+    MOST_DEPTH = 3  # of dicts in dicts
+    NESTED_HEAD = 4  # kind, length (two bytes), number of entries
     MOST_SCHEMAS = 256  # of a worker
     MOST_CANDIDATES = 1024
     NUM_DTYPES = 13
 
     # Kinds of values. NumPy's scalars follow: SCALAR + the number of their dtype.
-    NONE = 0, FALSE, TRUE, INT, FLOAT, TEXT, ARRAY
+    NONE = 0, FALSE, TRUE, INT, FLOAT, TEXT, ARRAY, NESTED
     SCALAR = 16
 
 cdef object NDARRAY = numpy.ndarray
@@ -64,6 +66,22 @@ for number in range(NUM_DTYPES):
 cdef object FLOAT64 = numpy.dtype("d")
 cdef object INT64 = numpy.dtype("l")
 cdef object BOOL = numpy.dtype("?")
+
+
+cdef dict owned(dict info, object own):
+    cdef PyObject *key
+    cdef PyObject *found
+    cdef Py_ssize_t position = 0
+    cdef dict copy = PyDict_Copy(info)
+    while PyDict_Next(info, &position, &key, &found):
+        value = <object>found
+        if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
+            continue
+        if puf_is_array(value, NDARRAY):
+            copy[<object>key] = value.copy()  # the key is there already, so the order stays
+        elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
+            copy[<object>key] = own(value)
+    return copy
 
 
 cdef class Schema:
@@ -192,12 +210,36 @@ cdef class InfoWriter:
             return size <= MOST_TEXT_NBYTES and self.put(TEXT, NULL, 0) and self.put(<uint8_t>size, text, size)
         if puf_is_array(value, NDARRAY):
             return self.write_array(value)
+        if type(value) is dict:
+            return self.write_nested(value)
         for index in range(NUM_DTYPES):
             if TYPES[index] == <PyObject *>Py_TYPE(value):
                 if index == NUM_DTYPES - 1:  # the value of a complex scalar may lie elsewhere
                     return False
                 return self.put(<uint8_t>(SCALAR + index), puf_scalar(value), SIZES[index])
         return False
+
+    cdef bint write_nested(self, dict nested) except -1:
+        cdef PyObject *key
+        cdef PyObject *value
+        cdef Py_ssize_t position = 0
+        cdef uint32_t begin = self.nbytes
+        cdef uint16_t nbytes
+        cdef bint wrote = True
+        if self.depth == MOST_DEPTH or len(nested) > 255 or begin + NESTED_HEAD > MOST_NBYTES:
+            return False
+        self.nbytes += NESTED_HEAD
+        self.depth += 1
+        while wrote and PyDict_Next(nested, &position, &key, &value):
+            wrote = PyUnicode_CheckExact(<object>key) and self.write(<object>key) and self.write(<object>value)
+        self.depth -= 1
+        if not wrote:
+            return False
+        nbytes = <uint16_t>(self.nbytes - begin)
+        self.bytes[begin] = NESTED
+        memcpy(self.bytes + begin + 1, &nbytes, sizeof(nbytes))
+        self.bytes[begin + 3] = <char>len(nested)
+        return True
 
     cdef bint write_array(self, object array) except -1:
         cdef int index, axis, ndim = puf_ndim(array)
@@ -568,7 +610,15 @@ cdef size_t nbytes_of(const char *value) noexcept:
             memcpy(&length, value + 3 + axis * sizeof(length), sizeof(length))
             nbytes *= length
         return head_nbytes_of(value) + nbytes
+    if kind == NESTED:
+        return nested_nbytes(value)
     return 1
+
+
+cdef inline size_t nested_nbytes(const char *value) noexcept:
+    cdef uint16_t nbytes
+    memcpy(&nbytes, value + 1, sizeof(nbytes))
+    return nbytes
 
 
 cdef object shape_of(const char *array):
@@ -597,6 +647,16 @@ cdef object column_like(const char *value, Py_ssize_t num_rows):
     return None
 
 
+cdef dict read_nested(const char *value):
+    cdef const char *at = value + NESTED_HEAD
+    cdef int index
+    cdef dict nested = {}
+    for index in range(<uint8_t>value[3]):
+        key = read_value(&at)
+        nested[key] = read_value(&at)
+    return nested
+
+
 cdef object read_value(const char **at):
     """Return the value that lies there, and go on behind it."""
     cdef const char *value = at[0]
@@ -622,6 +682,8 @@ cdef object read_value(const char **at):
         ahead = head_nbytes_of(value)
         memcpy(puf_data(array), value + ahead, nbytes_of(value) - ahead)
         return array
+    if kind == NESTED:
+        return read_nested(value)
     if kind >= SCALAR:
         element = ELEMENTS[kind - SCALAR]
         memcpy(puf_data(element), value + 1, SIZES[kind - SCALAR])

@@ -2,21 +2,20 @@
 
 C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records where
 the parent is another process. Whatever is out of the ordinary (an info that no record holds, a list of rewards, an
-exception) goes to the Python code that both paths share, with nothing done twice.
+exception) goes to the Python code that both paths share, with nothing done twice. Environments of several agents are
+stepped by the classes of agents.pyx.
 """
 
-from cpython.dict cimport PyDict_Copy, PyDict_Next
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
+from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_CheckExact
 from libc.string cimport memcpy
 
+from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, owned
 from pufferlib._native.pack cimport Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
@@ -100,6 +99,17 @@ cdef class Columns:
         self.truncations.data[slot] = truncated
         self.masks.data[slot] = mask
 
+    cdef Rows rows(self, uint64_t slot) noexcept nogil:
+        """Return where the rows of a slot lie."""
+        cdef Rows rows
+        rows.observations = self.observations.data + slot * self.observations.nbytes
+        rows.rewards = self.rewards.data + slot * self.rewards.nbytes
+        rows.wide_rewards = self.wide_rewards
+        rows.terminations = self.terminations.data + slot * self.terminations.nbytes
+        rows.truncations = self.truncations.data + slot * self.truncations.nbytes
+        rows.masks = self.masks.data + slot * self.masks.nbytes
+        return rows
+
     cdef void episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
         """Write the statistics of the episode that ends in a slot."""
         cdef double *its = <double *>(self.episodes.data + slot * self.episodes.nbytes)
@@ -131,6 +141,7 @@ cdef class Stepper:
     values. resets: whether it may be reset here too.
     """
 
+    cdef Agents agents  # what steps several agents in place of all of this; None where there is one
     cdef object row_env, env, step
     cdef bint native, resets
     cdef Packer packer
@@ -176,6 +187,18 @@ cdef class Stepper:
             self.shape[axis] = space.shape[axis]
         self.left_out, self.draw, self.weight = 0, 1, 1
 
+    @staticmethod
+    def of_agents(Agents agents not None):
+        """Return what steps an environment of several agents."""
+        cdef Stepper stepper = Stepper.__new__(Stepper)
+        stepper.agents = agents
+        stepper.left_out, stepper.draw, stepper.weight = 0, 1, 1
+        return stepper
+
+    cdef object restart(self):
+        """Call the environment's own reset: looked up, as its plain twin does, since some replace it."""
+        return self.env.reset() if self.agents is None else self.agents.reset()
+
     cdef object act(self):
         """Return what the environment's step returns for the action in the slab."""
         if self.is_int:
@@ -202,18 +225,24 @@ cdef class Stepper:
 
     cdef int hold(self) except -1:
         """Give the episode's totals to the plain twin, which is about to go on."""
+        if self.agents is not None:
+            return self.agents.hold()
         self.row_env.totals = (self.total_reward, self.length, self.start_s)
         return 0
 
     cdef int resume(self, bint ready) except -1:
         """Take the episode's totals back, if the next step may be played here."""
         self.ready = ready
+        if ready and self.agents is not None:
+            return self.agents.resume()
         if ready:
             self.total_reward, self.length, self.start_s = self.row_env.totals
         return 0
 
     cdef bint begins_here(self):
         """Whether the next step, which has to be a reset, may be played here."""
+        if self.agents is not None:
+            return self.agents.can_reset()
         if not self.settled:
             self.settled = self.resets and self.row_env.settled
         return self.settled
@@ -224,31 +253,21 @@ cdef class Stepper:
         return 0
 
 
-cdef inline bint is_empty(object info) noexcept:
-    """Whether an info tells nothing."""
-    return info is None or (type(info) is dict and len(<dict>info) == 0)
-
-
 cdef inline bint is_dict(object info) noexcept:
     """Whether an info is one that can be copied here."""
     return info is None or type(info) is dict
 
 
-cdef dict owned(dict info, object own):
-    """Return a copy of a dict, as ``own`` of emulation/infos.py makes it."""
-    cdef PyObject *key
-    cdef PyObject *found
-    cdef Py_ssize_t position = 0
-    cdef dict copy = PyDict_Copy(info)
-    while PyDict_Next(info, &position, &key, &found):
-        value = <object>found
-        if PyFloat_CheckExact(value) or PyLong_CheckExact(value) or PyUnicode_CheckExact(value):
-            continue
-        if puf_is_array(value, NDARRAY):
-            copy[<object>key] = value.copy()  # the key is there already, so the order stays
-        elif type(value) is list or type(value) is tuple or isinstance(value, (dict, NDARRAY)):
-            copy[<object>key] = own(value)
-    return copy
+cdef object only_info(object infos):
+    """Return the info among what a PufferEnv of one agent returned, as it came or alone in a sequence."""
+    if type(infos) is tuple:
+        infos = list(infos)
+    if type(infos) is not list or PyList_GET_SIZE(infos) > 1:
+        return infos
+    if PyList_GET_SIZE(infos) == 0:
+        return None
+    info = (<list>infos)[0]
+    return info if info is None or type(info) is dict else infos
 
 
 cdef inline bint is_one(object array, object dtype):
@@ -266,9 +285,10 @@ cdef class Stand:
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
-    ``deliver_end(env_id, slot, info)`` hands over its rows where workers are processes. ``failed(env_id, phase, error)``
-    tells of an exception. ``over`` is the set of environments whose next step is to be a reset.
+    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise.
+    ``hand_over(env_id, slot, over, infos)`` commits rows with infos that go to another process.
+    ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments whose next step is to be a
+    reset.
     scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
     own: the function of emulation/infos.py, for values of infos that are not copied here.
     """
@@ -277,7 +297,7 @@ cdef class Stand:
     cdef Columns columns, scratch_columns
     cdef object slab, scratch, worker, own
     cdef InfoWriter writer
-    cdef dict copy  # of the info that goes with the next row
+    cdef object copy  # of the info that goes with the next row, or a list of copies
     cdef uint32_t index
     cdef uint64_t first, num_envs  # the share
     cdef list steppers  # None for environments that are always stepped in Python
@@ -469,7 +489,9 @@ cdef class Stand:
         elif self.telemetry:
             stepper.left_out -= 1
         try:
-            if stepper.native:
+            if stepper.agents is not None:
+                self.step_agents(stepper, env_id, slot)
+            elif stepper.native:
                 self.step_native(stepper, env_id, slot)
             else:
                 self.step_raw(stepper, env_id, slot)
@@ -581,22 +603,23 @@ cdef class Stand:
             info["episode"], info["env"] = last["episode"], last["env"]
             info["final_obs"], info["final_info"] = observation, last
             info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
-            self.deliver(env_id, slot, info)
+            self.deliver(stepper, env_id, slot, info)
             stepper.begin()
             return 0
         stepper.resume(self.worker.finish_restart(env_id, slot, result, last, observation))
         return 0
 
-    cdef int deliver(self, uint64_t env_id, uint32_t slot, dict info) except -1:
+    cdef int deliver(self, Stepper stepper, uint64_t env_id, uint32_t slot, dict info) except -1:
         """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
-        if self.ring.infos is None:
-            self.worker.deliver_end(env_id, slot, info)
+        cdef int told = self.tell_of_several(stepper, [info])
+        if told == NOT_HERE:
+            self.worker.hand_over(env_id, slot, True, [info])
             return 0
         if slot == PUF_CLAIM:
             slot = self.claim(env_id)
             self.columns.copy(slot, self.scratch_columns)
-        self.ring.infos[slot] = info
-        self.hand_over(env_id, slot, PUF_OVER | PUF_HELD)
+        self.attach(env_id, slot, told)
+        self.hand_over(env_id, slot, PUF_OVER | told)
         return 0
 
     cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
@@ -630,6 +653,7 @@ cdef class Stand:
         """
         cdef double episode[3]
         cdef bint adds = over
+        cdef dict copy
         if is_empty(info):
             return 0
         if type(info) is not dict:
@@ -640,29 +664,58 @@ cdef class Stand:
             episode[2] = 1e-9 * puf_now_ns() - stepper.start_s
         if self.ring.infos is None:
             return self.record(stepper, info, over, adds, episode)
-        self.copy = owned(info, self.own)
+        copy = owned(info, self.own)
         if over:
-            self.copy["env"] = True
+            copy["env"] = True
         if adds:
-            self.copy["episode"] = {"r": episode[0], "l": stepper.length + 1, "t": episode[2]}
-        self.copy["env_id"] = self.copy["agent_id"] = env_id  # only environments of one agent
+            copy["episode"] = {"r": episode[0], "l": stepper.length + 1, "t": episode[2]}
+        copy["env_id"] = copy["agent_id"] = env_id  # only environments of one agent
+        self.copy = copy
         return PUF_HELD
+
+    cdef int tell_of_several(self, Stepper stepper, list infos) except -1:
+        """Do as ``tell`` for infos that are labelled copies."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema
+        cdef uint64_t index
+        if self.ring.infos is not None:
+            self.copy = infos
+            return PUF_HELD
+        writer.begin()
+        for info in infos:
+            schema = self.schema_of(stepper, info)
+            if schema is None:
+                return NOT_HERE
+            index = 0
+            if "agent_id" in <dict>info:
+                index = (<dict>info)["agent_id"] - <uint64_t>(<dict>info)["env_id"] * self.columns.agents_per_env
+            if not writer.add(schema, info, OF_AGENT if "agent_id" in <dict>info else 0, <uint32_t>index, NULL):
+                return NOT_HERE
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
 
     cdef int record(self, Stepper stepper, dict info, bint over, bint adds, const double *episode) except -1:
         """Write a record of an info; return PUF_INFO, or NOT_HERE where it is none."""
         cdef InfoWriter writer = self.writer
-        cdef Schema schema = writer.schema_of(info, stepper.schema)
+        cdef Schema schema = self.schema_of(stepper, info)
         if schema is None:
             return NOT_HERE
-        if schema is writer.new:
-            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
-                return NOT_HERE
-            writer.keep_new()
-        stepper.schema = schema
         writer.begin()
         if not writer.add(schema, info, OF_AGENT | (OVER if over else 0) | (EPISODE if adds else 0), 0, episode):
             return NOT_HERE
         return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+
+    cdef Schema schema_of(self, Stepper stepper, dict info):
+        """Return the schema of an info, which the parent has been told of; None where it is to travel pickled."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema = writer.schema_of(info, stepper.schema)
+        if schema is None:
+            return None
+        if schema is writer.new:
+            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
+                return None
+            writer.keep_new()
+        stepper.schema = schema
+        return schema
 
     cdef int attach(self, uint64_t env_id, uint32_t slot, int told) except -1:
         """Put what ``tell`` has prepared next to its row, or into the worker's pipe, where there is room for it."""
@@ -694,11 +747,57 @@ cdef class Stand:
             self.over.add(env_id)
         return 0
 
+    cdef int step_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object result
+        if not stepper.agents.can_step():
+            stepper.hold()
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        self.begin()
+        result = stepper.agents.step()
+        self.end(self.step_limit_ns, "step")
+        if not self.takes_rows(stepper, env_id, slot, result, False):
+            self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef bint takes_rows(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, object result, bint is_reset
+    ) except? True:
+        """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
+        cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
+        cdef Outcome outcome
+        cdef list infos
+        cdef int told
+        if is_reset:
+            outcome = stepper.agents.take_reset(result, &rows)
+        else:
+            outcome = stepper.agents.take(result, &rows, self.ends_here)
+        if outcome == ODD:
+            return False
+        infos = stepper.agents.infos
+        stepper.agents.infos = None
+        told = 0 if infos is None else self.tell_of_several(stepper, infos)
+        if told == NOT_HERE:
+            self.worker.hand_over(env_id, slot, outcome == IS_OVER, infos)
+        else:
+            if slot == PUF_CLAIM:
+                slot = self.claim(env_id)
+                self.columns.copy(slot, self.scratch_columns)
+            self.attach(env_id, slot, told)
+            self.hand_over(env_id, slot, (PUF_OVER if outcome == IS_OVER else 0) | told)
+        stepper.ready = outcome != IS_OVER or not self.next_step
+        if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
+            self.over.add(env_id)
+        return True
+
     cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object env = stepper.env
         cdef object rewards = env.rewards, terminations = env.terminations, truncations = env.truncations
         cdef object alive = env.alive
-        cdef object infos, observations
+        cdef object infos, info, observations
+        cdef double reward
+        cdef bint over
+        cdef int told
         cdef bint wide = is_one(rewards, FLOAT64)
         if not (
             (wide or is_one(rewards, FLOAT32))
@@ -716,27 +815,30 @@ cdef class Stand:
         self.begin()
         infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
         self.end(self.step_limit_ns, "step")
+        info = None if infos is None else only_info(infos)
+        over = puf_data(terminations)[0] or puf_data(truncations)[0]
+        reward = (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0]
+        told = self.tell(stepper, env_id, info, reward, over)  # before the buffers are looked at: it may run other code
         observations = env.observations
         if (
-            infos is None
+            told != NOT_HERE
             and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
             and env.alive is alive
             # The same arrays may have been resized in place.
             and is_one(rewards, FLOAT64 if wide else FLOAT32)
             and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
             and puf_data(alive)[0]
-            and (self.ends_here or not (puf_data(terminations)[0] or puf_data(truncations)[0]))
+            and over == (puf_data(terminations)[0] or puf_data(truncations)[0])
+            and (self.ends_here or not over)
             and stepper.fits(observations)
         ):
-            if puf_data(terminations)[0] or puf_data(truncations)[0]:
+            if over:
                 puf_data(alive)[0] = 0
             if slot == PUF_CLAIM:
                 slot = self.claim(env_id)
             put(&self.columns.observations, slot, puf_data(observations))
             self.conclude(
-                stepper, env_id, slot,
-                (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0],
-                puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, 0,
+                stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, told
             )
             return 0
         self.hand_back(stepper, env_id, slot, infos)
@@ -749,7 +851,10 @@ cdef class Stand:
         self.over.discard(env_id)
         try:
             result = self.raw_reset(stepper, env_id)
-            if type(result) is tuple and PyTuple_GET_SIZE(result) == 2:
+            if stepper.agents is not None:
+                if self.takes_rows(stepper, env_id, slot, result, True):
+                    return 0
+            elif type(result) is tuple and PyTuple_GET_SIZE(result) == 2:
                 told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
                 if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
                     stepper.begin()
@@ -768,7 +873,7 @@ cdef class Stand:
         puf_say(self.doing, self.doing[0] | 1)
         self.begin()
         ns = puf_now_ns()
-        result = stepper.env.reset()  # looked up, as its plain twin does: some replace it
+        result = stepper.restart()
         self.reset_ns = ns = puf_now_ns() - ns
         self.is_slow = ns >= SLOW_NS
         self.add(env_id, 1, 1e-9 * ns, 1)

@@ -34,9 +34,10 @@ class Agent:
         self.masked = masked  # info["action_mask"] is a leaf of the observation
         self.plain = False  # observations are packed as they come: nothing to add, no check left
         self._beside = beside
-        self._takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
+        self.takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
         self._always = check == "always"
         self._checks_left = 2
+        self.settled = False  # observations are looked at no more closely than by shape and dtype from now on
 
     def observed(self, name: Any, observation: Any, info: Any) -> Any:
         """Return the observation as ``observation_layout`` packs it. Raises SpaceError if it does not fit."""
@@ -44,7 +45,7 @@ class Agent:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
             observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
         if self._beside is not None:
-            own = observation if self._takes_in else {"observation": observation}
+            own = observation if self.takes_in else {"observation": observation}
             if not isinstance(own, Mapping):
                 raise SpaceError(f"agent {name!r}: expected a dict with an {ACTION_MASK!r}, got {observation!r:.80}")
             observation = {**self._beside.leaves(name), **own}
@@ -56,7 +57,8 @@ class Agent:
                 raise SpaceError(f"{whose}{error}") from None
             if not self._always:
                 self._checks_left -= 1
-                self.plain = not (self._checks_left or self.masked or self._beside)
+                self.settled = not self._checks_left
+                self.plain = self.settled and not (self.masked or self._beside)
         return observation
 
 

@@ -38,6 +38,7 @@ class Beside:
         self.spaces: dict[str, gymnasium.Space[Any]] = {}
         self._types: dict[Any, int] = {}
         self._state: Any = None
+        self._is_held = False
         if state:
             space = getattr(parallel, "state_space", None)
             if space is None or not callable(getattr(parallel, "state", None)):
@@ -50,9 +51,19 @@ class Beside:
             self._types = agent_types(name, possible_agents, agent_type)
             self.spaces[AGENT_TYPE] = spaces.Discrete(max(self._types.values()) + 1)
 
+    def hold(self, state: Any) -> None:
+        """Take the state from a caller who has asked the environment already; the next ``look`` does not."""
+        self._state, self._is_held = state, True
+
+    def forget(self) -> None:
+        """Forget that a state is held."""
+        self._is_held = False
+
     def look(self) -> None:
         """Take the state as it is now; to be called after each reset and step. Raises SpaceError if there is none."""
-        if STATE in self.spaces:
+        if self._is_held:
+            self._is_held = False
+        elif STATE in self.spaces:
             try:
                 self._state = self._env.state()
             except NotImplementedError as error:
@@ -62,9 +73,11 @@ class Beside:
 
     def leaves(self, agent: Any) -> dict[str, Any]:
         """Return an agent's leaves, with the state of the last look."""
+        return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
+
+    def fixed_leaves(self, agent: Any) -> dict[str, Any]:
+        """Return those of an agent's leaves that never change."""
         leaves = {}
-        if STATE in self.spaces:
-            leaves[STATE] = self._state
         if AGENT_TYPE in self.spaces:
             if agent not in self._types:
                 raise PopulationError(

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from pufferlib.errors import SpaceError, naming_arguments
 from pufferlib.layout import ActionLayout, Layout
 
-__all__ = ["action_reader", "common_action_space", "common_observation_space", "observation_writer"]
+__all__ = ["Clip", "action_reader", "clip_of", "common_action_space", "common_observation_space", "observation_writer"]
 
 Array = np.ndarray[Any, Any]
 
@@ -181,6 +181,25 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
     return spaces.Tuple([spaces.MultiDiscrete(nvec), box]) if nvec.size else box
 
 
+class Clip(NamedTuple):
+    """How an agent's choices are read from those of a larger row: clip(row - row_start, 0, last) + shift."""
+
+    row_start: Array  # (choices,) int64
+    last: Array  # (choices,) int64
+    shift: Array  # (choices,) int64
+
+
+def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
+    """Return the Clip by which ``action_reader`` reads choices; None if it does more, as for integer Boxes."""
+    flat = layout.flat_space
+    parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
+    rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)
+    if any(part.dtype != (np.float32 if isinstance(part, spaces.Box) else np.int64) for part in (*parts, *rows)):
+        return None
+    own, row = _parts(flat), _parts(row_space)
+    return Clip(row.start[: own.nvec.size], own.nvec - 1, own.start)
+
+
 def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
     """Return read(row) giving the agent's raw action; row: an array, or a pair of them where row_space is a Tuple.
 
@@ -196,7 +215,7 @@ def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Call
     if choices > row.nvec.size or reals > row.low.size or (own.nvec > row.nvec[:choices]).any():
         raise _too_small("action", flat, row_space)
     paired = isinstance(row_space, spaces.Tuple)
-    last, shift, row_start = own.nvec - 1, own.start, row.start[:choices]
+    row_start, last, shift = Clip(row.start[:choices], own.nvec - 1, own.start)
     low, high = own.low, own.high
 
     def read_choices(values: Any) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.rows import FastStep, HeldRows, RowEnv, Rows
+from pufferlib.emulation.rows import FastRows, FastStep, HeldRows, RowEnv, Rows
 from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError, SpaceError
 from pufferlib.layout import action_layout, observation_layout
@@ -113,13 +113,15 @@ class _Native(RowEnv):
         env = self.env
         zero_outcome(env)
         env.alive[...] = True
-        infos = env.reset(seed=seed, options=options)
+        self.take_reset(env.reset(seed=seed, options=options))
+
+    def take_reset(self, result: Any) -> None:
         if self._check_reset:
             self._check()
             self._check_reset = self._always
         self._start_s = perf_counter()
         self._begin()
-        self.infos = told_apart(env, infos)
+        self.infos = told_apart(self.env, result)
 
     def _begin(self) -> None:
         raise NotImplementedError
@@ -227,6 +229,8 @@ class NativeRows(_Native, HeldRows):
         self._starts_s = np.zeros(agents, np.float64)
         self._tick = 0
         self._past = 0.0  # what agents were rewarded whose place another has now
+        self.before: Array | None = None  # who acts in this step; None: all
+        self.fast = FastRows(env, self._returns, self._births, self._starts_s)
 
     def _begin(self) -> None:
         self._masks, self._rewards, self._terminations, self._truncations = False, 0.0, False, False
@@ -238,14 +242,17 @@ class NativeRows(_Native, HeldRows):
 
     def step(self, actions: Any) -> bool:
         env = self.env
-        before = None if np.count_nonzero(env.alive) == self.num_agents else env.alive.copy()
+        self.before = None if np.count_nonzero(env.alive) == self.num_agents else env.alive.copy()
         zero_outcome(env)
-        infos = env.step(actions)
+        return self.take(env.step(actions))
+
+    def take(self, result: Any) -> bool:
+        env, before = self.env, self.before
         if self._check_step:
             self._check()
             self._check_step = self._always
         self._tick += 1
-        self.infos = told_apart(env, infos) if infos else []
+        self.infos = told_apart(env, result) if result else []
         if (
             before is None
             and not np.count_nonzero(env.terminations)
@@ -257,6 +264,18 @@ class NativeRows(_Native, HeldRows):
             self._returns += env.rewards
             return False
         return self._come_and_go(np.ones(self.num_agents, np.bool_) if before is None else before)
+
+    @property
+    def settled(self) -> bool:
+        return not (self._check_reset or self._check_step)
+
+    @property
+    def totals(self) -> tuple[float, int, float]:
+        return self._past, self._tick, self._start_s
+
+    @totals.setter
+    def totals(self, totals: tuple[float, int, float]) -> None:
+        self._past, self._tick, self._start_s = totals
 
     def _come_and_go(self, masks: Array) -> bool:
         """Hold the rows of a step in which agents are absent, end or appear. masks: whose actions counted."""

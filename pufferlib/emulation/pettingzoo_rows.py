@@ -9,19 +9,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_size, pack_mask
 from pufferlib.emulation.agents import Agent, Agents
 from pufferlib.emulation.beside import STATE, Beside, row_layout
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.common import (
     action_reader,
+    clip_of,
     common_action_space,
     common_observation_space,
     observation_writer,
 )
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.places import Places
-from pufferlib.emulation.rows import HeldRows, Rows
+from pufferlib.emulation.rows import FastAgents, HeldRows, Rows, Seat, Seating
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.errors import PlanError, SpaceError, naming_arguments
 from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
@@ -149,6 +150,12 @@ class PettingZooRows(HeldRows):
         self._returns = np.zeros(places, np.float64)
         self._lengths = np.zeros(places, np.int64)
         self._starts_s = np.zeros(places, np.float64)
+        self._listed: list[Any] = []  # the environment's agents as they were last
+        self.changes = 0  # counts how often ``seating`` has become another
+        self._opening = -1  # which of them the episode began with
+        has_state = self._beside is not None and STATE in self._beside.spaces
+        arrays = self._returns, self._lengths, self._starts_s
+        self.fast = FastAgents(parallel, *arrays, self._fixed, self._beside, has_state, self._mask_in_info)
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
         observed: list[Layout] = [agent.observation_layout for agent in agents]
@@ -220,7 +227,12 @@ class PettingZooRows(HeldRows):
         if not self._fixed:
             self._agents.new_episode()
             self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
-        observations, infos = split_reset(self._reset(seed, options), self.name)
+        if self._beside is not None:
+            self._beside.forget()
+        self.take_reset(self._reset(seed, options))
+
+    def take_reset(self, result: Any) -> None:
+        observations, infos = split_reset(result, self.name)
         if self._beside is not None:
             self._beside.look()
         self._clear()
@@ -228,10 +240,48 @@ class PettingZooRows(HeldRows):
         self._lengths[:] = 0
         self._sum, self._length, self._start_s = 0.0, 0, perf_counter()
         self._starts_s[:] = self._start_s
-        agents = list(self._parallel.agents)
-        self._places.restart(agents)
-        self._greet(agents, observations, infos)
+        self._listed = list(self._parallel.agents)
+        self.changes += 1
+        self._opening = self.changes
+        self._places.restart(self._listed)
+        self._greet(self._listed, observations, infos)
         self.infos = self._told(infos, "reset")
+
+    @property
+    def settled(self) -> bool:
+        return all(self._occupants[place].settled for place in self._places.living.values())
+
+    @property
+    def totals(self) -> tuple[float, int, float]:
+        return self._sum, self._length, self._start_s
+
+    @totals.setter
+    def totals(self, totals: tuple[float, int, float]) -> None:
+        self._sum, self._length, self._start_s = totals
+
+    def seating(self) -> Seating:
+        """Return the living agents, for who steps the environment past this; another once ``changes`` has changed."""
+        seats = [self._seat(name, place) for name, place in self._places.living.items()]
+        return Seating(seats, self._listed, self._places.last, self._opening == self.changes)
+
+    def _seat(self, name: Any, place: int) -> Seat:
+        agent, read = self._occupants[place], self._read[place]
+        layout, space = agent.action_layout, agent.raw_action_space
+        clip = None if read == layout.unpack else clip_of(layout, self.action_space)
+        return Seat(
+            name,
+            place,
+            agent.observation_layout.packer,
+            layout.unpacker if read == layout.unpack or clip is not None else None,
+            read,
+            clip,
+            agent.masked,
+            pack_mask(space, None) if agent.masked else None,
+            (mask_size(space) or 0) if agent.masked and isinstance(space, gymnasium.spaces.Discrete) else 0,
+            space,
+            agent.takes_in,
+            None if self._beside is None else self._beside.fixed_leaves(name),
+        )
 
     def _clear(self) -> None:
         self._held = [None] * self.num_agents
@@ -260,14 +310,18 @@ class PettingZooRows(HeldRows):
         )
 
     def step(self, actions: Any) -> bool:
-        places, living, read = self._places, self._places.living, self._read
+        living, read = self._places.living, self._read
         if isinstance(actions, tuple):
             choices, reals = actions
             chosen = {name: read[place]((choices[place], reals[place])) for name, place in living.items()}
         else:
             chosen = {name: read[place](actions[place]) for name, place in living.items()}
+        return self.take(self._parallel.step(chosen))
+
+    def take(self, result: Any) -> bool:
+        places, living = self._places, self._places.living
         observations, rewards, terminations, truncations, infos = checked_step(
-            self._parallel.step(chosen), self.name, self._parallel, living
+            result, self.name, self._parallel, living
         )
         if self._beside is not None:
             self._beside.look()
@@ -319,6 +373,9 @@ class PettingZooRows(HeldRows):
         # Those whose life ends in the step in which it begins never act: they get no row.
         stillborn = [name for name in present.difference(living) if terminations.get(name) or truncations.get(name)]
         spawned = places.advance(listed, list(ended), stillborn)
+        if ended or spawned or listed != self._listed:
+            self._listed = listed
+            self.changes += 1
         over = not places.living
         if ended or not all_told:
             told_all = {"rewards": rewards, "terminations": terminations, "truncations": truncations}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pufferlib.layout import ActionLayout, Layout
 
-__all__ = ["FastStep", "HeldRows", "PlainStep", "RowEnv", "Rows"]
+__all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "PlainStep", "RowEnv", "Rows", "Seat", "Seating"]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +38,57 @@ class FastStep(NamedTuple):
     unpacker: Any  # of the action layout; None for an action that is one leaf
     native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
     resets: bool  # its own ``reset()`` may be called, too, and returns an observation and an info
+
+
+class FastAgents(NamedTuple):
+    """How the compiled loop may step a parallel environment, past its RowEnv, while agents neither come nor go.
+
+    Once agents have, it asks the RowEnv's ``seating()`` again. The arrays, one value a place, belong to both.
+    """
+
+    env: Any  # the parallel environment
+    returns: Array  # float64
+    lengths: Array  # int64
+    starts_s: Array  # float64
+    resets: bool  # its own ``reset()`` may be called, too: an agent has the same spaces in each episode
+    beside: Any  # the Beside whose leaves are in the observations; None where there are none
+    has_state: bool  # one of them is the environment's state
+    mask_in_info: bool
+
+
+class Seat(NamedTuple):
+    """An agent and its place: how its action is read and its observation written."""
+
+    name: Any
+    place: int
+    packer: Any  # of its observation layout
+    unpacker: Any  # of its action layout; None where only ``read`` gives its action
+    read: Callable[[Any], Any]  # of its row of actions
+    clip: Any  # the Clip by which its choices are read; None where the row's are its own
+    masked: bool  # the action mask in its info is a leaf of its observation
+    allowed: Array | None  # if so, the mask that allows everything
+    choices: int  # if so, how many a Discrete has; 0 for other spaces
+    action_space: Any  # if so, what pack_mask needs
+    takes_in: bool  # leaves go into the observation, which is a dict
+    leaves: dict[str, Any] | None  # of Beside, without the state; None where there are none
+
+
+class Seating(NamedTuple):
+    """The living agents of a parallel environment."""
+
+    seats: list[Seat]  # in the environment's order
+    listed: list[Any]  # its ``agents`` as they were last
+    last: dict[Any, int]  # as Places has it
+    opens: bool  # an episode has begun with these, and none has come or gone since
+
+
+class FastRows(NamedTuple):
+    """How the compiled loop may step a PufferEnv of several agents, likewise. The arrays belong to both."""
+
+    env: Any
+    returns: Array  # float64
+    births: Array  # int64, the tick of each agent's first row
+    starts_s: Array  # float64
 
 
 class PlainStep(NamedTuple):
@@ -71,9 +122,10 @@ class RowEnv(ABC):
     # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
 
     # Only of use where an environment has a fast or a plain step:
-    fast: FastStep | None = None  # for the compiled path
+    fast: FastStep | FastAgents | FastRows | None = None  # for the compiled path
     plain: PlainStep | None = None  # for the portable path
-    totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began
+    totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began; a
+    # PufferEnv of several agents has, in place of the return, what agents were rewarded whose place another has now
 
     @property
     def settled(self) -> bool:

@@ -19,8 +19,9 @@ import numpy as np
 
 from pufferlib import transfer
 from pufferlib.emulation import emulate, is_wrapped
+from pufferlib.emulation.action_masks import pack_mask
 from pufferlib.emulation.infos import own
-from pufferlib.emulation.rows import RowEnv, Rows
+from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
 from pufferlib.vectorization.messages import Call, Done, EnvFace, Failed, InfosMessage, Played, Ready, Reply, Reset
 from pufferlib.vectorization.sharing import Claims, Found, Held
@@ -152,7 +153,7 @@ class Worker:
         self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
         if ring is not None:
             self.stand = stand = compiled_stand(self, slab, ring)
-            self._rows, self._commit, self._adopt = stand.rows, self._hand_over, functools.partial(adopt, stand, slab)
+            self._rows, self._commit, self._adopt = stand.rows, self.hand_over, functools.partial(adopt, stand, slab)
         else:
             self._plain = Stand(self, slab, self._stopwatch)
             self._adopt = self._plain.adopt
@@ -257,10 +258,6 @@ class Worker:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)
 
-    def deliver_end(self, env_id: int, slot: int, info: dict[str, Any]) -> None:
-        """Hand over rows that end an episode, which the compiled loop has written, with their info."""
-        self._commit(env_id, slot, True, [info])
-
     def _is_plain(self, env_id: int) -> bool:
         return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
 
@@ -342,7 +339,7 @@ class Worker:
         self._done = Done([], [], [])
         self._quiet.clear()
 
-    def _hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+    def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
         """Hand rows over on the compiled path: they are there at once, and their infos come before or with them."""
         if not infos or self.stand.holds_infos or self.emit(InfosMessage([env_id], infos)):
             self.stand.commit(env_id, slot, over, infos)
@@ -444,11 +441,17 @@ def compiled_stand(worker: Worker, slab: Slab, ring: Any) -> Any:
 
 def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
     """Have an environment, if it can be stepped fast, stepped by the compiled loop."""
-    from pufferlib._native import stand
+    from pufferlib._native import agents, stand
 
-    actions = slab.action(env_id)
+    fast, actions, stepper = env.fast, slab.action(env_id), None
     actions = actions if isinstance(actions, tuple) else (actions,)
-    compiled.adopt(env_id, None if env.fast is None else stand.Stepper(env, *env.fast[:2], actions, *env.fast[2:]))
+    if isinstance(fast, FastStep):
+        stepper = stand.Stepper(env, *fast[:2], actions, *fast[2:])
+    elif isinstance(fast, FastAgents):
+        stepper = stand.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, pack_mask, *fast))
+    elif isinstance(fast, FastRows):
+        stepper = stand.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, own, *fast))
+    compiled.adopt(env_id, stepper)
 
 
 def _with_finals(

@@ -1,0 +1,151 @@
+"""How many of pufferlib's Python functions a step of several agents enters, in this process and in a worker."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from itertools import chain, cycle, repeat
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from test_frames import MOST, NUM_ENVS, STEPS, WARM_UP, Frames, Watched
+
+import pufferlib
+from pufferlib import _native
+
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}"),
+]
+
+SEEN = Box(-1, 1, (8,), np.float32)
+NOTHING = np.zeros(8, np.float32)
+
+
+class Several:
+    """A parallel environment that returns the same objects each time; all agents end at once.
+
+    returns: a key of SEVERAL.
+    """
+
+    metadata: dict[str, Any] = {}
+
+    def __init__(self, returns: str, episode_length: int = 10) -> None:
+        num, self.spaces, reward, flag, info = SEVERAL[returns]
+        self.possible_agents = [f"agent_{i}" for i in range(num)]
+        self.state_space = Box(-1, 1, (3,), np.float32)
+        self.seen = {agent: self.observation_space(agent).sample() for agent in self.possible_agents}
+        values = [dict.fromkeys(self.possible_agents, value) for value in (reward, flag(False), flag(True), info)]
+        rewards, noes, yeses, self.infos = values
+        step = self.seen, rewards, noes, noes, self.infos
+        last = self.seen, rewards, noes, yeses, self.infos
+        self.results = cycle(chain(repeat(step, episode_length - 1), (last,)))
+
+    def observation_space(self, agent: str) -> Any:
+        return self.spaces[0] if agent == "agent_0" else self.spaces[-1]
+
+    def action_space(self, agent: str) -> Any:
+        return FIVE if agent == "agent_0" and len(self.spaces) > 1 else FOUR
+
+    def state(self) -> Any:
+        return NOTHING[:3]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = self.possible_agents[:]
+        return self.seen, self.infos
+
+    def step(self, actions: Any) -> Any:
+        result = next(self.results)
+        if result[3][self.possible_agents[0]]:
+            self.agents = []
+        return result
+
+
+FOUR, FIVE = Discrete(4), Discrete(5)
+SEVERAL: dict[str, tuple[int, tuple[Any, ...], Any, Any, Any]] = {
+    "2 agents": (2, (SEEN,), 1.0, bool, {}),
+    "4 agents": (4, (SEEN,), 1.0, bool, {}),
+    "16 agents": (16, (SEEN,), 1.0, bool, {}),
+    "4 agents, casts": (4, (Box(-1, 1, (8,), np.float32),), np.float32(1), np.bool_, {}),
+    "4 agents of other spaces": (4, (SEEN, Box(-1, 1, (3,), np.float32)), 1, bool, {}),
+    "4 agents with infos": (4, (SEEN,), 1.0, bool, {"a": 1, "b": 0.5}),
+    "4 agents with masks": (4, (SEEN,), 1.0, bool, {"action_mask": np.ones(4, np.int8)}),
+}
+
+
+class Herd(pufferlib.PufferEnv):
+    """A PufferEnv whose agents all end at once. told: what its steps return."""
+
+    single_observation_space, single_action_space = SEEN, FOUR
+
+    def __init__(self, told: Any, num_agents: int, episode_length: int) -> None:
+        self.told, self.num_agents, self.episode_length = told, num_agents, episode_length
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.left = self.episode_length
+
+    def step(self, actions: Any) -> Any:
+        self.left -= 1
+        self.truncations[:] = self.left == 0
+        return self.told
+
+
+class WatchedSeveral(Several):
+    start_counting, stop_counting = Watched.start_counting, Watched.stop_counting
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"state": True, "agent_type": True}], ids=["", "state"])
+@pytest.mark.parametrize("returns", SEVERAL)
+def test_steps_of_several_agents_enter_few_python_functions(returns: str, kwargs: dict[str, Any]) -> None:
+    entered = frames_a_step(functools.partial(Several, returns), **kwargs)
+    assert entered <= MOST, f"{returns}: {entered:.2f} frames a step"
+
+
+@pytest.mark.parametrize("told", [None, {"a": 1}, [{"a": 1}]], ids=["nothing", "one", "each"])
+@pytest.mark.parametrize("num_agents", [1, 64])
+def test_steps_of_puffer_envs_enter_few_python_functions(num_agents: int, told: Any) -> None:
+    told = told * num_agents if isinstance(told, list) else told
+    length = 10 if num_agents > 1 else 1000  # those of one agent are reset in Python
+    entered = frames_a_step(functools.partial(Herd, told, num_agents, length))
+    assert entered <= MOST, f"{entered:.2f} frames a step"
+
+
+def frames_a_step(creator: Any, **wrap_kwargs: Any) -> float:
+    """Return how many of pufferlib's Python functions a step of one environment enters."""
+    with pufferlib.make(creator, num_envs=NUM_ENVS, wrap_kwargs=wrap_kwargs) as vec:
+        actions = np.zeros(vec.agents_per_batch, int)
+        vec.reset()
+        for _ in range(WARM_UP):
+            vec.step(actions)
+        frames = Frames()
+        sys.setprofile(frames)
+        try:
+            for _ in range(STEPS):
+                vec.step(actions)
+        finally:
+            sys.setprofile(None)
+    return frames.count / STEPS / NUM_ENVS
+
+
+@pytest.mark.parametrize("returns", SEVERAL)
+def test_workers_of_several_agents_enter_few_python_functions(returns: str) -> None:
+    entered = frames_in_workers(WatchedSeveral, returns)
+    assert entered <= MOST, f"{returns}: {entered:.2f} frames a step in the worker"
+
+
+def frames_in_workers(creator: Any, returns: str) -> float:
+    """Return how many of pufferlib's Python functions a step enters in the worker, besides those of the two calls."""
+    with pufferlib.make(
+        creator, env_args=[returns, 10], num_envs=NUM_ENVS, num_workers=1, backend="multiprocessing"
+    ) as vec:
+        actions = np.zeros(vec.agents_per_batch, int)
+        vec.reset()
+        for _ in range(WARM_UP):
+            vec.step(actions)
+        vec.call("start_counting", env_ids=[0])
+        for _ in range(STEPS):
+            vec.step(actions)
+        (count,) = vec.call("stop_counting", env_ids=[0])
+    return float(count / STEPS / NUM_ENVS)
