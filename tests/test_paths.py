@@ -1078,6 +1078,7 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
         told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
     ),
     "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c in place of b": lambda told, env: (told[0].update(c=told[0]["b"]), setattr(env, "agents", ["a", "c"])),
     "c comes unseen": lambda told, env: env.agents.append("c"),
     "d comes": lambda told, env: env.agents.append("d"),
     "other order": lambda told, env: env.agents.reverse(),

@@ -198,8 +198,8 @@ cdef class ParallelAgents(Agents):
     cdef object beside, state, pack_mask
     cdef bint resets, has_state, mask_in_info
     cdef tuple actions
-    cdef const char *discrete
-    cdef const char *box
+    cdef char *discrete
+    cdef char *box
     cdef Py_ssize_t discrete_nbytes, box_nbytes  # of a row
     cdef Py_ssize_t row_nbytes  # of an observation
     cdef double *returns
