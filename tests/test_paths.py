@@ -691,6 +691,53 @@ def crowds(draw: Any) -> tuple[Any, dict[str, Any]]:
     return functools.partial(Crowd, num, *teams, masks, fates, made_up, odd), kwargs
 
 
+SAME = ("float32", "float32"), ("discrete", "discrete")
+OTHER = ("nested", "image"), ("started", "choices")
+CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wrap_kwargs
+    "whole": (functools.partial(Crowd, 3, *SAME, "", (), False, 0.0), {}),
+    "many": (functools.partial(Crowd, 150, *SAME, "", (), False, 0.0), {}),
+    "odd": (functools.partial(Crowd, 11, *SAME, "", (), False, 0.1), {}),
+    "made up": (functools.partial(Crowd, 3, *SAME, "", ("die", "come"), True, 0.0), {}),
+    "die": (functools.partial(Crowd, 11, *SAME, "", ("die",), False, 0.05), {}),
+    "come": (functools.partial(Crowd, 11, *OTHER, "", ("die", "come"), False, 0.05), {}),
+    "linger": (functools.partial(Crowd, 4, *SAME, "", ("die", "linger"), False, 0.1), {}),
+    "others": (functools.partial(Crowd, 4, *OTHER, "", (), False, 0.0), {}),
+    "two sizes": (functools.partial(Crowd, 4, ("float32", "scalar"), ("pair", "box"), "", (), False, 0.0), {}),
+    "starts": (functools.partial(Crowd, 4, SAME[0], ("started", "discrete"), "", (), False, 0.0), {}),
+    "parts": (functools.partial(Crowd, 4, SAME[0], ("parts", "pair"), "", (), False, 0.0), {}),
+    "masks": (functools.partial(Crowd, 4, *SAME, "info", (), False, 0.2), {"action_mask": True}),
+    "masks of others": (functools.partial(Crowd, 4, *OTHER, "info", (), False, 0.2), {"action_mask": True}),
+    "masks seen": (functools.partial(Crowd, 4, *SAME, "observation", ("die",), False, 0.05), {"agent_type": True}),
+    "state": (functools.partial(Crowd, 4, *SAME, "", ("die",), False, 0.1), {"state": True, "agent_type": True}),
+    "all leaves": (
+        functools.partial(Crowd, 4, OTHER[0], SAME[1], "info", (), False, 0.05),
+        {"state": True, "agent_type": True, "action_mask": True},
+    ),
+    "herd": (functools.partial(Herd, 150, False, 0.0), {}),
+    "odd herd": (functools.partial(Herd, 3, False, 0.3), {}),
+    "lone herd": (functools.partial(Herd, 11, True, 0.0), {}),
+    "odd lone herd": (functools.partial(Herd, 3, True, 0.3), {}),
+}
+
+
+@covering(
+    {"name": list(CROWDS), "autoreset_mode": ["next_step", "same_step"], "backend": ["serial", "multiprocessing"]}
+)
+def test_chosen_crowds_see_the_same_on_both_paths(name: str, autoreset_mode: str, backend: str) -> None:
+    """Whole episodes, many of them, where drawn programs are mostly short."""
+    creator, wrap_kwargs = CROWDS[name]
+    arguments: dict[str, Any] = dict(
+        backend=backend, num_envs=3, num_workers=2, batch_size=3, autoreset_mode=autoreset_mode, debug=True,
+        wrap_kwargs=wrap_kwargs,
+    )  # fmt: skip
+
+    def play() -> Log:
+        return played(creator, 5, [("send", 1)] * (60 if backend == "serial" else 30), **arguments)
+
+    compiled, portable = on_both(play)
+    assert_alike(compiled, portable, backend)
+
+
 @settings(max_examples=settings().max_examples // 8)
 @given(data=st.data())
 def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
@@ -1269,6 +1316,7 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
         told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
     ),
     "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c in place of b": lambda told, env: (told[0].update(c=told[0]["b"]), setattr(env, "agents", ["a", "c"])),
     "c comes unseen": lambda told, env: env.agents.append("c"),
     "d comes": lambda told, env: env.agents.append("d"),
     "other order": lambda told, env: env.agents.reverse(),

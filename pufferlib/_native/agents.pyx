@@ -6,8 +6,8 @@ observation that its packer does not take; what is missing or unknown) it leaves
 
 from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_Update
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
@@ -201,12 +201,12 @@ cdef class ParallelAgents(Agents):
     cdef list seats, listed
     cdef dict last
     cdef bint opens
-    cdef object changes, seated_changes  # which seating it is
+    cdef object changes  # which seating it is
     cdef object beside, state, pack_mask
     cdef bint resets, has_state, mask_in_info
     cdef tuple actions
-    cdef const char *discrete
-    cdef const char *box
+    cdef char *discrete
+    cdef char *box
     cdef Py_ssize_t discrete_nbytes, box_nbytes  # of a row
     cdef Py_ssize_t row_nbytes  # of an observation
     cdef double *returns
@@ -543,7 +543,7 @@ cdef enum:
 cdef class NativeAgents(Agents):
     """The fast twin of NativeRows. actions: as ParallelAgents; the others: as ``rows.FastRows`` has them."""
 
-    cdef object actions, returns_array
+    cdef object actions
     cdef object observations, rewards, terminations, truncations, alive  # the environment's, in this step
     cdef bint settled  # what is checked once has been checked
     cdef bint wide  # rewards are float64
