@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "err
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 TAKEN = pytest.StashKey[dict[str, bool]]()
+LEFT = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TAKEN] = {}
+    config.stash[LEFT] = set()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,6 +65,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return token(config, collection_path.relative_to(root).as_posix()).exists() or None
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Note the files whose tests are not all marked beside: no others have to be read for what runs alone."""
+    for item in items:
+        if item.get_closest_marker("beside") is None:
+            item.config.stash[LEFT].add(item.nodeid.partition("::")[0])
+
+
 def token(config: pytest.Config, file: str) -> Path:
     folder: Path = config.getoption("deal")
     return folder / file.replace("/", ".")
@@ -78,11 +87,12 @@ def take(path: Path) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Leave the counts for the last line of all."""
+    """Leave the counts for the last line of all, and the files that hold what has to run alone."""
     stats = {name: terminalreporter.stats.get(name, []) for name in COUNTED}
     report = {
         "counts": {name: len(found) for name, found in stats.items()},
         "broken": [each.nodeid for each in (*stats["failed"], *stats["error"])],
+        "left": sorted(config.stash[LEFT]),
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
@@ -115,6 +125,11 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
             sys.stdout.flush()
 
 
+def reports_of(folder: Path) -> list[dict[str, Any]]:
+    """Return what all processes that have ended have left."""
+    return [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
+
+
 def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
     """Count as pytest does."""
     found = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
@@ -135,8 +150,10 @@ def main() -> int:
         folder = Path(name)
         groups = [group for group in (asked.lean, asked.files) if group]
         together = max(run(folder / "beside", f"beside{wanted}", group, LANES) for group in groups)
-        alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
-        reports = [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
+        left = {file for report in reports_of(folder) for file in report["left"]}
+        groups = [group for group in ([file for file in asked.lean if file in left], sorted(left)) if group]
+        alone = max((run(folder / "alone", f"not beside{wanted}", group) for group in groups), default=0)
+        reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:
