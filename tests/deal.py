@@ -1,10 +1,10 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
-Tests marked beside watch neither clocks nor processes, so three processes, as some wait for Ray, deal their files out
-among themselves: each takes the next one that no other has. The rest follows alone. Lean files come before the others,
-both times: they start processes by the hundred, and a process that has imported everything takes five times as long to
-fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all that they
-waited for.
+Tests marked beside pass on a busy machine, so three processes, as some wait for Ray, deal their files out among
+themselves: each takes the next one that no other has. The rest, and what is marked alone, follows by itself. Lean files
+come before the others, both times: they start processes by the hundred, and a process that has imported everything
+takes five times as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that
+they took with all that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -66,9 +66,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Note the files whose tests are not all marked beside: no others have to be read for what runs alone."""
+    """Note the files with tests that run alone: no others have to be read for those."""
     for item in items:
-        if item.get_closest_marker("beside") is None:
+        if item.get_closest_marker("alone") or not item.get_closest_marker("beside"):
             item.config.stash[LEFT].add(item.nodeid.partition("::")[0])
 
 
@@ -89,10 +89,11 @@ def take(path: Path) -> bool:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Leave the counts for the last line of all, and the files that hold what has to run alone."""
     stats = {name: terminalreporter.stats.get(name, []) for name in COUNTED}
+    left = config.stash[LEFT]
     report = {
         "counts": {name: len(found) for name, found in stats.items()},
         "broken": [each.nodeid for each in (*stats["failed"], *stats["error"])],
-        "left": sorted(config.stash[LEFT]),
+        "left": sorted(left),
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
@@ -149,10 +150,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         groups = [group for group in (asked.lean, asked.files) if group]
-        together = max(run(folder / "beside", f"beside{wanted}", group, LANES) for group in groups)
+        together = max(run(folder / "beside", f"beside and not alone{wanted}", group, LANES) for group in groups)
         left = {file for report in reports_of(folder) for file in report["left"]}
         groups = [group for group in ([file for file in asked.lean if file in left], sorted(left)) if group]
-        alone = max((run(folder / "alone", f"not beside{wanted}", group) for group in groups), default=0)
+        alone = max((run(folder / "alone", f"(alone or not beside){wanted}", group) for group in groups), default=0)
         reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     broken = dict.fromkeys(name for report in reports for name in report["broken"])

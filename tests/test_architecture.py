@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
@@ -236,6 +238,7 @@ print("fine")
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_import_costs_less_than_a_fifth_of_gymnasiums() -> None:
     """And making a first environment, which imports what the import has put off, less than a half."""
     code = """

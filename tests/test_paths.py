@@ -31,6 +31,8 @@ import pufferlib
 from pufferlib import _native
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, SyncVectorEnv
 
+pytestmark = pytest.mark.beside
+
 if not _native.available:
     pytest.skip(f"there is one path only: {_native.reason}", allow_module_level=True)
 
