@@ -382,7 +382,7 @@ QUICK = dict(
 @pytest.mark.parametrize(
     ("env", "changes", "bar"),
     [
-        ("ocean/squared", {"total_steps": 60_000}, 0.95),
+        ("ocean/squared", {"total_steps": 40_000}, 0.95),
         pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long),
         pytest.param("CartPole-v1", {"total_steps": 60_000}, 300, marks=pytest.mark.long),
     ],

@@ -865,6 +865,7 @@ class Pace(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 0.0, self.tick % 10 == 0, False, {}
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_telemetry_tells_the_same(backend: str) -> None:
