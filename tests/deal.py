@@ -1,6 +1,6 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
-Tests marked beside pass on a busy machine, so three processes, as some wait for Ray, deal their files out among
+Tests marked beside pass on a busy machine, so four processes, as some wait for Ray, deal their files out among
 themselves: each takes the next one that no other has. The rest, and what is marked alone, follows by itself. Lean files
 come before the others, both times: they start processes by the hundred, and a process that has imported everything
 takes five times as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that
@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-LANES = 3
+LANES = 4
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
