@@ -152,7 +152,8 @@ def main() -> int:
         groups = [group for group in (asked.lean, asked.files) if group]
         together = max(run(folder / "beside", f"beside and not alone{wanted}", group, LANES) for group in groups)
         left = {file for report in reports_of(folder) for file in report["left"]}
-        groups = [group for group in ([file for file in asked.lean if file in left], sorted(left)) if group]
+        lean = [file for file in asked.lean if file in left]
+        groups = [group for group in (lean, sorted(left.difference(lean))) if group]
         alone = max((run(folder / "alone", f"(alone or not beside){wanted}", group) for group in groups), default=0)
         reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
