@@ -72,6 +72,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect no garbage among what stays: that took a quarter of the time in which tests are read."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what the imported libraries hold out of collections from here on: each walked half a million objects.
 

@@ -1,10 +1,10 @@
 """Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
 
-Tests marked beside watch neither clocks nor processes, so three processes, as some wait for Ray, deal their files out
-among themselves: each takes the next one that no other has. The rest follows alone. Lean files come before the others,
-both times: they start processes by the hundred, and a process that has imported everything takes five times as long to
-fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all that they
-waited for.
+Tests marked beside pass on a busy machine, so four processes, as some wait for Ray, deal their files out among
+themselves: each takes the next one that no other has. The rest, and what is marked alone, follows by itself. Lean files
+come before the others, both times: they start processes by the hundred, and a process that has imported everything
+takes five times as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that
+they took with all that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -22,19 +22,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-LANES = 3
+LANES = 4
 TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
 TAKEN = pytest.StashKey[dict[str, bool]]()
+LEFT = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TAKEN] = {}
+    config.stash[LEFT] = set()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -63,6 +65,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return token(config, collection_path.relative_to(root).as_posix()).exists() or None
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Note the files with tests that run alone: no others have to be read for those."""
+    for item in items:
+        if item.get_closest_marker("alone") or not item.get_closest_marker("beside"):
+            item.config.stash[LEFT].add(item.nodeid.partition("::")[0])
+
+
 def token(config: pytest.Config, file: str) -> Path:
     folder: Path = config.getoption("deal")
     return folder / file.replace("/", ".")
@@ -78,11 +87,13 @@ def take(path: Path) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Leave the counts for the last line of all."""
+    """Leave the counts for the last line of all, and the files that hold what has to run alone."""
     stats = {name: terminalreporter.stats.get(name, []) for name in COUNTED}
+    left = config.stash[LEFT]
     report = {
         "counts": {name: len(found) for name, found in stats.items()},
         "broken": [each.nodeid for each in (*stats["failed"], *stats["error"])],
+        "left": sorted(left),
     }
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
@@ -115,6 +126,11 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
             sys.stdout.flush()
 
 
+def reports_of(folder: Path) -> list[dict[str, Any]]:
+    """Return what all processes that have ended have left."""
+    return [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
+
+
 def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
     """Count as pytest does."""
     found = ", ".join(f"{counts[name]} {name}" for name in COUNTED if counts[name])
@@ -134,9 +150,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         groups = [group for group in (asked.lean, asked.files) if group]
-        together = max(run(folder / "beside", f"beside{wanted}", group, LANES) for group in groups)
-        alone = max(run(folder / "alone", f"not beside{wanted}", group) for group in groups)
-        reports = [json.loads(file.read_text()) for file in folder.glob("*/*.json")]
+        together = max(run(folder / "beside", f"beside and not alone{wanted}", group, LANES) for group in groups)
+        left = {file for report in reports_of(folder) for file in report["left"]}
+        lean = [file for file in asked.lean if file in left]
+        groups = [group for group in (lean, sorted(left.difference(lean))) if group]
+        alone = max((run(folder / "alone", f"(alone or not beside){wanted}", group) for group in groups), default=0)
+        reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     broken = dict.fromkeys(name for report in reports for name in report["broken"])
     for name in broken:

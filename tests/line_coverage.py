@@ -63,8 +63,10 @@ def measure(
     (folder / "lines").write_bytes(bytes(num_bytes))
     (folder / "files.json").write_text(json.dumps(offsets))
     hook = site / "line_probe.pth"
-    begin = f"names = {{}}; exec(open({str(PROBE)!r}).read(), names); names['start']({str(folder.resolve())!r})"
-    hook.write_text(f"import sys; {begin}\n")  # of a .pth file such lines are executed as begin with import
+    # Such lines of a .pth file are executed as begin with import. None can hold a with; this loader closes the file.
+    begin = "import _frozen_importlib_external as loaders; names = {}; probe = loaders.SourceFileLoader('line_probe', "
+    begin += f"{str(PROBE)!r}); exec(probe.get_data(probe.path), names); names['start']({str(folder.resolve())!r})"
+    hook.write_text(f"{begin}\n")
     try:
         exitcode = subprocess.call(command)
     finally:

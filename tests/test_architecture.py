@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
 import os
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
@@ -120,7 +123,10 @@ def imports(name: str, tree: ast.AST) -> Iterator[str]:
                 yield submodule if submodule in MODULES else base
 
 
-IMPORTS = {name: sorted(set(imports(name, ast.parse(path.read_text())))) for name, path in MODULES.items()}
+@functools.cache
+def all_imports() -> dict[str, list[str]]:
+    """What each module imports. Not read as this file is: each process of `make test` does that."""
+    return {name: sorted(set(imports(name, ast.parse(path.read_text())))) for name, path in MODULES.items()}
 
 
 def within(name: str, package: str) -> bool:
@@ -139,7 +145,7 @@ def visible(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_down(name: str) -> None:
-    ours = [target for target in IMPORTS[name] if target.partition(".")[0] in PACKAGES]
+    ours = [target for target in all_imports()[name] if target.partition(".")[0] in PACKAGES]
     wrong = [target for target in ours if not any(within(target, package) for package in visible(name))]
     assert not wrong, f"{name} must not see {wrong}"
 
@@ -150,7 +156,7 @@ def test_imports_make_no_circle() -> None:
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, f"a circle: {' -> '.join([*path[path.index(name) :], name])}"
         if name not in done:
-            for target in IMPORTS[name]:
+            for target in all_imports()[name]:
                 if target in MODULES and target != name:
                     visit(target, (*path, name))
             done.add(name)
@@ -161,7 +167,7 @@ def test_imports_make_no_circle() -> None:
 
 @pytest.mark.parametrize("package", OPTIONAL)
 def test_optional_packages_stay_in_their_files(package: str) -> None:
-    users = {name for name, targets in IMPORTS.items() if any(within(target, package) for target in targets)}
+    users = {name for name, targets in all_imports().items() if any(within(target, package) for target in targets)}
     ours = {name for name in users if name.startswith("pufferlib")}
     assert not {name for name in ours if not any(within(name, place) for place in OPTIONAL[package])}
 
@@ -236,6 +242,7 @@ print("fine")
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_import_costs_less_than_a_fifth_of_gymnasiums() -> None:
     """And making a first environment, which imports what the import has put off, less than a half."""
     code = """

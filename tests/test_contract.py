@@ -27,6 +27,8 @@ from pufferlib.layout import Layout
 from pufferlib.vectorization.launch import starting
 from pufferlib.vectorization.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 LongEnv = functools.partial(HashEnv, mean_length=10**6)
@@ -333,6 +335,7 @@ def test_control_reaches_chosen_envs(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.alone
 def test_recv_times_out_and_can_be_repeated(backend: str) -> None:
     with pufferlib.make(functools.partial(Clock, 99, 0.6), backend=backend, num_envs=2, num_workers=2) as vec:
         vec.reset()
@@ -476,6 +479,7 @@ def test_who_was_forked_while_opencv_was_at_rest_forks_too(opencv: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and opencv.threads == 3
 
 
+@pytest.mark.alone
 def test_an_idle_pool_uses_no_cpu() -> None:
     with pufferlib.make(LongEnv, backend="pool", num_envs=8, num_workers=4, batch_size=4) as vec:
         vec.async_reset()

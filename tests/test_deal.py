@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}  # of many
-INI = "[pytest]\nmarkers =\n    beside\n    left_out\ntimeout = 60\n"
+INI = "[pytest]\nmarkers =\n    alone\n    beside\n    left_out\ntimeout = 60\n"
 FILE = """
 import os
 from pathlib import Path
@@ -30,6 +32,11 @@ def test_computes():
 def test_watches():
     note("{name} watches")
     assert "{name}" != "c"
+
+@pytest.mark.beside
+@pytest.mark.alone
+def test_times():
+    note("{name} times")
 
 @pytest.mark.left_out
 def test_left_out():
@@ -55,14 +62,14 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
         (tmp_path / file).write_text(FILE.format(name=name))
     done = deal(tmp_path, "-m", "not left_out", "--lean", *files[1:3], "--", *files)
     ran = [line.rsplit(" ", 1) for line in (tmp_path / "ran").read_text().splitlines()]
-    wanted = [f"{name} {does}" for name in "abcd" for does in ("computes", "watches")]
+    wanted = [f"{name} {does}" for name in "abcd" for does in ("computes", "times", "watches")]
     assert sorted(name for name, _ in ran) == wanted
-    watching = [(name[0], pid) for name, pid in ran if name.endswith("watches")]
-    assert [name for name, _ in watching] == [*"bcad"] and len({pid for _, pid in watching}) == 2
+    watching = [(name[0], pid) for name, pid in ran if not name.endswith("computes")]
+    assert [name for name, _ in watching] == [*"bbccaadd"] and len({pid for _, pid in watching}) == 2
     *_, failed, cpu, closing = done.stdout.splitlines()
     assert re.fullmatch(r"\d+\.\d CPU minutes", cpu), cpu
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
-    assert closing.strip("= ").startswith("1 failed, 7 passed, 4 skipped in "), closing
+    assert closing.strip("= ").startswith("1 failed, 11 passed, 4 skipped in "), closing
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from mock_envs import FaultyEnv, HashEnv, fails_in_init
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 ROOT = Path(__file__).parents[1]
@@ -107,6 +109,7 @@ def test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone(backen
 
 
 @pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.alone
 def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend: str) -> None:
     with pufferlib.make(functools.partial(FaultyEnv, mean_length=1000), backend=backend, num_envs=4, num_workers=2,
                         seed=0) as vec:  # fmt: skip
@@ -237,6 +240,7 @@ def gone(pid: int) -> bool:
 
 @covering({"context": ["fork", "spawn"],
            "end": ["os.kill(os.getpid(), 9)", "os._exit(1)", "raise KeyError", "sys.exit()", "pass"]})  # fmt: skip
+@pytest.mark.alone
 def test_workers_end_with_their_parent(end: str, context: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
     process, pids = run_program(end, context)
@@ -249,6 +253,7 @@ def test_workers_end_with_their_parent(end: str, context: str, tmp_path: Path, m
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_worker_that_hangs_does_not_hang_close() -> None:
     vec = pufferlib.make(functools.partial(FaultyEnv, mean_length=1000), backend="pool", num_envs=2, num_workers=2)
     vec.reset()

@@ -23,6 +23,8 @@ import pufferlib
 from pufferlib import _native
 from pufferlib.vectorization.messages import Failed, told_once
 
+pytestmark = pytest.mark.beside
+
 PARALLEL = ("multiprocessing", "pool")
 ROOT = Path(__file__).parents[1]
 

@@ -27,6 +27,8 @@ from mock_envs import HashEnv
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 10.0  # 1 s is promised, and milliseconds are usual; a busy machine may schedule nobody for a while
 SLEEPS, HOLDS_THE_GIL = 991, 992

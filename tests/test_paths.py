@@ -34,6 +34,8 @@ from pufferlib import _native
 from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv, SyncVectorEnv
 from pufferlib.emulation.action_masks import mask_size
 
+pytestmark = pytest.mark.beside
+
 if not _native.available:
     pytest.skip(f"there is one path only: {_native.reason}", allow_module_level=True)
 
@@ -1552,6 +1554,7 @@ class Pace(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 0.0, self.tick % 10 == 0, False, {}
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing"])
 def test_telemetry_tells_the_same(backend: str) -> None:

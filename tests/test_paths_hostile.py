@@ -19,6 +19,8 @@ from test_paths import Errs, NativeErrs, on_both, plain
 import pufferlib
 from pufferlib import _native
 
+pytestmark = pytest.mark.beside
+
 
 class Count(gymnasium.Env[Any, Any]):
     """Observes how often it was stepped; an action is how many hundredths of a second that takes."""
@@ -40,6 +42,7 @@ class Count(gymnasium.Env[Any, Any]):
         return np.full(1, self.tick, np.float32), 0.0, False, False, {"tick": self.tick} if self.told else {}
 
 
+@pytest.mark.alone
 def test_a_death_is_seen_while_others_go_on() -> None:
     """In a pool the others fill one batch after another, so that nobody ever waits for the dead."""
     with pufferlib.make(Count, backend="pool", num_envs=8, num_workers=4, batch_size=2) as vec:
@@ -56,6 +59,7 @@ def test_a_death_is_seen_while_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1.0, -1e-9, 0.0, 0.08])
+@pytest.mark.alone
 def test_a_timeout_is_as_long_as_it_says(timeout: float) -> None:
     with pufferlib.make(Count, backend="multiprocessing") as vec:
         vec.reset()
@@ -74,6 +78,7 @@ def test_a_timeout_is_as_long_as_it_says(timeout: float) -> None:
             raise AssertionError(f"recv(timeout={timeout}) never took about as long")
 
 
+@pytest.mark.alone
 def test_more_infos_than_a_socket_holds_wait_for_no_clock() -> None:
     with pufferlib.make(lambda: Count(True), backend="multiprocessing", num_envs=2000, num_workers=1) as vec:
         vec.reset()
@@ -247,6 +252,7 @@ def test_ctrl_c_among_infos_loses_none_silently(pause_s: float) -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.skipif(not _native.available, reason="the portable path has no mailboxes")
+@pytest.mark.alone
 def test_close_waits_no_longer_than_it_may_for_a_worker_that_reads_nothing() -> None:
     vec = pufferlib.make(Count, backend="multiprocessing")
     vec.reset()

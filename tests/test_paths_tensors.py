@@ -13,6 +13,8 @@ from test_paths import Habits, on_both, plain
 
 import pufferlib
 
+pytestmark = pytest.mark.beside
+
 
 @pytest.mark.extras
 @pytest.mark.parametrize("arguments", [{"as_torch": True}, {"device": "cpu"}, {"as_torch": True, "copy": True}])

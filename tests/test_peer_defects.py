@@ -29,7 +29,10 @@ from vectorizers import ALL, GYMNASIUM_PROCESSES, OURS, PROCESSES, Rows, Vectori
 import pufferlib
 from pufferlib.layout import Layout
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")  # where it logs its workers' errors
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.filterwarnings("ignore::UserWarning:gymnasium"),  # where it logs its workers' errors
+]
 ROOT = Path(__file__).parents[1]
 
 
@@ -362,6 +365,7 @@ def test_close_closes_every_environment_where_it_runs(vectorizer: Vectorizer, tm
 
 
 @over({**PROCESSES, **GYMNASIUM_PROCESSES})
+@pytest.mark.alone
 def test_waiting_for_a_step_uses_no_cpu(vectorizer: Vectorizer) -> None:
     """PufferLib 3.0.0 Multiprocessing: 1.0 s of the trainer's CPU during a step of 2 s, on two busy cores."""
     with vectorizer([functools.partial(Episodes, wait_s=0.25)] * 2) as vec:
@@ -373,6 +377,7 @@ def test_waiting_for_a_step_uses_no_cpu(vectorizer: Vectorizer) -> None:
 
 @pytest.mark.slow
 @over(PROCESSES)
+@pytest.mark.alone
 def test_more_workers_than_cores_cost_no_collapse(vectorizer: Vectorizer) -> None:
     """PufferLib 3.0.0 Multiprocessing, 8 environments on 2 cores: 14,744 steps/s with 1 worker, 92 with 8 (160 times
     fewer), and its workers never slept."""

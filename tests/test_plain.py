@@ -17,6 +17,8 @@ from pufferlib import _native
 from pufferlib.vectorization.doorbell import PLAYED_FRAME
 from pufferlib.vectorization.slab import LAPS
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 
 

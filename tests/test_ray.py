@@ -93,11 +93,12 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
 
 
 ARRANGEMENTS = [
-    ("nested", 5, 1, 5, "same_step", 0),
-    pytest.param("population", 5, 2, 5, "next_step", 0, marks=LONG),
-    ("flat", 5, 2, 2, "next_step", 0),
+    ("nested", 5, 2, 2, "next_step", 0),
     ("population", 5, 2, 5, "same_step", 2),
-    ("nested", 6, 2, 3, "next_step", 1),
+    pytest.param("nested", 5, 1, 5, "same_step", 0, marks=LONG),
+    pytest.param("population", 5, 2, 5, "next_step", 0, marks=LONG),
+    pytest.param("flat", 5, 2, 2, "next_step", 0, marks=LONG),
+    pytest.param("nested", 6, 2, 3, "next_step", 1, marks=LONG),
 ]
 
 
@@ -116,7 +117,7 @@ def test_trajectories_are_those_of_serial(
     test_vectorization.assert_identical(("ray",), kind, counts, seed=3, mode=mode, delay_s=0.002)
 
 
-IN_PLACE: list[Any] = [  # long: the same program shows it, or no actor has to do with it
+IN_PLACE: list[Any] = [  # long: the same program or IN_PROCESSES shows it, or no actor has to do with it
     (test_vectorization.test_a_batch_is_valid_until_the_second_recv_after_it, ()),
     (test_contract.test_disabled_envs_wait_for_their_user, ()),
     (test_contract.test_reset_in_flight_executes_and_drops_what_was_sent, ()),
@@ -124,7 +125,7 @@ IN_PLACE: list[Any] = [  # long: the same program shows it, or no actor has to d
     pytest.param(test_contract.test_control_reaches_chosen_envs, (), marks=LONG),
     (test_failures.test_an_exception_names_environment_worker_and_traceback, (994, "Unpicklable: has a lock inside")),
     (test_failures.test_an_info_that_cannot_be_sent_is_an_error_of_its_environment_alone, ()),
-    (test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step")),
+    pytest.param(test_restarts.test_an_environment_that_raises_is_made_anew_alone, (6, "next_step"), marks=LONG),
     (test_misuse.test_what_cannot_be_unpickled_is_a_failure_of_its_environment, ()),
     pytest.param(test_ways_out.test_autoreset_modes_are_gymnasiums_too, ("same_step",), marks=LONG),
     pytest.param(test_ways_out.test_errors_about_sizes_say_where_make_takes_them, (), marks=LONG),

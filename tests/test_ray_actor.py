@@ -31,7 +31,7 @@ class Slow(HashEnv):
         return super().step(action)
 
 
-pytestmark = pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")
+pytestmark = [pytest.mark.beside, pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")]
 
 
 def begun(env: type[HashEnv]) -> Work:

@@ -21,7 +21,7 @@ from shadow import Shadow
 import pufferlib
 
 # An error that came behind the last batch is told by close.
-pytestmark = pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")
+pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:environment . .* raised in:RuntimeWarning")]
 
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
@@ -117,6 +117,7 @@ def test_a_crash_row_tells_the_cause(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.alone
 def test_a_crash_row_of_a_dead_worker_tells_how_it_ended_and_where(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
@@ -297,6 +298,7 @@ class Slow(HashEnv):
 
 
 @covering({"backend": BACKENDS, "check": ["first", "always"]})  # the latter has every step played the careful way
+@pytest.mark.alone
 def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=STEP_TIMEOUT_S, check=check) as vec:
@@ -317,6 +319,7 @@ def test_a_step_that_takes_too_long_crashes(backend: str, check: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.alone
 def test_a_timeout_raises_where_errors_do(backend: str) -> None:
     with make(backend, env=Slow, num_envs=2, num_workers=2, step_timeout=0.1, on_error="raise") as vec:
         vec.reset()
@@ -329,6 +332,7 @@ def test_a_timeout_raises_where_errors_do(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.alone
 def test_a_reset_that_takes_too_long_crashes_and_has_a_limit_of_its_own(backend: str) -> None:
     with make(
         backend, env=functools.partial(Slow, mean_length=10_000), num_envs=2, num_workers=2, reset_timeout=0.2
@@ -385,6 +389,7 @@ def test_a_reset_within_a_step_has_the_limit_of_resets(backend: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", PARALLEL)
+@pytest.mark.alone
 def test_the_learners_own_time_does_not_count(backend: str) -> None:
     with make(
         backend, env=functools.partial(Slow, mean_length=10_000), num_envs=2, num_workers=2, step_timeout=0.4
@@ -395,6 +400,7 @@ def test_the_learners_own_time_does_not_count(backend: str) -> None:
         assert vec.recv().masks.all()
 
 
+@pytest.mark.alone
 def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
     with make(
         "pool",
@@ -419,6 +425,7 @@ def test_a_pool_that_never_waits_notices_a_step_that_hangs() -> None:
 
 
 @covering({"backend": PARALLEL, "busy": [True, False]})
+@pytest.mark.alone
 def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy: bool) -> None:
     slow = functools.partial(Slow, mean_length=10_000)
     with make(backend, env=slow, num_envs=4, num_workers=2, step_timeout=0.3) as vec:
@@ -435,6 +442,7 @@ def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy
         assert vec.batch.masks.all()  # type: ignore[union-attr]
 
 
+@pytest.mark.alone
 def test_a_parent_that_was_stopped_kills_nobody() -> None:
     """Waking up after a suspension, it finds that long has passed; its workers were suspended as well."""
     from pufferlib.vectorization import watch

@@ -76,6 +76,8 @@ OF = {
         learning_starts=100, steps_per_update=16, target_period=7, exploration_fraction=1.0,
     ),
 }  # fmt: skip
+# The trainer with a memory stops and goes on as ppo does.
+EACH = [ppo, dqn, pytest.param(ppo_lstm, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trainer, backend, tmp_path, 
     assert any(not torch.equal(value, weights_of(other)[name]) for name, value in weights_of(whole).items())
 
 
-@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("trainer", EACH, ids=lambda module: module.Config.algorithm)
 def test_a_run_that_is_killed_before_its_first_checkpoint_goes_on_from_newest(trainer, tmp_path, monkeypatch, capsys):
     """It is written by the clock, of which the run takes no notice; to go on from it ends the same each time."""
     monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
@@ -252,7 +254,7 @@ def interrupt_at(monkeypatch, num_steps):
     monkeypatch.setattr(Report, "update", updated)
 
 
-@pytest.mark.parametrize("trainer", OF, ids=lambda module: module.Config.algorithm)
+@pytest.mark.parametrize("trainer", EACH, ids=lambda module: module.Config.algorithm)
 def test_a_run_that_is_broken_off_keeps_its_policy_and_says_what_can_be_done(trainer, tmp_path, monkeypatch, capsys):
     """Before its first checkpoint, and after; and a checkpoint stays what it was."""
     settings = {**OF[trainer], "backend": "serial"}

@@ -28,6 +28,8 @@ from mock_envs import HashEnv
 import pufferlib
 from pufferlib.vectorization.launch import start_method
 
+pytestmark = pytest.mark.beside
+
 BACKENDS = ("serial", "multiprocessing", "pool")
 PARALLEL = ("multiprocessing", "pool")
 ROOT = Path(__file__).parents[1]
@@ -228,6 +230,7 @@ def test_threads_take_turns_with_a_lock(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.alone
 def test_closing_ends_what_another_thread_waits_for(backend: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     vec = pufferlib.make(functools.partial(GateEnv, gate), backend=backend, num_envs=2, num_workers=2)
@@ -248,6 +251,7 @@ def test_closing_ends_what_another_thread_waits_for(backend: str, tmp_path: Path
         vec.recv()
 
 
+@pytest.mark.alone
 def test_closing_does_not_wait_for_ever_for_another_threads_step(tmp_path: Path) -> None:
     gate, log = tmp_path / "gate", tmp_path / "log"
     vec = pufferlib.make(functools.partial(GateEnv, gate, log), num_envs=1)
@@ -444,6 +448,7 @@ def test_workers_of_a_data_loader() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.alone
 def test_several_at_once_and_any_may_be_closed_first(backend: str) -> None:
     """Workers of the later ones were forked while the earlier ones were open, and must not keep those alive."""
     make = functools.partial(pufferlib.make, HashEnv, backend=backend, num_envs=4, num_workers=2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,16 +30,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def environment(folder: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(folder), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "150"}
+
+
 def run(folder: Path, *words: str) -> tuple[int, str]:
     """What pytest returns and prints, with no plugin but this one, as another may be installed."""
     command = [sys.executable, "-m", "pytest", "-p", "cleanrl_demo.suite.plugin", "-p", "no:cacheprovider", *words]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]),
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "COLUMNS": "150",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder))
     return done.returncode, done.stdout + done.stderr
 
 
@@ -124,37 +125,54 @@ def test_an_environment_that_cannot_be_learnt_fails_and_the_others_go_on(folder:
     assert '\n"ocean/coin": ocean/coin.py has no class Coin, which its name stands for, but Coins; rename' in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--ocean-env", "bandit"), "ERROR: --ocean-env without a learner says nothing; add --ocean module:function"),
-        (
-            ("--ocean-backend", "pool"),
-            "ERROR: --ocean-backend without a learner says nothing; add --ocean module:function",
-        ),
-        (("--ocean-seed", "2"), "ERROR: --ocean-seed without a learner says nothing; add --ocean module:function"),
-        (("ocean::bandit",), "ERROR: ocean::bandit without a learner says nothing; add --ocean module:function"),
-        (("--ocean", "toys:train_here", "ocean::bandid"), "did you mean ocean/bandit?"),
-        (("--ocean", "toys:trian"), 'ERROR: --ocean: "toys:trian": toys has no trian; did you mean train?'),
-        (("--ocean", "swords:train"), "there is no module swords on the module search path"),
-        (("--ocean", "broken:train"), "ZeroDivisionError"),
-        (("--ocean", "toys:train_here", "--ocean-env", "bandid"), "did you mean ocean/bandit?"),
-    ],
-)
-def test_a_wrong_name_ends_the_run_before_anything_is_learnt(
-    folder: Path, words: tuple[str, ...], sentence: str
-) -> None:
-    status, shown = run(folder, *words)
+WRONG: list[tuple[tuple[str, ...], str]] = [
+    (("--ocean-env", "bandit"), "ERROR: --ocean-env without a learner says nothing; add --ocean module:function"),
+    (("--ocean-backend", "pool"), "ERROR: --ocean-backend without a learner says nothing; add --ocean module:function"),
+    (("--ocean-seed", "2"), "ERROR: --ocean-seed without a learner says nothing; add --ocean module:function"),
+    (("ocean::bandit",), "ERROR: ocean::bandit without a learner says nothing; add --ocean module:function"),
+    (("--ocean", "toys:train_here", "ocean::bandid"), "did you mean ocean/bandit?"),
+    (("--ocean", "toys:trian"), 'ERROR: --ocean: "toys:trian": toys has no trian; did you mean train?'),
+    (("--ocean", "swords:train"), "there is no module swords on the module search path"),
+    (("--ocean", "broken:train"), "ZeroDivisionError"),
+    (("--ocean", "toys:train_here", "--ocean-env", "bandid"), "did you mean ocean/bandit?"),
+]
+# One process for all: each has to import what Ocean needs.
+ONE_BY_ONE = """
+import json, sys
+import pytest
+for words in json.loads(sys.argv[1]):
+    sys.stdout.flush()
+    status = pytest.main(["-p", "cleanrl_demo.suite.plugin", "-p", "no:cacheprovider", *words])
+    sys.stderr.flush()
+    print(f"\\n{status:d} THE NEXT", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def refusals(folder: Path) -> list[tuple[int, str]]:
+    """What pytest returns and prints for each of WRONG."""
+    command = [sys.executable, "-c", ONE_BY_ONE, json.dumps([words for words, _ in WRONG])]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=environment(folder)
+    )
+    *parts, rest = re.split(r"\n(\d+) THE NEXT\n", done.stdout)
+    assert len(parts) == 2 * len(WRONG) and not rest, done.stdout
+    return [(int(status), shown) for shown, status in zip(parts[::2], parts[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)), ids=lambda number: " ".join(WRONG[number][0]))
+def test_a_wrong_name_ends_the_run_before_anything_is_learnt(refusals: list[tuple[int, str]], number: int) -> None:
+    status, shown = refusals[number]
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert sentence in shown
+    assert WRONG[number][1] in shown
     assert "INTERNALERROR" not in shown and "learning" not in shown
 
 
 def test_runs_without_it_are_as_they_were(folder: Path) -> None:
     code = "import sys; before = set(sys.modules); import pytest; middle = set(sys.modules)\n"
     code += "import cleanrl_demo.suite.plugin; print(*sorted(set(sys.modules) - middle))"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    without = {**os.environ, "PYTHONPATH": str(ROOT)}
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=without)
     loaded = {name for name in printed.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
     assert loaded == {"cleanrl_demo", "cleanrl_demo.suite", "cleanrl_demo.suite.plugin"}
     status, shown = run(folder, "-v")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parent.parent
 
 # A script as people write them: everything in one file, no main guard around what is registered.
@@ -138,7 +140,6 @@ def scripted(faces: str, thread: str = THREAD, more: str = "") -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.beside
 @pytest.mark.parametrize(("native", "num"), [("", 4), pytest.param("0", 4, marks=pytest.mark.long)])
 def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str, num: int) -> None:
     """num: of SERVED, from the first on."""
@@ -151,7 +152,6 @@ def test_workers_know_what_the_script_has_registered(tmp_path: Path, native: str
 
 @pytest.mark.extras
 @pytest.mark.slow
-@pytest.mark.beside
 def test_faces_know_what_the_script_has_registered(tmp_path: Path) -> None:
     """A thread of TensorBoard's, which every script of CleanRL's starts first, has workers spawned."""
     imports = "from pufferlib.adapters import gymnasium_vector, sb3"  # here: each worker runs what is above the guard

@@ -25,6 +25,8 @@ from . import learner
 from .arrangements import Arrangement
 from .checker import Violation
 
+pytestmark = pytest.mark.beside
+
 ROOT = Path(__file__).parents[2]
 EVERY_PHASE = {"asleep", "reset", "stepping", "packing"}
 LIMIT_S = 120.0  # a hang ends here, with the stack of the learner
@@ -137,7 +139,6 @@ WRONG = [(swap, "misrouted"), (swap_words, "torn"), (double, "misrouted"), (deli
 QUIET = Arrangement("single", "multiprocessing", 8, 2, 8, transitions=200_000, deaths=0, faults=0, mean_s=60.0)
 
 
-@pytest.mark.beside
 @pytest.mark.parametrize("available", [True, False] if _native.available else [False])
 @pytest.mark.parametrize(("tamper", "kind"), WRONG, ids=lambda each: getattr(each, "__name__", each))
 def test_one_wrong_row_is_seen(
@@ -149,7 +150,6 @@ def test_one_wrong_row_is_seen(
     assert caught.value.kind == kind, caught.value
 
 
-@pytest.mark.beside
 def test_a_ring_that_is_right_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is seen above is what was tampered with, and nothing else."""
     seen = Counter[str]()
@@ -190,7 +190,6 @@ NOTICED = [
 EACH_ONCE = [NOTICED[0], NOTICED[3], NOTICED[4]]  # each fault, and each arrangement
 
 
-@pytest.mark.beside
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not _native.available, reason="there is no compiled path to break")
