@@ -6,15 +6,14 @@ import contextlib
 import functools
 import importlib
 import itertools
-import sys
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from frames import MOST, NUM_ENVS, PLAIN, STEPS, Counting, frames_a_step, frames_in_worker, frames_of
 
 import pufferlib
 from benchmarks import recordings
@@ -28,35 +27,12 @@ pytestmark = [
     pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}"),
 ]
 
-PACKAGE = str(Path(pufferlib.__file__).parent)
-NUM_ENVS, WARM_UP, STEPS = 16, 12, 40
-PLAIN = 0.25  # VecEnv.step, send and recv, for 16 environments
-MOST = PLAIN + 0.25
+SERIAL: dict[str, Any] = {"num_envs": NUM_ENVS}
+ONE_WORKER: dict[str, Any] = {"num_envs": NUM_ENVS, "num_workers": 1, "backend": "multiprocessing"}
 
 
-class Frames:
-    """Counts the calls of pufferlib's Python functions in this thread while it is installed as its profiler."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        self.count += event == "call" and frame.f_code.co_filename.startswith(PACKAGE)
-
-
-class Watched(ReturningEnv):
-    """Counts the frames of the process that steps it, from the step that follows the warm-up on."""
-
-    frames: Frames | None = None
-
-    def start_counting(self) -> None:
-        Watched.frames = Frames()
-        sys.setprofile(Watched.frames)
-
-    def stop_counting(self) -> int:
-        sys.setprofile(None)
-        assert Watched.frames is not None
-        return Watched.frames.count
+class Watched(Counting, ReturningEnv):
+    pass
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
@@ -64,18 +40,7 @@ class Watched(ReturningEnv):
 @pytest.mark.parametrize("returns", RETURNS)
 def test_serial_steps_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     with pufferlib.make(ReturningEnv, env_args=[returns, 10], num_envs=NUM_ENVS, autoreset_mode=autoreset_mode) as vec:
-        actions = np.zeros(NUM_ENVS, int)
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        frames = Frames()
-        sys.setprofile(frames)
-        try:
-            for _ in range(STEPS):
-                vec.step(actions)
-        finally:
-            sys.setprofile(None)
-    entered = frames.count / STEPS / NUM_ENVS
+        entered = frames_a_step(vec, np.zeros(NUM_ENVS, int))
     assert 0 < entered <= (PLAIN if returns == "plain" else MOST), f"{returns}: {entered:.2f} frames a step"
 
 
@@ -85,34 +50,17 @@ def test_wrapped_steps_enter_few_python_functions(returns: str) -> None:
     """The step's own, that of actions, and, where there is an info, what copies it."""
     env = pufferlib.wrap(ReturningEnv(returns))
     env.reset()
-    for _ in range(WARM_UP):
-        env.step(1)
-    frames = Frames()
-    sys.setprofile(frames)
-    try:
-        for _ in range(STEPS):
-            env.step(1)
-    finally:
-        sys.setprofile(None)
+    count = frames_of(lambda: env.step(1))
     if not returns.startswith("info"):
-        assert frames.count == 2 * STEPS, f"{returns}: {frames.count / STEPS:.2f} frames a step"
+        assert count == 2 * STEPS, f"{returns}: {count / STEPS:.2f} frames a step"
 
 
 @pytest.mark.filterwarnings("ignore:.*is cast to")
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("returns", RETURNS)
-def test_workers_enter_few_python_functions(returns: str) -> None:
-    with pufferlib.make(
-        Watched, env_args=[returns, 10], num_envs=NUM_ENVS, num_workers=1, backend="multiprocessing"
-    ) as vec:
-        actions = np.zeros(NUM_ENVS, int)
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        vec.call("start_counting", env_ids=[0])
-        for _ in range(STEPS):
-            vec.step(actions)
-        (count,) = vec.call("stop_counting", env_ids=[0])
-    entered = count / STEPS / NUM_ENVS  # beside those of the two calls themselves
+def test_workers_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
+    with pufferlib.make(Watched, env_args=[returns, 10], **ONE_WORKER, autoreset_mode=autoreset_mode) as vec:
+        entered = frames_in_worker(vec, np.zeros(NUM_ENVS, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step in the worker"
 
 
@@ -145,16 +93,15 @@ def rows(names: Iterable[str], places: Iterable[str] = ("serial", "parent", "wor
     ]
 
 
-class WatchedReplay(ReplayedEnv):
-    start_counting, stop_counting = Watched.start_counting, Watched.stop_counting
+class WatchedReplay(Counting, ReplayedEnv):
+    pass
 
 
 @functools.cache
 def watched_agents() -> Any:
     from benchmarks.agents import ReplayedAgents
 
-    watched = {"start_counting": Watched.start_counting, "stop_counting": Watched.stop_counting}
-    return type("WatchedAgents", (ReplayedAgents,), watched)
+    return type("WatchedAgents", (Counting, ReplayedAgents), {})
 
 
 @pytest.fixture(scope="module")
@@ -163,28 +110,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @functools.cache
-def frames_a_step(env_creator: Any, recording: Path, serial: bool) -> dict[str, float]:
-    """Return how many functions a step enters, by where: in the process that calls, and in the worker."""
-    plan: dict[str, Any] = {} if serial else {"num_workers": 1, "backend": "multiprocessing"}
-    with pufferlib.make(env_creator, env_args=[str(recording)], num_envs=NUM_ENVS, **plan) as vec:
+def replayed_frames(env_creator: Any, recording: Path, where: str) -> float:
+    """Return how many functions a step enters: in this process, which steps or calls, or in the worker."""
+    with pufferlib.make(env_creator, env_args=[str(recording)], **(SERIAL if where == "serial" else ONE_WORKER)) as vec:
         vec.action_space.seed(0)
-        actions = vec.action_space.sample()
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        if not serial:
-            vec.call("start_counting", env_ids=[0])
-        frames = Frames()
-        sys.setprofile(frames)
-        try:
-            for _ in range(STEPS):
-                vec.step(actions)
-        finally:
-            sys.setprofile(None)
-        counts = {"serial" if serial else "parent": frames.count}
-        if not serial:
-            (counts["worker"],) = vec.call("stop_counting", env_ids=[0])
-    return {where: count / STEPS / NUM_ENVS for where, count in counts.items()}
+        count = frames_in_worker if where == "worker" else frames_a_step
+        return count(vec, vec.action_space.sample())
 
 
 @pytest.mark.parametrize(("name", "where"), rows(REAL))
@@ -193,7 +124,7 @@ def test_replayed_steps_enter_few_python_functions(name: str, where: str, folder
     if not path.exists():
         with contextlib.closing(REAL[name]()) as env:
             recordings.store(recordings.record(env, RECORDED_STEPS), path)
-    entered = frames_a_step(WatchedReplay, path, where == "serial")[where]
+    entered = replayed_frames(WatchedReplay, path, where)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"
 
 
@@ -204,7 +135,7 @@ def test_replayed_agents_enter_few_python_functions(name: str, where: str, folde
     if not path.exists():
         with contextlib.closing(agents_env(name)) as env:
             recordings.store(recordings.record_agents(env, RECORDED_STEPS), path)
-    entered = frames_a_step(watched_agents(), path, where == "serial")[where]
+    entered = replayed_frames(watched_agents(), path, where)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"
 
 
@@ -270,15 +201,5 @@ CALLS: dict[str, tuple[dict[str, Any], Any]] = {  # by name: arguments of make, 
 def test_other_ways_to_call_enter_few_python_functions(name: str, where: str) -> None:
     options, actions = CALLS[name]
     with pufferlib.make(ReturningEnv, env_args=["plain", 10], num_envs=NUM_ENVS, **options) as vec:
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        frames = Frames()
-        sys.setprofile(frames)
-        try:
-            for _ in range(STEPS):
-                vec.step(actions)
-        finally:
-            sys.setprofile(None)
-    entered = frames.count / STEPS / NUM_ENVS
+        entered = frames_a_step(vec, actions)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"

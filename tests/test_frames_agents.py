@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from itertools import chain, cycle, repeat
 from typing import Any
 
 import numpy as np
 import pytest
+from frames import MOST, NUM_ENVS, Counting, frames_a_step, frames_in_worker
 from gymnasium.spaces import Box, Discrete
-from test_frames import MOST, NUM_ENVS, STEPS, WARM_UP, Frames, Watched
 
 import pufferlib
 from pufferlib import _native
@@ -92,14 +90,15 @@ class Herd(pufferlib.PufferEnv):
         return self.told
 
 
-class WatchedSeveral(Several):
-    start_counting, stop_counting = Watched.start_counting, Watched.stop_counting
+class WatchedSeveral(Counting, Several):
+    pass
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"state": True, "agent_type": True}], ids=["", "state"])
 @pytest.mark.parametrize("returns", SEVERAL)
 def test_steps_of_several_agents_enter_few_python_functions(returns: str, kwargs: dict[str, Any]) -> None:
-    entered = frames_a_step(functools.partial(Several, returns), **kwargs)
+    with pufferlib.make(Several, env_args=[returns], num_envs=NUM_ENVS, wrap_kwargs=kwargs) as vec:
+        entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step"
 
 
@@ -108,44 +107,14 @@ def test_steps_of_several_agents_enter_few_python_functions(returns: str, kwargs
 def test_steps_of_puffer_envs_enter_few_python_functions(num_agents: int, told: Any) -> None:
     told = told * num_agents if isinstance(told, list) else told
     length = 10 if num_agents > 1 else 1000  # those of one agent are reset in Python
-    entered = frames_a_step(functools.partial(Herd, told, num_agents, length))
+    with pufferlib.make(Herd, env_args=[told, num_agents, length], num_envs=NUM_ENVS) as vec:
+        entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{entered:.2f} frames a step"
-
-
-def frames_a_step(creator: Any, **wrap_kwargs: Any) -> float:
-    """Return how many of pufferlib's Python functions a step of one environment enters."""
-    with pufferlib.make(creator, num_envs=NUM_ENVS, wrap_kwargs=wrap_kwargs) as vec:
-        actions = np.zeros(vec.agents_per_batch, int)
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        frames = Frames()
-        sys.setprofile(frames)
-        try:
-            for _ in range(STEPS):
-                vec.step(actions)
-        finally:
-            sys.setprofile(None)
-    return frames.count / STEPS / NUM_ENVS
 
 
 @pytest.mark.parametrize("returns", SEVERAL)
 def test_workers_of_several_agents_enter_few_python_functions(returns: str) -> None:
-    entered = frames_in_workers(WatchedSeveral, returns)
+    plan: dict[str, Any] = {"num_envs": NUM_ENVS, "num_workers": 1, "backend": "multiprocessing"}
+    with pufferlib.make(WatchedSeveral, env_args=[returns], **plan) as vec:
+        entered = frames_in_worker(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step in the worker"
-
-
-def frames_in_workers(creator: Any, returns: str) -> float:
-    """Return how many of pufferlib's Python functions a step enters in the worker, besides those of the two calls."""
-    with pufferlib.make(
-        creator, env_args=[returns, 10], num_envs=NUM_ENVS, num_workers=1, backend="multiprocessing"
-    ) as vec:
-        actions = np.zeros(vec.agents_per_batch, int)
-        vec.reset()
-        for _ in range(WARM_UP):
-            vec.step(actions)
-        vec.call("start_counting", env_ids=[0])
-        for _ in range(STEPS):
-            vec.step(actions)
-        (count,) = vec.call("stop_counting", env_ids=[0])
-    return float(count / STEPS / NUM_ENVS)
