@@ -1,9 +1,9 @@
 """Infos on their way: copies, or records of bytes, which cost nothing until they are read.
 
 A worker writes what an environment tells as records, of one info each: a head, then each value behind a byte that says
-its kind. The keys are not in it, but the number of a schema, which was told before. Numbers, short texts, None,
-small arrays and dicts of these have kinds; an info with anything else is no record, and travels pickled. The parent keeps the bytes with the batch,
-and makes dicts of them where somebody looks.
+its kind. The keys are not in it, but the number of a schema, which was told before. Numbers, short texts, None, small
+arrays and dicts of these have kinds; an info with anything else is no record, and travels pickled. The parent keeps the
+bytes with the batch, and makes dicts of them where somebody looks.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize

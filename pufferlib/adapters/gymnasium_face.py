@@ -433,7 +433,7 @@ def _adds_columns(add_info: Any) -> bool:
     if add_info is not VectorEnv._add_info:
         return False
     values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}
-    found = SimpleNamespace(num_envs=1)
+    found: Any = SimpleNamespace(num_envs=1)
     try:
         added = add_info(found, {}, values, 0)
     except AttributeError:  # Gymnasium 0.29, whose rule is another

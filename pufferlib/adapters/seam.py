@@ -15,7 +15,7 @@ from pufferlib.adapters.agent_rows import AgentRows
 from pufferlib.backends import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
-from pufferlib.vectorization import Batch, VecEnv
+from pufferlib.vectorization import Batch, Infos, VecEnv
 from pufferlib.vectorization.plan import checked_mode
 
 __all__ = [
@@ -108,9 +108,7 @@ def require_synchronous(library: str, vec: VecEnv) -> None:
         )
 
 
-def reset_arrays(
-    vec: VecEnv, seed: Any = None, options: Any = None, env_ids: Any = None
-) -> tuple[Array, list[dict[str, Any]]]:
+def reset_arrays(vec: VecEnv, seed: Any = None, options: Any = None, env_ids: Any = None) -> tuple[Array, Infos]:
     """Return ``vec.reset(…)`` with a NumPy array of observations, also where batches are tensors."""
     _, infos = vec.reset(seed, options, env_ids)
     batch = vec.host_batch
