@@ -91,6 +91,7 @@ OBSERVATIONS = {
 ACTIONS = {
     "discrete": Discrete(5),
     "started": Discrete(5, start=-2),
+    "started short": Discrete(3, start=-2),
     "box": Box(-1, 1, (2,), np.float32),
     "double": Box(-1, 1, (1, 2), np.float64),
     "nothing": Box(0, 1, (0,), np.float32),
@@ -421,6 +422,14 @@ class Crowd:
         return self.tick
 
 
+class Turncoats(Crowd):
+    """Agents whose teams change their spaces in each episode."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.spaces, self.observed = self.spaces[::-1], self.observed[::-1]
+        return super().reset(seed, options)
+
+
 class Herd(Alone):
     """A PufferEnv of several agents who end alone or all at once, begin again, replace their buffers and tell infos."""
 
@@ -706,6 +715,8 @@ CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wr
     "others": (functools.partial(Crowd, 4, *OTHER, "", (), False, 0.0), {}),
     "two sizes": (functools.partial(Crowd, 4, ("float32", "scalar"), ("pair", "box"), "", (), False, 0.0), {}),
     "starts": (functools.partial(Crowd, 4, SAME[0], ("started", "discrete"), "", (), False, 0.0), {}),
+    "one start": (functools.partial(Crowd, 4, SAME[0], ("started", "started short"), "", (), False, 0.0), {}),
+    "turncoats": (functools.partial(Turncoats, 4, ("float32", "float64"), SAME[1], "", (), True, 0.0), {}),
     "parts": (functools.partial(Crowd, 4, SAME[0], ("parts", "pair"), "", (), False, 0.0), {}),
     "masks": (functools.partial(Crowd, 4, *SAME, "info", (), False, 0.2), {"action_mask": True}),
     "masks of others": (functools.partial(Crowd, 4, *OTHER, "info", (), False, 0.2), {"action_mask": True}),
@@ -717,6 +728,7 @@ CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wr
     ),
     "herd": (functools.partial(Herd, 150, False, 0.0), {}),
     "odd herd": (functools.partial(Herd, 3, False, 0.3), {}),
+    "small lone herd": (functools.partial(Herd, 2, True, 0.0), {}),
     "lone herd": (functools.partial(Herd, 11, True, 0.0), {}),
     "odd lone herd": (functools.partial(Herd, 3, True, 0.3), {}),
 }

@@ -257,8 +257,8 @@ cdef class ParallelAgents(Agents):
         return 0
 
     cdef bint can_reset(self) except? True:
-        # They have been settled as they are: see ``resume``.
-        return self.resets and self.opens and self.row_env.changes == self.changes
+        # Then the episode was over here, with the agents that it began with, who have been settled: see ``resume``.
+        return self.resets and self.row_env.changes == self.changes
 
     cdef bint can_step(self) except? True:
         return len(self.seats) > 0
