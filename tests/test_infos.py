@@ -270,6 +270,55 @@ def test_a_column_of_agents_has_a_row_each() -> None:
     assert found[0] == found[1]
 
 
+class Names(pufferlib.PufferEnv):
+    """Two agents; the environment's own info has keys of ours."""
+
+    single_observation_space, single_action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+    num_agents = 2
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        return None
+
+    def step(self, actions: Any) -> Any:
+        return self.told
+
+
+@pytest.mark.parametrize("agent_id", [77, 50_000_000, -1, "foo", [1], None, 2**70, True])
+def test_an_environments_own_info_may_have_any_agent_id(agent_id: Any) -> None:
+    told = []
+    for backend in ("serial", "multiprocessing"):
+        with pufferlib.make(Names, env_args=[{"agent_id": agent_id, "x": 5}], num_envs=2, backend=backend) as vec:
+            vec.reset()
+            for _ in range(4):
+                infos = vec.step(np.zeros(4, int))[4]
+            columns = infos.column("x"), infos.column("agent_id")
+            assert not any(mask.any() for _, mask in columns)
+            told.append(infos.copy())
+            assert plain(told[-1]) == plain([{"agent_id": agent_id, "x": 5, "env_id": env_id} for env_id in range(2)])
+            assert not infos.column("x")[1].any()
+    assert plain(told[0]) == plain(told[1])
+
+
+def test_of_one_agent_the_environments_own_info_counts() -> None:
+    class Alone(Names):
+        num_agents = 1
+
+        def step(self, actions: Any) -> Any:
+            return {"x": 5}
+
+    for backend in ("serial", "multiprocessing"):
+        with pufferlib.make(Alone, env_args=[None], num_envs=2, backend=backend) as vec:
+            vec.reset()
+            for _ in range(4):
+                infos = vec.step(np.zeros(2, int))[4]
+            for _ in range(2):  # from records, and from the dicts
+                assert infos.column("x")[0].tolist() == [5, 5] and infos.column("x")[1].all()
+                infos.copy()
+
+
 def test_keys_that_never_repeat_arrive_too() -> None:
     """More sets of keys than a worker keeps, each told once or twice."""
 
@@ -325,7 +374,7 @@ def test_records_of_a_row_that_is_lost_are_dropped() -> None:
     """A worker that dies between its info and its row leaves a record, which is not the next row's."""
     counts = (4, 2, 1, 64, 1 << 12)
     ring = _native.ring.Ring(np.zeros(_native.ring.Ring.nbytes(*counts), np.uint8), *counts)
-    head, keys = b"\1", b"\2" + pickle.dumps(("a",))
+    head, keys = b"\1", b"\2" + pickle.dumps((0, ("a",)))
     record = (24 + 9).to_bytes(4, "little") + bytes(2) + (4).to_bytes(2, "little") + bytes(16) + b"\x03" + bytes(8)
     assert ring.put_info(0, 0, keys) and ring.put_info(0, 1, head + record)
     assert ring.take_infos() == [] and ring.store.has(1) and not ring.store.has(0)
@@ -335,5 +384,5 @@ def test_records_of_a_row_that_is_lost_are_dropped() -> None:
     ring.drop_infos()
     assert not ring.store.has(0)
     ring.empty_box(0)  # the next worker numbers its schemas from 0
-    assert ring.put_info(0, 0, b"\2" + pickle.dumps(("b", "c"))) and ring.take_infos() == []
+    assert ring.put_info(0, 0, b"\2" + pickle.dumps((0, ("b", "c")))) and ring.take_infos() == []
     assert ring.put_info(0, 1, b"\x80pickled") and ring.take_infos() == [(0, 1, b"\x80pickled")]

@@ -90,9 +90,7 @@ def test_advantages_equal_their_definition_whatever_the_order(num_envs, agents_p
                 agent_ids=agent_ids,
                 masks=np.array([t > 0 for _, t in whom]) & (rng.random(num_rows) < 0.8),
             )
-            tensors = [
-                part if isinstance(part, pufferlib.vectorization.Infos) else torch.from_numpy(part) for part in batch
-            ]
+            tensors = [torch.from_numpy(part) if isinstance(part, np.ndarray) else part for part in batch]
             rollout.receive(pufferlib.Batch(*tensors), batch, rows)
             rollout.values[rows] = torch.tensor([value_of(*who) for who in whom])
             rollout.log_probs[rows], rollout.choices[rows, 0] = -rollout.values[rows], torch.tensor(whom)[:, 1]

@@ -19,6 +19,7 @@ cdef class Agents:
     cdef double total_reward, start_s  # of the episode
     cdef long length
     cdef list infos  # what the last step or reset tells, labelled; None: nothing
+    cdef list places  # whose each of these is; None for the environment's own
 
     # Give the episode's totals to the plain twin, which is about to go on.
     cdef int hold(self) except -1

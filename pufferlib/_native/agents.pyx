@@ -86,7 +86,7 @@ cdef class Agents:
         cdef list infos
         if not told:
             return None
-        infos = []
+        infos, self.places = [], list(told)
         for place, info in told.items():
             (<dict>info)["env_id"] = self.env_id
             if place is not None:

@@ -144,7 +144,7 @@ cdef class InfoWriter:
 
     def message_of_new(self):
         """Return the message that tells of the new schema."""
-        return bytes([KEYS]) + pickle.dumps(self.new.keys)
+        return bytes([KEYS]) + pickle.dumps((self.new.number, self.new.keys))
 
     def keep_new(self):
         """Take up the new schema, which has been told of."""
@@ -155,7 +155,7 @@ cdef class InfoWriter:
     cdef void begin(self) noexcept:
         """Begin a message."""
         self.bytes[0] = RECORDS
-        self.nbytes = 1
+        self.nbytes, self.depth = 1, 0
 
     cdef bint add(
         self, Schema schema, dict info, uint16_t flags, uint32_t agent_index, const double *episode
@@ -256,7 +256,7 @@ cdef class InfoWriter:
         nbytes = SIZES[index]
         for axis in range(ndim):
             nbytes *= <size_t>puf_dim(array, axis)
-            if nbytes > MOST_ARRAY_NBYTES:
+            if nbytes > MOST_ARRAY_NBYTES or puf_dim(array, axis) > MOST_ARRAY_NBYTES:
                 return False
         if not puf_is_plain(array):
             array = array.copy()
@@ -343,7 +343,9 @@ cdef class InfoStore:
     cdef int learn(self, uint32_t worker, bytes payload) except -1:
         """Take the message that tells of a worker's next schema."""
         cdef list known = self.known[worker]
-        known.append(Schema(pickle.loads(payload[1:]), <uint16_t>len(known)))
+        number, keys = pickle.loads(payload[1:])
+        if number == len(known):  # else it has been told already
+            known.append(Schema(keys, number))
         return 0
 
     cpdef bint has(self, uint64_t env_id) noexcept:
@@ -468,8 +470,10 @@ cdef class Records:
             value = at + HEAD_NBYTES + (3 * sizeof(double) if head.flags & EPISODE else 0)
             at += head.nbytes
             index = None if item is None else (<Schema>item).index_of.get(name)
-            if index is None or not head.flags & OF_AGENT:
+            if index is None or not (head.flags & OF_AGENT or self.agents_per_env == 1):
                 continue
+            if head.row >= num_rows:
+                return None
             for skipped in range(<Py_ssize_t>index):
                 value += nbytes_of(value)
             if pattern == NULL:
@@ -508,13 +512,13 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
         if type(info) is not dict or name not in <dict>info:
             continue
         value, row = (<dict>info)[name], (<dict>info).get(own_key)
+        if type(row) is not int:
+            continue
         if row_of is not None:
             row = row_of.get(row)
-        if row is None:
+        if row is None or not 0 <= row < num_rows:
             continue
         index = row
-        if not 0 <= index < num_rows:
-            return None
         if values is None:
             kind = <PyObject *>Py_TYPE(value)
             values = column_for(value, num_rows)

@@ -611,7 +611,7 @@ cdef class Stand:
 
     cdef int deliver(self, Stepper stepper, uint64_t env_id, uint32_t slot, dict info) except -1:
         """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
-        cdef int told = self.tell_of_several(stepper, [info])
+        cdef int told = self.tell_of_several(stepper, [info], [0])
         if told == NOT_HERE:
             self.worker.hand_over(env_id, slot, True, [info])
             return 0
@@ -673,23 +673,21 @@ cdef class Stand:
         self.copy = copy
         return PUF_HELD
 
-    cdef int tell_of_several(self, Stepper stepper, list infos) except -1:
-        """Do as ``tell`` for infos that are labelled copies."""
+    cdef int tell_of_several(self, Stepper stepper, list infos, list places) except -1:
+        """Do as ``tell`` for infos that are labelled copies. places: whose each is; None for an environment's own."""
         cdef InfoWriter writer = self.writer
         cdef Schema schema
-        cdef uint64_t index
+        cdef Py_ssize_t i
         if self.ring.infos is not None:
             self.copy = infos
             return PUF_HELD
         writer.begin()
-        for info in infos:
+        for i in range(len(infos)):
+            info, place = infos[i], places[i]
             schema = self.schema_of(stepper, info)
             if schema is None:
                 return NOT_HERE
-            index = 0
-            if "agent_id" in <dict>info:
-                index = (<dict>info)["agent_id"] - <uint64_t>(<dict>info)["env_id"] * self.columns.agents_per_env
-            if not writer.add(schema, info, OF_AGENT if "agent_id" in <dict>info else 0, <uint32_t>index, NULL):
+            if not writer.add(schema, info, 0 if place is None else OF_AGENT, 0 if place is None else place, NULL):
                 return NOT_HERE
         return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
 
@@ -776,7 +774,7 @@ cdef class Stand:
             return False
         infos = stepper.agents.infos
         stepper.agents.infos = None
-        told = 0 if infos is None else self.tell_of_several(stepper, infos)
+        told = 0 if infos is None else self.tell_of_several(stepper, infos, stepper.agents.places)
         if told == NOT_HERE:
             self.worker.hand_over(env_id, slot, outcome == IS_OVER, infos)
         else:

@@ -452,8 +452,9 @@ def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested
     if not _adds_columns(type(vector_env)._add_info):
         return None
     found: dict[str, Any] = {}
-    for key in infos.keys():
-        if key in nested:
+    keys = infos.keys()
+    for key in keys:
+        if key in nested or f"_{key}" in keys:  # which would be the key's mask
             return None
         if key in left_out:
             continue

@@ -67,7 +67,7 @@ class OwnRows:
                 if num_batches:
                     raise self._late(num_batches, timeout) from error
                 raise
-            self._infos += batch.infos
+            self._infos.extend(batch.infos)
             self._actions = self._router.act(batch, but=self._learner)
             shown = self._shown(self._vec.host_batch)
             if len(self._rows):

@@ -56,9 +56,9 @@ class Infos(Sequence[dict[str, Any]]):
     def column(self, name: str) -> tuple[Array, Array]:
         """Return (values, mask) of one key, with an entry for each row of the batch.
 
-        values: (rows, …), new. The dtype is the one that Gymnasium's vector infos choose: that of the first value where
-        this is a number or an array, to which later ones are cast, else object. It is float64 where no row has the key.
-        Entries without a value are zero, or None among objects; so all are objects where shapes differ.
+        name: the key. values: (rows, …), new. The dtype is the one that Gymnasium's vector infos choose: that of the
+        first value where this is a number or an array, to which later ones are cast, else object. It is float64 where
+        no row has the key. Entries without a value are zero, or None among objects; all are objects where shapes differ.
         mask: (rows,) bool, True where the agent's info has the key. Infos of an environment of several agents that are
         no agent's are left out, and so are those of agents without a row.
         """
@@ -91,9 +91,11 @@ class Infos(Sequence[dict[str, Any]]):
         found = {}  # by row
         for info in self._read():
             row = info.get(own_key)
+            if name not in info or type(row) is not int:
+                continue
             if row_of is not None:
                 row = row_of.get(row)
-            if name in info and row is not None:
+            if row is not None and 0 <= row < num_rows:
                 found[row] = info[name]
         mask = np.zeros(num_rows, np.bool_)
         mask[list(found)] = True
