@@ -58,7 +58,7 @@ class Infos(Sequence[dict[str, Any]]):
 
         name: the key. values: (rows, …), new. The dtype is the one that Gymnasium's vector infos choose: that of the
         first value where this is a number or an array, to which later ones are cast, else object. It is float64 where
-        no row has the key. Entries without a value are zero, or None among objects; all are objects where shapes differ.
+        no row has the key. Entries without a value are zero, or None among objects; all are objects if shapes differ.
         mask: (rows,) bool, True where the agent's info has the key. Infos of an environment of several agents that are
         no agent's are left out, and so are those of agents without a row.
         """
