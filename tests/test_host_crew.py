@@ -59,7 +59,10 @@ def test_threads_of_a_crew_do_not_race(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("race", RACES)
 def test_a_race_would_be_noticed(race: str, tmp_path: Path) -> None:
-    code, said = watched(tmp_path, RACES[race])
+    for _ in range(10):  # on a busy machine threads seldom meet
+        code, said = watched(tmp_path, RACES[race])
+        if code:
+            break
     assert (code, "WARNING: ThreadSanitizer: data race" in said) == (REPORTED, True), said
 
 

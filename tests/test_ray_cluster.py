@@ -38,6 +38,10 @@ DOCTOR = importlib.import_module("pufferlib.cli.doctor")
 # A node is given up sooner than by default, after three seconds in place of some twenty.
 QUICKLY = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 
+# From CPython 3.13 on a process that multiprocessing forks clears the callbacks of atexit. Ray's hold its nodes, which
+# end with a SIGSEGV in gRPC there, whatever was forked; so they live on.
+KEPT: list[Any] = []
+
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
@@ -54,6 +58,8 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine
+        add_node = Cluster.add_node
+        patch.setattr(Cluster, "add_node", lambda *args, **kwargs: KEPT.append(add_node(*args, **kwargs)) or KEPT[-1])
         own = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": QUICKLY})
         try:
             for _ in range(2):
