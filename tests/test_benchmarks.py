@@ -192,21 +192,25 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
+def is_here(workload: Workload) -> bool:
+    """Whether what a workload steps is installed and, where it is a recording, made; test_recordings.py makes some."""
+    recording = workload.env_kwargs.get("recording")
+    if recording is not None and not recordings.path_of(recording).exists():
+        return False
+    return importlib.util.find_spec(NEEDS.get(workload.env, "gymnasium")) is not None
+
+
 # One of each environment; the processes of 32 would take longer than they tell.
 STEPPED = {
     (workload.env, *sorted(workload.env_kwargs.items())): (workload, name)
     for workload in WORKLOADS.values()
     for name in ours_of(workload)
-    if Participant.of(name).arrangement in ("serial", "processes", "pool")
+    if Participant.of(name).arrangement in ("serial", "processes", "pool") and is_here(workload)
 }
 
 
 @pytest.mark.parametrize(("workload", "name"), STEPPED.values(), ids=lambda value: getattr(value, "name", str(value)))
 def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
-    if importlib.util.find_spec(NEEDS.get(workload.env, "gymnasium")) is None:
-        pytest.skip(f"{NEEDS[workload.env]} is not installed")
-    if "recording" in workload.env_kwargs and not recordings.path_of(workload.env_kwargs["recording"]).exists():
-        pytest.skip("it is not recorded here")
     task = {**workload.task(name), "arrangement": "serial", "num_envs": 2, "num_workers": 1, "batch_size": 1}
     player = start("ours", task)
     for _ in range(3):

@@ -83,7 +83,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree whose packer, the only one of its compiled modules that is built, has all the faults."""
     tree = tmp_path_factory.mktemp("faulty") / "tree"
     shutil.copytree(sanitize.ROOT, tree, ignore=shutil.ignore_patterns(*sanitize.LEFT_OUT))
-    for name in ("agents", "lane", "returned", "ring", "stand"):
+    for name in ("agents", "infos", "lane", "ring", "stand"):
         (tree / f"pufferlib/_native/{name}.pyx").unlink()
     path = tree / "pufferlib/_native/pack.pyx"
     source = path.read_text()

@@ -303,9 +303,12 @@ def as_numpy(actions: Any) -> Any:
     tensor_type = sys.modules["torch"].Tensor
     if isinstance(actions, tensor_type):
         return _array(actions)
-    if isinstance(actions, (tuple, list)) and any(isinstance(part, tensor_type) for part in actions):
-        parts = [_array(part) if isinstance(part, tensor_type) else part for part in actions]
-        return parts if isinstance(actions, list) else tuple(parts)
+    if not isinstance(actions, (tuple, list)):
+        return actions
+    for part in actions:
+        if isinstance(part, tensor_type):
+            parts = [_array(part) if isinstance(part, tensor_type) else part for part in actions]
+            return parts if isinstance(actions, list) else tuple(parts)
     return actions
 
 
