@@ -61,7 +61,9 @@ def test_wrapped_steps_enter_few_python_functions(returns: str) -> None:
 def test_workers_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     with pufferlib.make(Watched, env_args=[returns, 10], **ONE_WORKER, autoreset_mode=autoreset_mode) as vec:
         entered = frames_in_worker(vec, np.zeros(NUM_ENVS, int))
+        called = frames_a_step(vec, np.zeros(NUM_ENVS, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step in the worker"
+    assert 0 < called <= MOST, f"{returns}: {called:.2f} frames a step in the parent"
 
 
 # ------------------------------------------------------------------------- what real environments returned, replayed

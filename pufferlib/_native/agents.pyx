@@ -664,6 +664,13 @@ cdef class NativeAgents(Agents):
                 told[place] = owned(info, self.own)
         return told
 
+    cdef dict told_intact(self, object infos):
+        """Return what ``told`` does, None also where the environment has not kept its buffers."""
+        cdef dict told = self.told(infos) if self.is_intact() else None
+        if told and not self.is_intact():  # to copy infos may run other code
+            return None
+        return told
+
     cdef double reward(self, Py_ssize_t place) noexcept:
         if self.wide:
             return (<double *>puf_data(self.rewards))[place]
@@ -676,10 +683,8 @@ cdef class NativeAgents(Agents):
         cdef char *terminations
         cdef char *truncations
         cdef char *alive
-        if not self.is_intact():
-            return ODD
-        told = self.told(result)
-        if told is None or (told and not self.is_intact()):  # to copy infos may run other code
+        told = self.told_intact(result)
+        if told is None:
             return ODD
         terminations, truncations = puf_data(self.terminations), puf_data(self.truncations)
         alive = puf_data(self.alive)
@@ -752,10 +757,8 @@ cdef class NativeAgents(Agents):
         cdef dict told
         cdef Py_ssize_t place
         cdef char *alive
-        if not self.is_intact():
-            return ODD
-        told = self.told(result)
-        if told is None or (told and not self.is_intact()):  # to copy infos may run other code
+        told = self.told_intact(result)
+        if told is None:
             return ODD
         self.infos = self.labelled(told)
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()

@@ -8,7 +8,7 @@ from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
 
 from pufferlib._native.arrays cimport puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_ndim
-from pufferlib._native.infos cimport EPISODE, HEAD_NBYTES, OF_AGENT, OVER, Head, InfoStore, Records, Schema
+from pufferlib._native.infos cimport EPISODE, HEAD_NBYTES, OF_AGENT, OVER, Head, InfoStore, Records
 from pufferlib._native.pack cimport ValueCheck
 from pufferlib._native.ring cimport *
 
