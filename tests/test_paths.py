@@ -752,6 +752,40 @@ def test_chosen_crowds_see_the_same_on_both_paths(name: str, autoreset_mode: str
     assert_alike(compiled, portable, backend)
 
 
+class Moves(np.ndarray[Any, Any]):
+    """An array that gives its environment other buffers when it is copied."""
+
+    env: Any = None
+
+    def copy(self, order: Any = "C") -> Any:
+        self.env.rewards = np.full(2, 7, np.float32)
+        return np.array(self)
+
+
+class Restless(pufferlib.PufferEnv):
+    """Two agents, whose infos change the environment's buffers where they are copied."""
+
+    single_observation_space, single_action_space, num_agents = Box(0, 1, (1,), np.float32), Discrete(2), 2
+
+    def reset(self, seed: Any = None, options: Any = None) -> None:
+        return None
+
+    def step(self, actions: Any) -> Any:
+        moves = np.zeros(1).view(Moves)
+        moves.env = self
+        return {"moves": moves}
+
+
+def test_buffers_that_change_while_infos_are_copied_are_seen() -> None:
+    def play() -> Any:
+        with pufferlib.make(Restless, num_envs=2) as vec:
+            vec.reset()
+            return [plain(vec.step(np.zeros(4, int))[1]) for _ in range(6)]
+
+    compiled, portable = on_both(play)
+    assert compiled == portable and compiled[-1] == plain(np.full(4, 7, np.float32))
+
+
 @settings(max_examples=settings().max_examples // 8)
 @given(data=st.data())
 def test_programs_see_the_same_on_both_paths(data: st.DataObject) -> None:
