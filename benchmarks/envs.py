@@ -12,7 +12,7 @@ import time
 from copy import deepcopy
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import chain, cycle, repeat
+from itertools import chain, count, cycle, repeat
 from typing import Any
 
 import gymnasium
@@ -198,10 +198,13 @@ class ReturningEnv(gymnasium.Env[Any, Any]):
     def __init__(self, returns: str, episode_length: int = 200, actions: str = "number") -> None:
         self.observation_space, step = RETURNS[returns]
         self.action_space = ACTIONS[actions]()
-        observation, reward, flag, _, info = step
+        # Its own, as some vectorizers add keys to the info that a step returned, which all others would then return.
+        observation, reward, flag, _, info = deepcopy(step)
+        step = (observation, reward, flag, flag, info)
         last = (observation, reward, type(flag)(True), flag, info)
         self._begin = (observation, info)
-        self._results = cycle(chain(repeat(step, episode_length - 1), (last,)))
+        # Not cycle, which keeps all that it has seen, however long an episode is.
+        self._results = chain.from_iterable(chain(repeat(step, episode_length - 1), (last,)) for _ in count())
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)

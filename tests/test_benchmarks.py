@@ -218,6 +218,17 @@ def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[
         player.send()
 
 
+@pytest.mark.parametrize("returns", envs.RETURNS)
+def test_what_a_vectorizer_adds_to_an_info_stays_with_its_environment(returns: str) -> None:
+    env, other = (envs.ReturningEnv(returns, 3) for _ in range(2))
+    before = [dict(other.step(0)[4]) for _ in range(4)]
+    env.reset()[1]["added"] = True
+    for _ in range(4):
+        env.step(0)[4]["added"] = True
+    assert [[*other.step(0)[4]] for _ in range(4)] == [[*info] for info in before]
+    assert [*envs.ReturningEnv(returns).step(0)[4]] == [*before[0]] and "added" not in before[0]
+
+
 @pytest.mark.parametrize(
     "name", ["ours processes@w2", "ours pool@w2b2", "ours serial", "ours pack", "bare loop", "bare processes@w2"]
 )
