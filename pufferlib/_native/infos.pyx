@@ -22,7 +22,7 @@ import pickle
 
 import numpy
 
-__all__ = ["InfoStore", "InfoWriter", "Records", "Schema", "column_of"]
+__all__ = ["InfoStore", "InfoWriter", "Records", "Schema", "column_of", "keys_of"]
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *)
@@ -544,6 +544,19 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
         else:
             memcpy(target + index * nbytes, puf_scalar(value), nbytes)
     return (ZEROS(num_rows, FLOAT64) if values is None else values), mask
+
+
+def keys_of(list infos):
+    """Return what ``Infos.keys`` does; None where Python has to: where one is no plain dict."""
+    cdef dict found = {}
+    cdef object info
+    for info in infos:
+        if type(info) is not dict:
+            return None
+        for key in <dict>info:
+            if key not in found:
+                found[key] = None
+    return list(found)
 
 
 cdef bint is_row(array, arrays) noexcept:
