@@ -4,6 +4,7 @@ Each class is the fast twin of a RowEnv, which is right: what it finds unusual (
 observation that its packer does not take; what is missing or unknown) it leaves to the twin, with nothing changed.
 """
 
+cimport cython
 from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_Update
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -150,6 +151,7 @@ cdef inline void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
 
 # --------------------------------------------------------------------------------------- parallel environments
 
+@cython.final
 cdef class Seat:
     """An agent and its place, as ``rows.Seat`` has it."""
 
@@ -191,6 +193,7 @@ cdef class Seat:
         return self.unpacker.unpack_at(discrete, box)
 
 
+@cython.final
 cdef class ParallelAgents(Agents):
     """The fast twin of PettingZooRows.
 
@@ -540,6 +543,7 @@ cdef enum:
     MOST_DIMENSIONS = 8
 
 
+@cython.final
 cdef class NativeAgents(Agents):
     """The fast twin of NativeRows. actions: as ParallelAgents; the others: as ``rows.FastRows`` has them."""
 

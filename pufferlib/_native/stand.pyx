@@ -6,6 +6,7 @@ exception) goes to the Python code that both paths share, with nothing done twic
 stepped by the classes of agents.pyx.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -52,6 +53,7 @@ cdef struct Column:
     size_t nbytes  # of one slot
 
 
+@cython.final
 cdef class Columns:
     """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
 
@@ -280,6 +282,7 @@ cdef inline bint is_one(object array, object dtype):
 
 # ---------------------------------------------------------------------------------------------------- a worker
 
+@cython.final
 cdef class Stand:
     """Where a worker stands: requests come in, rows go out.
 
