@@ -66,7 +66,7 @@ case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long coverage lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs \
+.PHONY: help demo test test-long coverage lint format versions portable sanitize fuzz leaks chaos gpu test-adapters test-envs \
 	container docs release clean dev train venvs
 
 help:  ## Say what there is to make
@@ -109,6 +109,10 @@ sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and 
 
 fuzz: dev  ## Make random calls and samples for minutes, other ones each time; ARGS goes to pytest
 	@$(VENV)/bin/python -m pytest --hypothesis-profile thorough -o timeout=3600 $(FUZZ_TESTS) $(ARGS)
+
+gpu:  ## Prove and measure the kernels on a GPU, without a network, in ten minutes; OUT, LIMIT, STAGES, WHEELS, DEVICE=host
+	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(firstword $(wildcard $(VENV)/bin/python) python3) -m benchmarks.gpu_stages \
+		$(foreach name,DEVICE OUT LIMIT STAGES WHEELS,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
