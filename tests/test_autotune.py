@@ -26,6 +26,7 @@ from pufferlib.trial import Laboratory, Outcome, Trial
 from pufferlib.tuning import autotune
 from pufferlib.vectorization.foresight import Arrangement, steps_per_s
 
+pytestmark = pytest.mark.beside
 MIB = 1 << 20
 module = importlib.import_module("pufferlib.tuning")  # the package has a function of that name
 
@@ -355,6 +356,7 @@ def test_a_laboratory_survives_what_environments_do() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_laboratory_plays_plans() -> None:
     # A lambda, a list, agents, and an environment of a module that only the tests' search path has.
     creators = [lambda: TagEnv(num_agents=3)] * 3
@@ -370,6 +372,7 @@ def test_a_laboratory_plays_plans() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_autotune() -> None:
     plan = pufferlib.autotune(Sleeper, budget_s=8, batch_size=4, env_kwargs={"mean_s": 0.005}, seed=1)
     assert plan["backend"] == "pool" and plan["batch_size"] == 4, str(plan)
