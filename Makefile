@@ -15,10 +15,15 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 # Random calls and samples; `make fuzz` looks longer.
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
-# What starts processes by the hundred and imports little runs first: these fork many times faster where the rest is not
-# imported. Those that import torch come last.
+# What starts processes by the hundred and imports little runs first, as it forks many times faster where torch is not
+# imported. Those that import it come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
-	gymnasium_defects orphans peer_defects plain platform telemetry gymnasium_vector sharing))
+	gymnasium_defects orphans peer_defects plain platform infos recording real_envs ring leaks pettingzoo frames \
+	frames_agents registry host_crew vectorized_envs outcomes autotune telemetry gymnasium_vector sharing))
+
+# What takes long comes next, so that no process is left alone with it.
+DEAR_TESTS := $(addprefix tests/test_,$(addsuffix .py,ray_cluster appo session ppo dqn cli pages ppo_processes project \
+	ocean_newcomer kernel_tools kernels every_kernel))
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env
@@ -35,7 +40,7 @@ OLD_FAMILIES := nmmo
 
 # What runs tests: in several processes, or in one, where pytest is given something.
 RUNNER = $(if $(ARGS),pytest,tests.deal)
-ALL_TESTS = $(if $(ARGS),$(ARGS),$(LEAN_TESTS) tests)
+ALL_TESTS = $(if $(ARGS),$(ARGS),$(LEAN_TESTS) $(DEAR_TESTS) tests)
 
 # $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
 PYTHONS_oldest := 3.10 3.11
