@@ -19,11 +19,11 @@ FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 # imported. Those that import it come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
 	gymnasium_defects orphans peer_defects plain platform infos recording real_envs ring leaks pettingzoo frames \
-	frames_agents registry host_crew vectorized_envs outcomes autotune telemetry gymnasium_vector sharing))
+	frames_agents registry host_crew vectorized_envs outcomes autotune testing telemetry gymnasium_vector sharing))
 
 # What takes long comes next, so that no process is left alone with it.
 DEAR_TESTS := $(addprefix tests/test_,$(addsuffix .py,ray_cluster appo session ppo dqn cli pages ppo_processes project \
-	ocean_newcomer kernel_tools kernels every_kernel))
+	suite suite_mutants ocean_newcomer kernel_tools kernels every_kernel))
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env

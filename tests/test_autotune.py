@@ -356,7 +356,6 @@ def test_a_laboratory_survives_what_environments_do() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_laboratory_plays_plans() -> None:
     # A lambda, a list, agents, and an environment of a module that only the tests' search path has.
     creators = [lambda: TagEnv(num_agents=3)] * 3
@@ -372,7 +371,6 @@ def test_a_laboratory_plays_plans() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_autotune() -> None:
     plan = pufferlib.autotune(Sleeper, budget_s=8, batch_size=4, env_kwargs={"mean_s": 0.005}, seed=1)
     assert plan["backend"] == "pool" and plan["batch_size"] == 4, str(plan)
