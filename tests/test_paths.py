@@ -388,7 +388,7 @@ class Crowd:
         self.alive = [agent for agent in acted if agent not in ended]
         most = (len(self.names) + 1) // 2 if "swap" in self.fates else len(self.names)
         if self.late and len(acted) < most and self.draw.random() < 0.3 and not is_last:
-            self.alive = [*self.alive, self.late.pop()]
+            self.alive.insert(self.draw.choice([0, len(self.alive)]), self.late.pop())
         self.agents = [*self.alive, *(self.dead if "linger" in self.fates else [])]
         seen = dict.fromkeys([*acted, *self.alive]) if not self.is_odd(0.2) else self.alive
         infos = self.tell([agent for agent in seen if agent in self.alive or agent in rewards])
@@ -731,6 +731,10 @@ CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wr
     "swap": (functools.partial(Crowd, 12, *SAME, "", (*SWAP, "linger"), False, 0.05), {"max_agents": 6}),
     "swap others": (functools.partial(Crowd, 12, *OTHER, "", SWAP, False, 0.0), {"max_agents": 6}),
     "swap made up": (functools.partial(Crowd, 12, *SAME, "", SWAP, True, 0.05), {"max_agents": 6, "state": True}),
+    "swap turncoats": (
+        functools.partial(Turncoats, 12, ("float32", "float64"), SAME[1], "", SWAP, True, 0.05),
+        {"max_agents": 6},
+    ),
     "fresh": (functools.partial(Fresh, 12, *SAME, "", SWAP, True, 0.02), {"max_agents": 6}),
     "linger": (functools.partial(Crowd, 4, *SAME, "", ("die", "linger"), False, 0.1), {}),
     "others": (functools.partial(Crowd, 4, *OTHER, "", (), False, 0.0), {}),
@@ -1388,6 +1392,7 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
     "c comes unflagged": lambda told, env: (
         [each.update(c=each["a"]) for each in told], env.agents.insert(0, "c"), told[4].update(c={"z": 1})
     ),
+    "c comes twice": lambda told, env: (told[0].update(c=told[0]["a"]), env.agents.extend("cc")),
     "c comes and ends": lambda told, env: (
         told[0].update(c=told[0]["a"]), told[2].update(c=True), env.agents.append("c")
     ),
@@ -1408,6 +1413,9 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
     ),
     "b lingers and leaves": lambda told, env: (
         told[2].update(b=True), setattr(env, "later", lambda told, env: env.agents.remove("b")),
+    ),
+    "b vanishes for another": lambda told, env: (
+        [each.update(x=each.pop("b")) for each in told[:4]], told[4].pop("b"), env.agents.remove("b")
     ),
     "b vanishes unrewarded": lambda told, env: (told[1].pop("b"), env.agents.remove("b")),
     "b vanishes rewarded": lambda told, env: (

@@ -407,12 +407,12 @@ cdef class ParallelAgents(Agents):
     cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
         cdef Outcome outcome
         self.state = None
-        outcome = self.take_dicts(result, rows, ends)
+        outcome = self.take_dicts(result, rows)  # wherever it is called, the next reset may be played here, too
         if outcome == ODD and self.state is not None:
             self.beside.hold(self.state)
         return outcome
 
-    cdef Outcome take_dicts(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take_dicts(self, object result, Rows *rows) except *:
         cdef object observations, rewards, terminations, truncations, infos
         cdef Py_ssize_t place
         cdef Py_ssize_t num_ended
@@ -435,9 +435,9 @@ cdef class ParallelAgents(Agents):
             if not (type(agents) is list or type(agents) is tuple):
                 return ODD
             return self.come_and_go(
-                list(agents), observations, rewards, terminations, truncations, infos, num_ended >= 0, rows, ends
+                list(agents), observations, rewards, terminations, truncations, infos, num_ended >= 0, rows
             )
-        if not self.are_known(rewards, terminations, truncations, self.last):
+        if not self.are_known(rewards, terminations, truncations, self.last, True):
             return ODD
         told = self.told(infos, self.seats, self.last)
         if told is None or not self.write(self.seats, observations, infos, rows.observations):
@@ -462,7 +462,7 @@ cdef class ParallelAgents(Agents):
 
     cdef Outcome come_and_go(
         self, list listed, dict observations, object rewards, object terminations, object truncations, object infos,
-        bint is_read, Rows *rows, bint ends
+        bint is_read, Rows *rows
     ) except *:
         """Do as ``PettingZooRows.take`` where agents end, come, or are listed in another order.
 
@@ -503,9 +503,7 @@ cdef class ParallelAgents(Agents):
             last = PyDict_Copy(last)
             if not self.take_up(come, listed, lingering, last, observations, terminations, truncations):
                 return ODD
-        if not (stay or come or ends or self.can_reset()):
-            return ODD
-        if not self.are_known(rewards, terminations, truncations, last):
+        if not self.are_known(rewards, terminations, truncations, last, is_read):
             return ODD
         told = self.told(infos, self.seats, last)
         if told is None or not self.write(seen + come, observations, infos, rows.observations):
@@ -682,11 +680,13 @@ cdef class ParallelAgents(Agents):
             num_ended += terminated or truncated
         return num_ended
 
-    cdef bint are_known(self, object rewards, object terminations, object truncations, dict last) except? True:
-        """Whether these have no names but of agents that live or have lived; those that stay have been found."""
+    cdef bint are_known(
+        self, object rewards, object terminations, object truncations, dict last, bint all_found
+    ) except? True:
+        """Whether these have no names but of agents that live or have lived. all_found: those that acted are there."""
         cdef object told
         for told in (rewards, terminations, truncations):
-            if len(told) != PyList_GET_SIZE(self.seats) or last is not self.last:
+            if not all_found or len(told) != PyList_GET_SIZE(self.seats):
                 for name in told:
                     if not PyDict_Contains(last, name) and name not in self.ended:
                         return False

@@ -285,7 +285,8 @@ cdef class Stand:
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise.
+    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
+    ``finish_restart_of_several`` that of several agents.
     ``hand_over(env_id, slot, over, infos)`` commits rows with infos that go to another process.
     ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments whose next step is to be a
     reset.
