@@ -387,11 +387,13 @@ class Crowd:
         self.dead = self.dead + ended
         self.alive = [agent for agent in acted if agent not in ended]
         most = (len(self.names) + 1) // 2 if "swap" in self.fates else len(self.names)
-        if self.late and len(acted) < most and self.draw.random() < 0.3 and not is_last:
+        room = min(len(self.late), most - len(acted), 2 if "swap" in self.fates else 1)
+        for _ in range(room if self.draw.random() < 0.3 and not is_last else 0):
             self.alive.insert(self.draw.choice([0, len(self.alive)]), self.late.pop())
         self.agents = [*self.alive, *(self.dead if "linger" in self.fates else [])]
         seen = dict.fromkeys([*acted, *self.alive]) if not self.is_odd(0.2) else self.alive
-        infos = self.tell([agent for agent in seen if agent in self.alive or agent in rewards])
+        heard = [*seen, *(self.dead if self.is_odd(0.2) else [])]
+        infos = self.tell([agent for agent in heard if agent in self.alive or agent in rewards or agent in self.dead])
         result: list[Any] = [{agent: self.observe(agent) for agent in seen}, rewards, terminations, truncations, infos]
         if self.is_odd(0.05) and self.alive:
             self.err(result, self.alive[0])
@@ -1388,6 +1390,16 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
     "all end and tell": lambda told, env: (
         told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
     ),
+    **{
+        f"all end, the next {what}": functools.partial(
+            lambda begin, told, env: (told[2].update(a=True, b=True), env.agents.clear(), begin(env)), begin
+        )
+        for what, begin in {
+            "has no infos": lambda env: setattr(env, "reset", lambda **_: AgentsErr.reset(env)[0]),
+            "raises": lambda env: setattr(env, "reset", lambda **_: 1 / 0),
+            "has another": lambda env: setattr(env, "invited", True),
+        }.items()
+    },
     "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
     "c comes unflagged": lambda told, env: (
         [each.update(c=each["a"]) for each in told], env.agents.insert(0, "c"), told[4].update(c={"z": 1})
@@ -1496,6 +1508,15 @@ class AgentsErr:
 
 @covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
 def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+    assert_told_alike(name, autoreset_mode, state)
+
+
+@pytest.mark.parametrize("name", [name for name in AGENTS_WRONG if name.startswith("all end")])
+def test_ends_in_the_same_step_are_told_alike(name: str) -> None:
+    assert_told_alike(name, "same_step", True)
+
+
+def assert_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
     def play() -> Any:
         seen: list[Any] = []
         creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda told, env: None)]

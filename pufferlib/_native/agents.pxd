@@ -38,8 +38,8 @@ cdef class Agents:
     cdef object reset(self)
 
     # Write the rows of what it returned, of a reset the observations alone. If ODD is returned, nothing has changed, and
-    # no rows are written. ends: whether an episode may end here; if not, only where the next reset may be played here.
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *
+    # no rows are written. If IS_OVER, the next reset may be played here.
+    cdef Outcome take(self, object result, Rows *rows) except *
     cdef Outcome take_reset(self, object result, Rows *rows) except *
 
     cdef int add_end(self, dict told, double total_reward) except -1

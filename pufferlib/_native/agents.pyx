@@ -72,7 +72,7 @@ cdef class Agents:
     cdef object reset(self):
         raise NotImplementedError
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         return ODD
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
@@ -104,11 +104,8 @@ cdef class Agents:
         return observations
 
     cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations):
-        """Do as ``_with_finals`` of vectorization/worker.py; all infos are given away."""
+        """Do as ``_with_finals`` of vectorization/worker.py; all infos are given away. Who ended has one in lasts."""
         cdef dict info, last
-        for index in range(self.num):
-            if rows.terminations[index] or rows.truncations[index]:
-                lasts.setdefault(index, {})
         for place, last in lasts.items():
             info = firsts.setdefault(place, {})
             if "episode" in last:
@@ -404,10 +401,10 @@ cdef class ParallelAgents(Agents):
             return seat.read(self.actions[0][seat.place])
         return seat.read((self.actions[0][seat.place], self.actions[1][seat.place]))
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         cdef Outcome outcome
         self.state = None
-        outcome = self.take_dicts(result, rows)  # wherever it is called, the next reset may be played here, too
+        outcome = self.take_dicts(result, rows)
         if outcome == ODD and self.state is not None:
             self.beside.hold(self.state)
         return outcome
@@ -501,7 +498,7 @@ cdef class ParallelAgents(Agents):
         lingering = (self.lingering.union(names) & present) if present else set()
         if len(present) != len(stay) + len(lingering):
             last = PyDict_Copy(last)
-            if not self.take_up(come, listed, lingering, last, observations, terminations, truncations):
+            if not self.take_up(come, listed, lingering, last, terminations, truncations):
                 return ODD
         if not self.are_known(rewards, terminations, truncations, last, is_read):
             return ODD
@@ -557,8 +554,7 @@ cdef class ParallelAgents(Agents):
         return terminated or truncated
 
     cdef bint take_up(
-        self, list come, list listed, set lingering, dict last, dict observations, object terminations,
-        object truncations
+        self, list come, list listed, set lingering, dict last, object terminations, object truncations
     ) except? True:
         """Add the seats of agents that are new, and their places to ``last``; return False if one is unusual."""
         cdef Seat seat
@@ -566,7 +562,7 @@ cdef class ParallelAgents(Agents):
         for name in listed:
             if name in lingering or (PyDict_Contains(self.last, name) and name not in self.ended):
                 continue
-            if name in self.ended or observations.get(name) is None:
+            if name in self.ended:
                 return False
             if not (is_unflagged(terminations, name) and is_unflagged(truncations, name)):
                 return False
@@ -942,7 +938,7 @@ cdef class NativeAgents(Agents):
             return (<double *>puf_data(self.rewards))[place]
         return (<float *>puf_data(self.rewards))[place]
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         cdef dict told
         cdef Py_ssize_t place
         cdef unsigned char unusual = 0
@@ -958,7 +954,7 @@ cdef class NativeAgents(Agents):
             unusual |= (terminations[place] | truncations[place]) != 0
             unusual |= (alive[place] == 0) | (self.before[place] == 0)
         if unusual:
-            return self.come_and_go(told, rows, ends)
+            return self.come_and_go(told, rows)
         for place in range(self.num):
             self.values[place] = self.reward(place)
             self.returns[place] += self.values[place]
@@ -971,7 +967,7 @@ cdef class NativeAgents(Agents):
         memset(rows.masks, 1, self.num)
         return GOES_ON
 
-    cdef Outcome come_and_go(self, dict told, Rows *rows, bint ends) except *:
+    cdef Outcome come_and_go(self, dict told, Rows *rows) except *:
         """Do as ``NativeRows._come_and_go``."""
         cdef char *terminations = puf_data(self.terminations)
         cdef char *truncations = puf_data(self.truncations)
@@ -985,8 +981,6 @@ cdef class NativeAgents(Agents):
             lives = alive[place] != 0 and terminations[place] == 0 and truncations[place] == 0
             any_acted |= acted
             any_lives |= lives
-        if not (any_lives or ends or self.can_reset()):
-            return ODD
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
         for place in range(self.num):
             acted = self.before[place] != 0

@@ -768,7 +768,7 @@ cdef class Stand:
         if is_reset:
             outcome = stepper.agents.take_reset(result, &rows)
         else:
-            outcome = stepper.agents.take(result, &rows, self.ends_here)
+            outcome = stepper.agents.take(result, &rows)
         if outcome == ODD:
             return False
         if is_reset:
