@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -191,17 +191,42 @@ def agents_env(name: str) -> Any:
 CALLS: dict[str, tuple[dict[str, Any], Any]] = {  # by name: arguments of make, and a batch of actions
     "same_step": ({"autoreset_mode": "same_step"}, np.zeros(NUM_ENVS, int)),
     "copy=True": ({"copy": True}, np.zeros(NUM_ENVS, int)),
+    "debug=True": ({"debug": True}, np.zeros(NUM_ENVS, int)),
     "actions in a list": ({}, [0] * NUM_ENVS),
     "actions of a Tuple": (
         {"env_kwargs": {"actions": "tuple"}},
         (np.zeros((NUM_ENVS, 1), int), np.zeros((NUM_ENVS, 2), np.float32)),
     ),
 }
+ENV_IDS: dict[str, Callable[[Any], Any]] = {  # the last batch's, as they may be sent
+    "as they came": lambda env_ids: env_ids,
+    "reversed": lambda env_ids: env_ids[::-1],
+    "in a list": lambda env_ids: env_ids.tolist(),
+}
 
 
-@pytest.mark.parametrize(("name", "where"), rows(CALLS, ["serial"]))
+@pytest.mark.parametrize(("name", "where"), rows(CALLS, ["serial", "parent"]))
 def test_other_ways_to_call_enter_few_python_functions(name: str, where: str) -> None:
     options, actions = CALLS[name]
-    with pufferlib.make(ReturningEnv, env_args=["plain", 10], num_envs=NUM_ENVS, **options) as vec:
+    plan = SERIAL if where == "serial" else ONE_WORKER
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], **plan, **options) as vec:
         entered = frames_a_step(vec, actions)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_sends_that_name_environments_enter_few_python_functions(backend: str) -> None:
+    plan = {"num_envs": 2 * NUM_ENVS, "batch_size": NUM_ENVS} if backend == "pool" else {"num_envs": NUM_ENVS}
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], backend=backend, num_workers=1, **plan) as vec:
+        for name, env_ids in ENV_IDS.items():
+            entered = frames_a_step(vec, np.zeros(NUM_ENVS, int), env_ids)
+            assert entered <= MOST, f"{name}: {entered:.2f} frames a step"
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("plan", [SERIAL, ONE_WORKER], ids=["serial", "parent"])
+def test_batches_of_tensors_enter_few_python_functions(plan: dict[str, Any], copy: bool) -> None:
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], device="cpu", copy=copy, **plan) as vec:
+        entered = frames_a_step(vec, np.zeros(NUM_ENVS, int))
+    assert entered <= MOST, f"{entered:.2f} frames a step"

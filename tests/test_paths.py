@@ -515,6 +515,16 @@ class SeasonedPopulation(HashPopulation):
 
 # --------------------------------------------------------------------------------------------------------- programs
 
+NAMED: list[Callable[[list[int]], Any]] = [  # ways to name environments, all of which mean the same
+    lambda env_ids: env_ids,
+    np.array,
+    tuple,
+    lambda env_ids: np.array(env_ids, np.uint16),
+    lambda env_ids: np.repeat(env_ids, 2)[::2],
+    lambda env_ids: np.array(env_ids).view(Marked)[:, None],
+    lambda env_ids: np.array(env_ids, ">i8"),
+]
+
 NUMBERS = st.integers(0, 2**31 - 1)
 
 
@@ -595,7 +605,7 @@ class Player:
         elif able:
             chosen = [able[index] for index in np.random.default_rng(number).permutation(len(able))]
             chosen = chosen if self.synchronous else chosen[: 1 + number % len(chosen)]
-            self.vec.send(self.actions(chosen), env_ids=chosen)
+            self.vec.send(self.actions(chosen), env_ids=NAMED[number % len(NAMED)](chosen))
             self.waiting = [env_id for env_id in self.waiting if env_id not in chosen]
 
     def restart(self, number: int) -> None:
@@ -880,6 +890,55 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
     for env_id, rows in expected.items():
         num = min(len(rows), len(compiled[env_id]), len(portable[env_id]))
         assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
+
+
+MISNAMED: list[Any] = [  # environments of four, of which 3 has not been received, and what they are sent
+    [4], [-1], [0, 0], [], [0, 3], 0, np.int64(1), [0.0], [True], ["0"], [[0, 1], [2, 2]], [[0], [1, 2]], [None], "012",
+    np.zeros(0, int), np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]), {0}, np.array([0, None]),
+]  # fmt: skip
+
+
+@covering({"backend": ["serial", "multiprocessing"], "batch_size": [4, 2]})
+def test_environments_are_named_wrongly_alike(backend: str, batch_size: int) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        creator = functools.partial(Habits, "float32", "discrete", 0.0)
+        with pufferlib.make(creator, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size) as vec:
+            for env_ids in MISNAMED:
+                for num in (1, 2, 3):
+                    vec.reset(seed=3) if batch_size == 4 else vec.async_reset(seed=3)
+                    if batch_size == 2:
+                        vec.recv()
+                        vec.recv()
+                    vec.send(np.zeros(1, int), env_ids=[3])
+                    try:
+                        vec.send(np.ones(num, int), env_ids=env_ids)
+                        vec.send(np.ones(1, int), env_ids=[2])
+                        seen.append(plain(vec.recv()))
+                    except (pufferlib.CallError, pufferlib.ActionError) as error:
+                        seen.append(str(error))
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert len({repr(what) for what in compiled}) > 20
+
+
+def test_a_send_to_some_ends_a_partial_reset() -> None:
+    """From then on a batch needs all, on both paths."""
+
+    def play() -> Any:
+        with pufferlib.make(functools.partial(Habits, "float32", "discrete", 0.0), num_envs=3) as vec:
+            vec.reset(seed=3)
+            vec.async_reset(env_ids=[0])
+            vec.send(np.zeros(1, int), env_ids=[1])
+            with pytest.raises(pufferlib.CallError, match="2 environments are in flight"):
+                vec.recv()
+            vec.send(np.zeros(1, int), env_ids=np.array([2]))
+            return plain(vec.recv())
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
 
 
 @covering({"vectorizer": [SyncVectorEnv, AsyncVectorEnv], "odd": [0.0, 0.5]})
