@@ -186,6 +186,67 @@ def agents_env(name: str) -> Any:
     return ComingAndGoing()
 
 
+# ----------------------------------------------------------------------------------------- masks in infos, PufferEnvs
+
+
+class Masking(Counting, gymnasium.Env[Any, Any]):
+    """Tells an action mask, as an array for each part of the space, and in every second step a number."""
+
+    observation_space = gymnasium.spaces.Box(-1, 20, (2,), np.float32)
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+        sizes = action_space.nvec if isinstance(action_space, gymnasium.spaces.MultiDiscrete) else [action_space.n]
+        masks = tuple(np.arange(size, dtype=np.int8) % 2 for size in sizes)
+        self.mask = masks if len(masks) > 1 else masks[0]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return np.zeros(2, np.float32), {"action_mask": self.mask}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        info = {"action_mask": self.mask, "tick": self.tick} if self.tick % 2 else {"action_mask": self.mask}
+        return np.full(2, self.tick, np.float32), 1.0, self.tick == 10, False, info
+
+
+class Puffing(Counting, pufferlib.PufferEnv):
+    """A PufferEnv of one agent, which tells an info in every second step."""
+
+    single_observation_space = gymnasium.spaces.Box(-1, 20, (2,), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:], self.terminations[:] = self.tick, self.tick == 10
+        return [{"tick": self.tick}] if self.tick % 2 else None
+
+
+OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {  # by name: a creator and arguments of make
+    "mask": (functools.partial(Masking, gymnasium.spaces.Discrete(4)), {"wrap_kwargs": {"action_mask": True}}),
+    "mask in parts": (
+        functools.partial(Masking, gymnasium.spaces.MultiDiscrete([2, 3])), {"wrap_kwargs": {"action_mask": True}}
+    ),
+    "PufferEnv": (Puffing, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_environments_enter_few_python_functions(name: str, autoreset_mode: str) -> None:
+    creator, options = OTHERS[name]
+    for plan in (SERIAL, ONE_WORKER):
+        with pufferlib.make(creator, autoreset_mode=autoreset_mode, **options, **plan) as vec:
+            actions = vec.action_space.sample()
+            called = frames_a_step(vec, actions)
+            entered = 0.0 if plan is SERIAL else frames_in_worker(vec, actions)
+        assert 0 < called <= MOST, f"{name}: {called:.2f} frames a step, {plan}"
+        assert entered <= MOST, f"{name}: {entered:.2f} frames a step in the worker"
+
+
 # ------------------------------------------------------------------------------------------------ other ways to call
 
 CALLS: dict[str, tuple[dict[str, Any], Any]] = {  # by name: arguments of make, and a batch of actions

@@ -101,6 +101,8 @@ ACTIONS = {
     "parts": Dict(push=Discrete(3), where=MultiDiscrete([2, 2])),
 }
 
+MASKABLE = [name for name, space in ACTIONS.items() if mask_size(space)]
+
 
 @functools.cache
 def samples(name: str) -> list[Any]:
@@ -234,6 +236,28 @@ class Habits(gymnasium.Env[Any, Any]):
         return self.tick
 
 
+class Veiled(Habits):
+    """Tells action masks, which its observations are to have."""
+
+    def told(self, result: Any) -> Any:
+        bits = iter([byte % 2 for byte in self.digest] * 2)
+        mask = mask_of(self.action_space, bits, self.choose(MASKS, 11))
+        *others, info = result
+        if self.digest[12] % 8 == 1:
+            return result
+        place = (1, 0)[self.digest[15] % 2]
+        told = list((info or {}).items())
+        told.insert(place * len(told), ("action_mask", mask))
+        return type(result)((*others, type(info or {})(told))) if type(result) is tuple else result
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed, options=options)
+        return self.told(result) if type(result) is tuple and len(result) == 2 else result
+
+    def step(self, action: Any) -> Any:
+        return self.told(super().step(action))
+
+
 class Alone(pufferlib.PufferEnv):
     """A PufferEnv of one agent that at times replaces its buffers, dies without a flag, or tells infos."""
 
@@ -253,7 +277,7 @@ class Alone(pufferlib.PufferEnv):
         self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
-        return None
+        return self.told()
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -261,6 +285,9 @@ class Alone(pufferlib.PufferEnv):
         self.rewards[:] = self.digest[2] / 7
         self.terminations[:] = self.digest[3] < 20
         self.truncations[:] = self.digest[4] < 10
+        return self.told()
+
+    def told(self) -> Any:
         if self.digest[0] >= 256 * self.odd:
             return None
         what = self.digest[5] % 8
@@ -285,6 +312,30 @@ MASKS: list[Callable[[list[int]], Any]] = [
     lambda mask: np.array(mask, np.int8), np.array, lambda mask: np.array(mask, np.float32), lambda mask: mask,
     lambda mask: None, lambda mask: np.array(mask, bool), lambda mask: np.array([mask], np.int8),
 ]  # fmt: skip
+ODD_MASKS: list[Callable[[list[int]], Any]] = [
+    *MASKS, np.uint8, tuple, lambda mask: np.repeat(np.array(mask, np.int8), 2)[::2], lambda mask: list(map(bool, mask)),
+    lambda mask: np.array(mask, ">i4"), lambda mask: np.array(mask, np.int8).view(Marked), lambda mask: mask[1:],
+    lambda mask: np.array([*mask, 1]), lambda mask: np.array(mask, np.int8) * 3, lambda mask: np.array(mask) * 300,
+    lambda mask: np.array(mask) * 0.5, lambda mask: [[x] for x in mask], lambda mask: [np.int64(x) for x in mask],
+    lambda mask: "1" * len(mask), lambda mask: 1, lambda mask: np.array(mask, object), lambda mask: {0: mask, 1: mask},
+    lambda mask: (np.array(mask[:1], np.int8), mask[1:]), lambda mask: np.array(mask, np.int8).view(np.bool_) * 2,
+    lambda mask: (np.array(mask, np.uint8) * 5).view(np.bool_), lambda mask: np.full(len(mask), np.nan),
+    lambda mask: [x * 1.0 for x in mask], lambda mask: np.array(mask, np.uint64) * (2**64 - 1),
+    lambda mask: np.ones(()),
+]  # fmt: skip
+
+
+def mask_of(space: Any, bits: Any, form: Callable[[list[int]], Any]) -> Any:
+    """Return a mask as Gymnasium has it, its arrays in some form. bits: an iterator over which choices are allowed."""
+    if isinstance(space, Dict):
+        return {key: mask_of(part, bits, form) for key, part in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(mask_of(part, bits, form) for part in space.spaces)
+    if isinstance(space, MultiDiscrete):
+        return tuple(form([next(bits) for _ in range(n)]) for n in space.nvec)
+    return form([next(bits) for _ in range(mask_size(space) or 0)])
+
+
 GOOD_REWARDS = [reward for reward in REWARDS if np.size(reward(1.0)) == 1]  # several are an error for an agent
 
 
@@ -343,9 +394,10 @@ class Crowd:
         infos: dict[str, Any] = {agent: self.choose(INFOS)(self.draw.randrange(9)) for agent in agents}
         if self.masks == "info":
             for agent in agents:
-                size = mask_size(self.action_space(agent)) or 0
-                mask: Any = [self.draw.randrange(2) for _ in range(size)]
-                mask = self.choose(MASKS)(mask) if not isinstance(self.action_space(agent), (Dict, Tuple)) else None
+                space, form = self.action_space(agent), self.choose(MASKS)
+                bits = iter(lambda: self.draw.randrange(2), 2)
+                flat = not isinstance(space, (Dict, Tuple)) and self.draw.random() < 0.5
+                mask = form([next(bits) for _ in range(mask_size(space) or 0)]) if flat else mask_of(space, bits, form)
                 infos[agent] = {"action_mask": mask, **(infos[agent] or {})} if not self.is_odd(0.2) else None
             return infos
         if self.is_odd(0.3):
@@ -675,7 +727,10 @@ def assert_alike(first: Log, second: Log, backend: str) -> None:
 def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
     """Return a creator and its wrap_kwargs."""
     odd = draw(st.sampled_from([0.0, 0.1, 0.5]))
-    kind = draw(st.sampled_from(["habits"] * 6 + ["alone"] * 2 + ["agents", "population", "hashes"]))
+    kind = draw(st.sampled_from(["habits"] * 6 + ["alone", "veiled"] * 2 + ["agents", "population", "hashes"]))
+    if kind == "veiled":
+        observed, acted = draw(st.sampled_from(sorted({*OBSERVATIONS} - {"many"}))), draw(st.sampled_from(MASKABLE))
+        return functools.partial(Veiled, observed, acted, odd, old=False), {"action_mask": True}
     if kind == "habits":
         observed, acted = draw(st.sampled_from(sorted(OBSERVATIONS))), draw(st.sampled_from(sorted(ACTIONS)))
         return functools.partial(Habits, observed, acted, odd), {"max_length": 3} if observed == "many" else {}
@@ -1083,6 +1138,68 @@ def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
         assert stats.reset.num == (2 if late else 1 + ticks[0] // 3) and stats.reset.max_s >= 0.06
 
 
+# --------------------------------------------------------------------------------------------------- masks in infos
+
+
+class Masking(gymnasium.Env[Any, Any]):
+    """Tells masks of all forms in turn, every third step alone, and is over at every fourth step."""
+
+    observation_space = Box(-9, 999, (2,), np.float32)
+
+    def __init__(self, acted: str, env_index: int = 0) -> None:
+        self.action_space, self.ticks, self.env_index = ACTIONS[acted], 0, env_index
+
+    def told(self) -> Any:
+        number, bits = self.ticks // 2 + self.env_index, iter(np.random.default_rng(self.ticks).integers(2, size=99))
+        if self.ticks % 2 == 0 or self.ticks < 4:  # the first ones are checked in full
+            number = 0
+        mask = mask_of(self.action_space, map(int, bits), ODD_MASKS[number % len(ODD_MASKS)])
+        if self.ticks % 7 == 3:
+            return [None, {}, {"action_mask": None}, {"tick": self.ticks}, Infos(action_mask=mask)][self.ticks % 5]
+        return {"action_mask": mask} if self.ticks % 3 else {"a": 1, "action_mask": mask, "tick": self.ticks}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.ticks += 1
+        return np.full(2, -1, np.float32), self.told()
+
+    def step(self, action: Any) -> Any:
+        self.ticks += 1
+        return np.full(2, self.ticks, np.float32), 1.0, self.ticks % 4 == 0, False, self.told()
+
+
+@covering(
+    {
+        "acted": MASKABLE,
+        "autoreset_mode": ["next_step", "same_step"],
+        "backend": ["serial", "multiprocessing"],
+    }
+)
+def test_masks_of_any_form_are_read_alike(acted: str, autoreset_mode: str, backend: str) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        arguments: dict[str, Any] = dict(
+            backend=backend, num_envs=2, num_workers=1, autoreset_mode=autoreset_mode, wrap_kwargs={"action_mask": True}
+        )  # one worker, as which of two errors comes first is chance
+        with pufferlib.make(Masking, env_args=[acted], **arguments) as vec:
+            vec.action_space.seed(1)
+            actions = vec.action_space.sample()
+            vec.reset(seed=1)
+            for _ in range(66):
+                try:
+                    seen.append(plain(vec.step(actions)))
+                    seen += [type(info.get("final_obs")) for info in vec.batch.infos]  # type: ignore[union-attr]
+                except pufferlib.WorkerError as error:
+                    seen.append(str(error).partition("\n")[0])
+                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        vec.reset()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert acted == "bits" or any("elements, but" in str(what) for what in compiled)
+
+
 # ------------------------------------------------------------------------------------------------- without a VecEnv
 
 
@@ -1321,6 +1438,22 @@ class Restarts(gymnasium.Env[Any, Any]):
         return np.full(2, self.tick, np.float32), 0.25, self.tick % 3 == 0, False, {}
 
 
+class NativeRestarts(NativeErrs):
+    """Is over at every third step, and starts again well the first time; then as it is told to."""
+
+    times = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset()
+        self.times += 1
+        self.observations[:] = self.times
+        return self.err(self) if self.times % 4 == 3 else None
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:], self.rewards[:], self.terminations[:] = self.tick, 0.1, self.tick % 3 == 0
+
+
 RESET_WRONG: dict[str, Callable[..., Any]] = {
     "info None": lambda observation, info: (observation, None),
     "alone": lambda observation, info: observation,
@@ -1356,8 +1489,9 @@ RAISED = (StopIteration, SystemExit, MemoryError, RecursionError, GeneratorExit,
 WRONGS = [
     *(pytest.param(Errs, err, id=name) for name, err in WRONG.items()),
     *(pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()),
+    *(pytest.param(NativeRestarts, err, id=f"native reset {name}") for name, err in NATIVE_WRONG.items()),
     *(pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
-      for env in (Errs, NativeErrs, Restarts) for error in RAISED),
+      for env in (Errs, NativeErrs, Restarts, NativeRestarts) for error in RAISED),
     *(pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()),
 ]  # fmt: skip
 

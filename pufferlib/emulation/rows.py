@@ -37,7 +37,8 @@ class FastStep(NamedTuple):
     packer: Any  # of the observation layout
     unpacker: Any  # of the action layout; None for an action that is one leaf
     native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
-    resets: bool  # its own ``reset()`` may be called, too, and returns an observation and an info
+    resets: bool  # its own ``reset`` may be called, too: one that returns values returns an observation and an info
+    masks: tuple[Any, ...] | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
 
 
 class FastAgents(NamedTuple):

@@ -49,7 +49,7 @@ class Lane:
         self.clear = True  # nothing stands in the way of the plain case
 
     def send(self, actions: Any, env_ids: Any = None) -> bool:
-        """Send actions for the last batch if that is plain; return whether it was. It is not where env_ids are named."""
+        """Send actions for the last batch if that is plain; return whether it was. To name env_ids is not."""
         me = get_ident()
         if not self.owner and env_ids is None:
             self.owner = me
