@@ -81,9 +81,6 @@ REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_lis
 # Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
 # brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
 OFF_THE_PATH = {
-    ("come and go", "serial"),
-    ("come and go", "parent"),
-    ("come and go", "worker"),
 }
 
 
