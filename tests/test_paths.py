@@ -313,15 +313,15 @@ MASKS: list[Callable[[list[int]], Any]] = [
     lambda mask: None, lambda mask: np.array(mask, bool), lambda mask: np.array([mask], np.int8),
 ]  # fmt: skip
 ODD_MASKS: list[Callable[[list[int]], Any]] = [
-    *MASKS, np.uint8, tuple, lambda mask: np.repeat(np.array(mask, np.int8), 2)[::2], lambda mask: list(map(bool, mask)),
+    *MASKS, np.uint8, tuple, lambda mask: np.repeat(mask, 2).astype(np.int8)[::2], lambda mask: list(map(bool, mask)),
     lambda mask: np.array(mask, ">i4"), lambda mask: np.array(mask, np.int8).view(Marked), lambda mask: mask[1:],
     lambda mask: np.array([*mask, 1]), lambda mask: np.array(mask, np.int8) * 3, lambda mask: np.array(mask) * 300,
-    lambda mask: np.array(mask) * 0.5, lambda mask: [[x] for x in mask], lambda mask: [np.int64(x) for x in mask],
+    lambda mask: np.array(mask) * 2.0, lambda mask: [[x] for x in mask], lambda mask: [np.int64(x) for x in mask],
     lambda mask: "1" * len(mask), lambda mask: 1, lambda mask: np.array(mask, object), lambda mask: {0: mask, 1: mask},
     lambda mask: (np.array(mask[:1], np.int8), mask[1:]), lambda mask: np.array(mask, np.int8).view(np.bool_) * 2,
     lambda mask: (np.array(mask, np.uint8) * 5).view(np.bool_), lambda mask: np.full(len(mask), np.nan),
     lambda mask: [x * 1.0 for x in mask], lambda mask: np.array(mask, np.uint64) * (2**64 - 1),
-    lambda mask: np.ones(()),
+    lambda mask: np.ones(()), lambda mask: [3 * x for x in mask], lambda mask: np.array(mask, ">i2") * 256,
 ]  # fmt: skip
 
 
@@ -1205,7 +1205,7 @@ def test_masks_of_any_form_are_read_alike(acted: str, autoreset_mode: str, backe
             vec.action_space.seed(1)
             actions = vec.action_space.sample()
             vec.reset(seed=1)
-            for _ in range(66):
+            for _ in range(72):
                 try:
                     seen.append(plain(vec.step(actions)))
                     seen += [type(info.get("final_obs")) for info in vec.batch.infos]  # type: ignore[union-attr]
