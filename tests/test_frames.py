@@ -80,8 +80,7 @@ REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_lis
 
 # Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
 # brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
-OFF_THE_PATH = {
-}
+OFF_THE_PATH: set[tuple[str, str]] = set()
 
 
 def rows(names: Iterable[str], places: Iterable[str] = ("serial", "parent", "worker")) -> list[Any]:

@@ -118,7 +118,7 @@ class Swapping:
         acted, self.agents = self.agents, self.listed() if self.tick < 12 else []
         gone = {agent: agent not in self.agents for agent in acted}
         seen = dict.fromkeys([*acted, *self.agents], NOTHING)
-        return seen, dict.fromkeys(acted, 1.0), gone, dict.fromkeys(acted, False), dict.fromkeys(acted, {"a": 1})
+        return seen, dict.fromkeys(acted, 1.0), gone, dict.fromkeys(acted, False), {agent: {"a": 1} for agent in acted}
 
 
 class SwappingMadeUp(Counting, Swapping):

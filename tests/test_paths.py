@@ -1706,7 +1706,7 @@ def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: st
 
 
 class Newcomers:
-    """An agent, and from the third step on another, whose observation lies outside of its space. own: that is its own."""
+    """An agent, and from the third step on others, whose observation is outside of their space. own: theirs alone."""
 
     metadata: dict[str, Any] = {}
     max_num_agents = 3
@@ -1849,6 +1849,7 @@ def test_steps_of_several_agents_leave_no_references(made_up: bool, autoreset_mo
     step = tuple(dict.fromkeys(names, value) for value in (seen, reward, False, False, info))
     last = (*step[:3], dict.fromkeys(names, True), {"common": info})
     alone, two = tuple(dict.fromkeys(names[:1], value) for value in (seen, reward, False, False, info)), [*names]
+    played = [(names[:1], alone), (two, (step[0], *alone[1:])), (two, step), (two, step), ([], last)]
     held: list[Any] = [seen, reward, info, info["told"], *names, step, last, *step, *last, alone, *alone]
 
     class Holder:
@@ -1870,8 +1871,8 @@ def test_steps_of_several_agents_leave_no_references(made_up: bool, autoreset_mo
 
         def step(self, actions: Any) -> Any:
             self.tick += 1
-            self.agents = two if 1 < self.tick < 5 else names[:1] if self.tick == 1 else []
-            return alone if self.tick == 1 else (step[0], *alone[1:]) if self.tick == 2 else step if self.tick < 5 else last
+            self.agents, result = played[self.tick - 1]
+            return result
 
     def counts() -> list[int]:
         gc.collect()

@@ -76,8 +76,8 @@ class Agent:
 class Agents:
     """The agents of one parallel environment, described when first asked for.
 
-    keeps_spaces: False where ``new_episode`` is to be called at each reset. Then an agent needs no checks whose space is
-    another's that has had them.
+    keeps_spaces: False where ``new_episode`` is called at each reset. Then an agent whose space was checked for another
+    needs no checks.
     """
 
     def __init__(

@@ -271,7 +271,13 @@ class PettingZooRows(HeldRows):
         return Seating(seats, self._listed, places.last, places.ended, places.lingering)
 
     def take_seating(
-        self, living: list[Any], listed: list[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any], begun: bool
+        self,
+        living: list[Any],
+        listed: list[Any],
+        last: dict[Any, int],
+        ended: set[Any],
+        lingering: set[Any],
+        begun: bool,
     ) -> None:
         """Take the agents from who has stepped the environment past this; what is passed is given away.
 
