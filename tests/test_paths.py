@@ -321,7 +321,7 @@ ODD_MASKS: list[Callable[[list[int]], Any]] = [
     lambda mask: (np.array(mask[:1], np.int8), mask[1:]), lambda mask: np.array(mask, np.int8).view(np.bool_) * 2,
     lambda mask: (np.array(mask, np.uint8) * 5).view(np.bool_), lambda mask: np.full(len(mask), np.nan),
     lambda mask: [x * 1.0 for x in mask], lambda mask: np.array(mask, np.uint64) * (2**64 - 1),
-    lambda mask: np.ones(()), lambda mask: [3 * x for x in mask], lambda mask: np.array(mask, ">i2") * 256,
+    lambda mask: np.ones(()), lambda mask: [3 * x for x in mask], lambda mask: np.array([256 * x for x in mask], ">i2"),
 ]  # fmt: skip
 
 
@@ -970,7 +970,7 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
 
 MISNAMED: list[Any] = [  # environments of four, of which 3 has not been received, and what they are sent
     [4], [-1], [0, 0], [], [0, 3], 0, np.int64(1), [0.0], [True], ["0"], [[0, 1], [2, 2]], [[0], [1, 2]], [None], "012",
-    np.zeros(0, int), np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]), {0}, np.array([0, None]),
+    np.zeros(0, int), np.array([0, 2, 1])[::2], np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]), {0}, np.array([0, None]),
 ]  # fmt: skip
 
 
@@ -998,6 +998,21 @@ def test_environments_are_named_wrongly_alike(backend: str, batch_size: int) -> 
     compiled, portable = on_both(play)
     assert compiled == portable
     assert len({repr(what) for what in compiled}) > 20
+
+
+def test_who_is_over_may_not_be_named() -> None:
+    def play() -> list[str]:
+        creators = [functools.partial(TagEnv, num_agents=1, length=length) for length in (1, 9)]
+        with pufferlib.make(creators, autoreset_mode="disabled") as vec:
+            vec.reset()
+            vec.step(np.zeros(2, int))
+            with pytest.raises(pufferlib.CallError) as error:
+                vec.send(np.zeros(1, int), env_ids=[0])
+            vec.send(np.zeros(1, int), env_ids=[1])
+            return [str(error.value)]
+
+    compiled, portable = on_both(play)
+    assert compiled == portable and "environments [0] are over" in compiled[0]
 
 
 def test_a_send_to_some_ends_a_partial_reset() -> None:
@@ -1436,6 +1451,7 @@ NATIVE_WRONG: dict[str, Callable[[Any], Any]] = {
     "empty str": lambda env: "",
     "proxy": lambda env: types.MappingProxyType({"a": 1}),
     "deletes": lambda env: delattr(env, "rewards"),
+    "dies": lambda env: env.alive.fill(False),
 }
 
 
@@ -1468,7 +1484,8 @@ class NativeRestarts(NativeErrs):
         super().reset()
         self.times += 1
         self.observations[:] = self.times
-        return self.err(self) if self.times % 4 == 3 else None
+        found = {name: getattr(self, name).tolist() for name in ("rewards", "terminations", "truncations", "alive")}
+        return self.err(self) if self.times % 4 == 3 else found
 
     def step(self, actions: Any) -> Any:
         self.tick += 1

@@ -912,7 +912,7 @@ cdef class Stand:
         # Before the buffers are looked at, since to copy an info may run other code.
         if self.ends_here or not over:
             told = self.tell(stepper, env_id, info, reward, over)
-        elif is_dict(info) and stepper.begins_here():
+        elif is_dict(info):
             last = self.last_info(stepper, info, reward)
         else:
             told = NOT_HERE
