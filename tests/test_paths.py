@@ -277,7 +277,9 @@ class Alone(pufferlib.PufferEnv):
         self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
-        return self.told()
+        told = self.told()
+        self.alive[:] = True  # or its first step ends the episode, of which no info tells
+        return told
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -332,7 +334,8 @@ def mask_of(space: Any, bits: Any, form: Callable[[list[int]], Any]) -> Any:
     if isinstance(space, Tuple):
         return tuple(mask_of(part, bits, form) for part in space.spaces)
     if isinstance(space, MultiDiscrete):
-        return tuple(form([next(bits) for _ in range(n)]) for n in space.nvec)
+        parts = tuple(form([next(bits) for _ in range(n)]) for n in space.nvec)
+        return None if any(part is None for part in parts) else parts
     return form([next(bits) for _ in range(mask_size(space) or 0)])
 
 
@@ -970,7 +973,8 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
 
 MISNAMED: list[Any] = [  # environments of four, of which 3 has not been received, and what they are sent
     [4], [-1], [0, 0], [], [0, 3], 0, np.int64(1), [0.0], [True], ["0"], [[0, 1], [2, 2]], [[0], [1, 2]], [None], "012",
-    np.zeros(0, int), np.array([0, 2, 1])[::2], np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]), {0}, np.array([0, None]),
+    np.zeros(0, int), np.array([0, 2, 1])[::2], np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]),
+    {0}, np.array([0, None]),
 ]  # fmt: skip
 
 

@@ -119,8 +119,9 @@ cdef class MaskPacker:
     cdef int kind
     cdef readonly Py_ssize_t size  # choices
     cdef dict parts  # of a nested space, by key
+    cdef object array  # in which masks are returned
 
-    # Return a mask as pack_mask of emulation/action_masks.py does; None where it is unusual.
+    # Return a mask as pack_mask of emulation/action_masks.py does, in one array each time; None where it is unusual.
     cdef object packed(self, object mask)
 
     cdef bint fill(self, object mask, char *row) except? True

@@ -907,10 +907,10 @@ cdef class MaskPacker:
 
     def __init__(self, str kind, Py_ssize_t size, dict parts):
         self.kind, self.size, self.parts = MASKS.index(kind), size, {key: MaskPacker(*part) for key, part in parts.items()}
+        self.array = EMPTY(size, INT8)
 
     cdef object packed(self, object mask):
-        cdef object array = EMPTY(self.size, INT8)
-        return array if self.fill(mask, puf_data(array)) else None
+        return self.array if self.fill(mask, puf_data(self.array)) else None
 
     cdef bint fill(self, object mask, char *row) except? True:
         """Write a mask; return False if it is unusual."""

@@ -77,7 +77,7 @@ class Batches:
             self.lent = [tensors.views(block, arrays) for block, arrays in enumerate(self.blocks)]
         self.copier: Callable[[Any], Any] | None = None  # in the plain case: what copies an array of these
         if copy and self.plain:
-            self.copier = np.ndarray.copy if tensors is None else type(self.lent[0][0]).clone
+            self.copier = np.ndarray.copy if tensors is None else tensors.clone
         # Of the observations that are lent of a block: its arrays. They are the same objects each time.
         self.arrays_of = {id(lent[0]): arrays for lent, arrays in zip(self.lent, self.blocks, strict=True)}
         num_rows = plan.batch_size * shape.agents_per_env

@@ -39,6 +39,7 @@ class Tensors:
 
     def __init__(self, device: Any = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
+        self.clone = self._torch.Tensor.clone  # what copies a tensor
         self._copy = copy
         self._cuda = cuda
         self.device = self._found(device)
