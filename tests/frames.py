@@ -57,10 +57,19 @@ def frames_of(step: Callable[[], Any]) -> int:
     return frames.count
 
 
-def frames_a_step(vec: Any, actions: Any) -> float:
-    """Return how many frames of this process a step of one environment enters, from the reset of them all on."""
-    vec.reset()
-    return frames_of(lambda: vec.step(actions)) / STEPS / NUM_ENVS
+def frames_a_step(vec: Any, actions: Any, env_ids: Any = None) -> float:
+    """Return how many frames of this process a step of one environment enters, from the reset of them all on.
+
+    env_ids: the environments of the last batch, as ``send`` gets them; None where it gets none.
+    """
+    vec.async_reset()
+    vec.recv()
+
+    def step() -> None:
+        vec.send(actions, env_ids=env_ids(vec.batch.env_ids))
+        vec.recv()
+
+    return frames_of((lambda: vec.step(actions)) if env_ids is None else step) / STEPS / NUM_ENVS
 
 
 def frames_in_worker(vec: Any, actions: Any) -> float:

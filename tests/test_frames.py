@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -184,22 +184,108 @@ def agents_env(name: str) -> Any:
     return ComingAndGoing()
 
 
+# ----------------------------------------------------------------------------------------- masks in infos, PufferEnvs
+
+
+class Masking(Counting, gymnasium.Env[Any, Any]):
+    """Tells an action mask, as an array for each part of the space, and in every second step a number."""
+
+    observation_space = gymnasium.spaces.Box(-1, 20, (2,), np.float32)
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+        sizes = action_space.nvec if isinstance(action_space, gymnasium.spaces.MultiDiscrete) else [action_space.n]
+        masks = tuple(np.arange(size, dtype=np.int8) % 2 for size in sizes)
+        self.mask = masks if len(masks) > 1 else masks[0]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+        return np.zeros(2, np.float32), {"action_mask": self.mask}
+
+    def step(self, action: Any) -> Any:
+        self.tick += 1
+        info = {"action_mask": self.mask, "tick": self.tick} if self.tick % 2 else {"action_mask": self.mask}
+        return np.full(2, self.tick, np.float32), 1.0, self.tick == 10, False, info
+
+
+class Puffing(Counting, pufferlib.PufferEnv):
+    """A PufferEnv of one agent, which tells an info in every second step."""
+
+    single_observation_space = gymnasium.spaces.Box(-1, 20, (2,), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick = 0
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:], self.terminations[:] = self.tick, self.tick == 10
+        return [{"tick": self.tick}] if self.tick % 2 else None
+
+
+OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {  # by name: a creator and arguments of make
+    "mask": (functools.partial(Masking, gymnasium.spaces.Discrete(4)), {"wrap_kwargs": {"action_mask": True}}),
+    "mask in parts": (
+        functools.partial(Masking, gymnasium.spaces.MultiDiscrete([2, 3])), {"wrap_kwargs": {"action_mask": True}}
+    ),
+    "PufferEnv": (Puffing, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_environments_enter_few_python_functions(name: str, autoreset_mode: str) -> None:
+    creator, options = OTHERS[name]
+    for plan in (SERIAL, ONE_WORKER):
+        with pufferlib.make(creator, autoreset_mode=autoreset_mode, **options, **plan) as vec:
+            actions = vec.action_space.sample()
+            called = frames_a_step(vec, actions)
+            entered = 0.0 if plan is SERIAL else frames_in_worker(vec, actions)
+        assert 0 < called <= MOST, f"{name}: {called:.2f} frames a step, {plan}"
+        assert entered <= MOST, f"{name}: {entered:.2f} frames a step in the worker"
+
+
 # ------------------------------------------------------------------------------------------------ other ways to call
 
 CALLS: dict[str, tuple[dict[str, Any], Any]] = {  # by name: arguments of make, and a batch of actions
     "same_step": ({"autoreset_mode": "same_step"}, np.zeros(NUM_ENVS, int)),
     "copy=True": ({"copy": True}, np.zeros(NUM_ENVS, int)),
+    "debug=True": ({"debug": True}, np.zeros(NUM_ENVS, int)),
     "actions in a list": ({}, [0] * NUM_ENVS),
     "actions of a Tuple": (
         {"env_kwargs": {"actions": "tuple"}},
         (np.zeros((NUM_ENVS, 1), int), np.zeros((NUM_ENVS, 2), np.float32)),
     ),
 }
+ENV_IDS: dict[str, Callable[[Any], Any]] = {  # the last batch's, as they may be sent
+    "as they came": lambda env_ids: env_ids,
+    "reversed": lambda env_ids: env_ids[::-1],
+    "in a list": lambda env_ids: env_ids.tolist(),
+}
 
 
-@pytest.mark.parametrize(("name", "where"), rows(CALLS, ["serial"]))
+@pytest.mark.parametrize(("name", "where"), rows(CALLS, ["serial", "parent"]))
 def test_other_ways_to_call_enter_few_python_functions(name: str, where: str) -> None:
     options, actions = CALLS[name]
-    with pufferlib.make(ReturningEnv, env_args=["plain", 10], num_envs=NUM_ENVS, **options) as vec:
+    plan = SERIAL if where == "serial" else ONE_WORKER
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], **plan, **options) as vec:
         entered = frames_a_step(vec, actions)
     assert entered <= MOST, f"{name}: {entered:.2f} frames a step: {where}"
+
+
+@pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
+def test_sends_that_name_environments_enter_few_python_functions(backend: str) -> None:
+    plan = {"num_envs": 2 * NUM_ENVS, "batch_size": NUM_ENVS} if backend == "pool" else {"num_envs": NUM_ENVS}
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], backend=backend, num_workers=1, **plan) as vec:
+        for name, env_ids in ENV_IDS.items():
+            entered = frames_a_step(vec, np.zeros(NUM_ENVS, int), env_ids)
+            assert entered <= MOST, f"{name}: {entered:.2f} frames a step"
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("plan", [SERIAL, ONE_WORKER], ids=["serial", "parent"])
+def test_batches_of_tensors_enter_few_python_functions(plan: dict[str, Any], copy: bool) -> None:
+    with pufferlib.make(ReturningEnv, env_args=["plain", 10], device="cpu", copy=copy, **plan) as vec:
+        entered = frames_a_step(vec, np.zeros(NUM_ENVS, int))
+    assert entered <= MOST, f"{entered:.2f} frames a step"

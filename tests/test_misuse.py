@@ -282,6 +282,7 @@ def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeyp
             def depart(env_ids: Any) -> None:
                 raise KeyboardInterrupt
 
+            vec._lane = None  # the careful way, until the reset
             patch.setattr(vec._flight, "depart", depart)
             with pytest.raises(KeyboardInterrupt):
                 vec.send(np.zeros(2, np.int64), env_ids=vec.batch.env_ids)

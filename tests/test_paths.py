@@ -101,6 +101,8 @@ ACTIONS = {
     "parts": Dict(push=Discrete(3), where=MultiDiscrete([2, 2])),
 }
 
+MASKABLE = [name for name, space in ACTIONS.items() if mask_size(space)]
+
 
 @functools.cache
 def samples(name: str) -> list[Any]:
@@ -234,6 +236,28 @@ class Habits(gymnasium.Env[Any, Any]):
         return self.tick
 
 
+class Veiled(Habits):
+    """Tells action masks, which its observations are to have."""
+
+    def told(self, result: Any) -> Any:
+        bits = iter([byte % 2 for byte in self.digest] * 2)
+        mask = mask_of(self.action_space, bits, self.choose(MASKS, 11))
+        *others, info = result
+        if self.digest[12] % 8 == 1:
+            return result
+        place = (1, 0)[self.digest[15] % 2]
+        told = list((info or {}).items())
+        told.insert(place * len(told), ("action_mask", mask))
+        return type(result)((*others, type(info or {})(told))) if type(result) is tuple else result
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        result = super().reset(seed=seed, options=options)
+        return self.told(result) if type(result) is tuple and len(result) == 2 else result
+
+    def step(self, action: Any) -> Any:
+        return self.told(super().step(action))
+
+
 class Alone(pufferlib.PufferEnv):
     """A PufferEnv of one agent that at times replaces its buffers, dies without a flag, or tells infos."""
 
@@ -253,7 +277,9 @@ class Alone(pufferlib.PufferEnv):
         self.observations, self.rewards = np.zeros((1, 3), np.float32), np.zeros(1, np.float32)
         self.digest, self.tick = repr((self.env_index, int(self.np_random.integers(1 << 62)), options)).encode(), 0
         self.note(self.salt)
-        return None
+        told = self.told()
+        self.alive[:] = True  # or its first step ends the episode, of which no info tells
+        return told
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
@@ -261,6 +287,9 @@ class Alone(pufferlib.PufferEnv):
         self.rewards[:] = self.digest[2] / 7
         self.terminations[:] = self.digest[3] < 20
         self.truncations[:] = self.digest[4] < 10
+        return self.told()
+
+    def told(self) -> Any:
         if self.digest[0] >= 256 * self.odd:
             return None
         what = self.digest[5] % 8
@@ -285,6 +314,31 @@ MASKS: list[Callable[[list[int]], Any]] = [
     lambda mask: np.array(mask, np.int8), np.array, lambda mask: np.array(mask, np.float32), lambda mask: mask,
     lambda mask: None, lambda mask: np.array(mask, bool), lambda mask: np.array([mask], np.int8),
 ]  # fmt: skip
+ODD_MASKS: list[Callable[[list[int]], Any]] = [
+    *MASKS, np.uint8, tuple, lambda mask: np.repeat(mask, 2).astype(np.int8)[::2], lambda mask: list(map(bool, mask)),
+    lambda mask: np.array(mask, ">i4"), lambda mask: np.array(mask, np.int8).view(Marked), lambda mask: mask[1:],
+    lambda mask: np.array([*mask, 1]), lambda mask: np.array(mask, np.int8) * 3, lambda mask: np.array(mask) * 300,
+    lambda mask: np.array(mask) * 2.0, lambda mask: [[x] for x in mask], lambda mask: [np.int64(x) for x in mask],
+    lambda mask: "1" * len(mask), lambda mask: 1, lambda mask: np.array(mask, object), lambda mask: {0: mask, 1: mask},
+    lambda mask: (np.array(mask[:1], np.int8), mask[1:]), lambda mask: np.array(mask, np.int8).view(np.bool_) * 2,
+    lambda mask: (np.array(mask, np.uint8) * 5).view(np.bool_), lambda mask: np.full(len(mask), np.nan),
+    lambda mask: [x * 1.0 for x in mask], lambda mask: np.array(mask, np.uint64) * (2**64 - 1),
+    lambda mask: np.ones(()), lambda mask: [3 * x for x in mask], lambda mask: np.array([256 * x for x in mask], ">i2"),
+]  # fmt: skip
+
+
+def mask_of(space: Any, bits: Any, form: Callable[[list[int]], Any]) -> Any:
+    """Return a mask as Gymnasium has it, its arrays in some form. bits: an iterator over which choices are allowed."""
+    if isinstance(space, Dict):
+        return {key: mask_of(part, bits, form) for key, part in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(mask_of(part, bits, form) for part in space.spaces)
+    if isinstance(space, MultiDiscrete):
+        parts = tuple(form([next(bits) for _ in range(n)]) for n in space.nvec)
+        return None if any(part is None for part in parts) else parts
+    return form([next(bits) for _ in range(mask_size(space) or 0)])
+
+
 GOOD_REWARDS = [reward for reward in REWARDS if np.size(reward(1.0)) == 1]  # several are an error for an agent
 
 
@@ -344,9 +398,10 @@ class Crowd:
         infos: dict[str, Any] = {agent: self.choose(INFOS)(self.draw.randrange(9)) for agent in agents}
         if self.masks == "info":
             for agent in agents:
-                size = mask_size(self.action_space(agent)) or 0
-                mask: Any = [self.draw.randrange(2) for _ in range(size)]
-                mask = self.choose(MASKS)(mask) if not isinstance(self.action_space(agent), (Dict, Tuple)) else None
+                space, form = self.action_space(agent), self.choose(MASKS)
+                bits = iter(lambda: self.draw.randrange(2), 2)
+                flat = not isinstance(space, (Dict, Tuple)) and self.draw.random() < 0.5
+                mask = form([next(bits) for _ in range(mask_size(space) or 0)]) if flat else mask_of(space, bits, form)
                 infos[agent] = {"action_mask": mask, **(infos[agent] or {})} if not self.is_odd(0.2) else None
             return infos
         if self.is_odd(0.3):
@@ -529,6 +584,16 @@ class SeasonedPopulation(HashPopulation):
 
 # --------------------------------------------------------------------------------------------------------- programs
 
+NAMED: list[Callable[[list[int]], Any]] = [  # ways to name environments, all of which mean the same
+    lambda env_ids: env_ids,
+    np.array,
+    tuple,
+    lambda env_ids: np.array(env_ids, np.uint16),
+    lambda env_ids: np.repeat(env_ids, 2)[::2],
+    lambda env_ids: np.array(env_ids).view(Marked)[:, None],
+    lambda env_ids: np.array(env_ids, ">i8"),
+]
+
 NUMBERS = st.integers(0, 2**31 - 1)
 
 
@@ -609,7 +674,7 @@ class Player:
         elif able:
             chosen = [able[index] for index in np.random.default_rng(number).permutation(len(able))]
             chosen = chosen if self.synchronous else chosen[: 1 + number % len(chosen)]
-            self.vec.send(self.actions(chosen), env_ids=chosen)
+            self.vec.send(self.actions(chosen), env_ids=NAMED[number % len(NAMED)](chosen))
             self.waiting = [env_id for env_id in self.waiting if env_id not in chosen]
 
     def restart(self, number: int) -> None:
@@ -679,7 +744,10 @@ def assert_alike(first: Log, second: Log, backend: str) -> None:
 def creators(draw: Any) -> tuple[Any, dict[str, Any]]:
     """Return a creator and its wrap_kwargs."""
     odd = draw(st.sampled_from([0.0, 0.1, 0.5]))
-    kind = draw(st.sampled_from(["habits"] * 6 + ["alone"] * 2 + ["agents", "population", "hashes"]))
+    kind = draw(st.sampled_from(["habits"] * 6 + ["alone", "veiled"] * 2 + ["agents", "population", "hashes"]))
+    if kind == "veiled":
+        observed, acted = draw(st.sampled_from(sorted({*OBSERVATIONS} - {"many"}))), draw(st.sampled_from(MASKABLE))
+        return functools.partial(Veiled, observed, acted, odd, old=False), {"action_mask": True}
     if kind == "habits":
         observed, acted = draw(st.sampled_from(sorted(OBSERVATIONS))), draw(st.sampled_from(sorted(ACTIONS)))
         return functools.partial(Habits, observed, acted, odd), {"max_length": 3} if observed == "many" else {}
@@ -909,6 +977,71 @@ def test_actions_of_any_kind_are_played_alike(backend: str, batch_size: int) -> 
         assert num > 1 and rows[:num] == compiled[env_id][:num] == portable[env_id][:num]
 
 
+MISNAMED: list[Any] = [  # environments of four, of which 3 has not been received, and what they are sent
+    [4], [-1], [0, 0], [], [0, 3], 0, np.int64(1), [0.0], [True], ["0"], [[0, 1], [2, 2]], [[0], [1, 2]], [None], "012",
+    np.zeros(0, int), np.array([0, 2, 1])[::2], np.array([2**63], np.uint64), np.array([2**32]), range(3), iter([0]),
+    {0}, np.array([0, None]),
+]  # fmt: skip
+
+
+@covering({"backend": ["serial", "multiprocessing"], "batch_size": [4, 2]})
+def test_environments_are_named_wrongly_alike(backend: str, batch_size: int) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        creator = functools.partial(Habits, "float32", "discrete", 0.0)
+        with pufferlib.make(creator, backend=backend, num_envs=4, num_workers=2, batch_size=batch_size) as vec:
+            for env_ids in MISNAMED:
+                for num in (1, 2, 3):
+                    vec.reset(seed=3) if batch_size == 4 else vec.async_reset(seed=3)
+                    if batch_size == 2:
+                        vec.recv()
+                        vec.recv()
+                    vec.send(np.zeros(1, int), env_ids=[3])
+                    try:
+                        vec.send(np.ones(num, int), env_ids=env_ids)
+                        vec.send(np.ones(1, int), env_ids=[2])
+                        seen.append(plain(vec.recv()))
+                    except (pufferlib.CallError, pufferlib.ActionError) as error:
+                        seen.append(str(error))
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert len({repr(what) for what in compiled}) > 20
+
+
+def test_who_is_over_may_not_be_named() -> None:
+    def play() -> list[str]:
+        creators = [functools.partial(TagEnv, num_agents=1, length=length) for length in (1, 9)]
+        with pufferlib.make(creators, autoreset_mode="disabled") as vec:
+            vec.reset()
+            vec.step(np.zeros(2, int))
+            with pytest.raises(pufferlib.CallError) as error:
+                vec.send(np.zeros(1, int), env_ids=[0])
+            vec.send(np.zeros(1, int), env_ids=[1])
+            return [str(error.value)]
+
+    compiled, portable = on_both(play)
+    assert compiled == portable and "environments [0] are over" in compiled[0]
+
+
+def test_a_send_to_some_ends_a_partial_reset() -> None:
+    """From then on a batch needs all, on both paths."""
+
+    def play() -> Any:
+        with pufferlib.make(functools.partial(Habits, "float32", "discrete", 0.0), num_envs=3) as vec:
+            vec.reset(seed=3)
+            vec.async_reset(env_ids=[0])
+            vec.send(np.zeros(1, int), env_ids=[1])
+            with pytest.raises(pufferlib.CallError, match="2 environments are in flight"):
+                vec.recv()
+            vec.send(np.zeros(1, int), env_ids=np.array([2]))
+            return plain(vec.recv())
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
 @covering({"vectorizer": [SyncVectorEnv, AsyncVectorEnv], "odd": [0.0, 0.5]})
 def test_the_gymnasium_face_sees_the_same(vectorizer: Any, odd: float) -> None:
     creators = [functools.partial(Habits, "nested", "parts", odd, index, old=False) for index in range(3)]
@@ -1049,6 +1182,68 @@ def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
         assert ("reset took" in told and "longer than reset_timeout=0.1 s" in told) == late
         assert stats.step.num > 0 and stats.step.mean_s < 0.015  # were it among them, at least 0.02
         assert stats.reset.num == (2 if late else 1 + ticks[0] // 3) and stats.reset.max_s >= 0.06
+
+
+# --------------------------------------------------------------------------------------------------- masks in infos
+
+
+class Masking(gymnasium.Env[Any, Any]):
+    """Tells masks of all forms in turn, every third step alone, and is over at every fourth step."""
+
+    observation_space = Box(-9, 999, (2,), np.float32)
+
+    def __init__(self, acted: str, env_index: int = 0) -> None:
+        self.action_space, self.ticks, self.env_index = ACTIONS[acted], 0, env_index
+
+    def told(self) -> Any:
+        number, bits = self.ticks // 2 + self.env_index, iter(np.random.default_rng(self.ticks).integers(2, size=99))
+        if self.ticks % 2 == 0 or self.ticks < 4:  # the first ones are checked in full
+            number = 0
+        mask = mask_of(self.action_space, map(int, bits), ODD_MASKS[number % len(ODD_MASKS)])
+        if self.ticks % 7 == 3:
+            return [None, {}, {"action_mask": None}, {"tick": self.ticks}, Infos(action_mask=mask)][self.ticks % 5]
+        return {"action_mask": mask} if self.ticks % 3 else {"a": 1, "action_mask": mask, "tick": self.ticks}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.ticks += 1
+        return np.full(2, -1, np.float32), self.told()
+
+    def step(self, action: Any) -> Any:
+        self.ticks += 1
+        return np.full(2, self.ticks, np.float32), 1.0, self.ticks % 4 == 0, False, self.told()
+
+
+@covering(
+    {
+        "acted": MASKABLE,
+        "autoreset_mode": ["next_step", "same_step"],
+        "backend": ["serial", "multiprocessing"],
+    }
+)
+def test_masks_of_any_form_are_read_alike(acted: str, autoreset_mode: str, backend: str) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        arguments: dict[str, Any] = dict(
+            backend=backend, num_envs=2, num_workers=1, autoreset_mode=autoreset_mode, wrap_kwargs={"action_mask": True}
+        )  # one worker, as which of two errors comes first is chance
+        with pufferlib.make(Masking, env_args=[acted], **arguments) as vec:
+            vec.action_space.seed(1)
+            actions = vec.action_space.sample()
+            vec.reset(seed=1)
+            for _ in range(72):
+                try:
+                    seen.append(plain(vec.step(actions)))
+                    seen += [type(info.get("final_obs")) for info in vec.batch.infos]  # type: ignore[union-attr]
+                except pufferlib.WorkerError as error:
+                    seen.append(str(error).partition("\n")[0])
+                    with contextlib.suppress(pufferlib.WorkerError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        vec.reset()
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert acted == "bits" or any("elements, but" in str(what) for what in compiled)
 
 
 # ------------------------------------------------------------------------------------------------- without a VecEnv
@@ -1266,6 +1461,7 @@ NATIVE_WRONG: dict[str, Callable[[Any], Any]] = {
     "empty str": lambda env: "",
     "proxy": lambda env: types.MappingProxyType({"a": 1}),
     "deletes": lambda env: delattr(env, "rewards"),
+    "dies": lambda env: env.alive.fill(False),
 }
 
 
@@ -1287,6 +1483,23 @@ class Restarts(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.tick += 1
         return np.full(2, self.tick, np.float32), 0.25, self.tick % 3 == 0, False, {}
+
+
+class NativeRestarts(NativeErrs):
+    """Is over at every third step, and starts again well the first time; then as it is told to."""
+
+    times = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        super().reset()
+        self.times += 1
+        self.observations[:] = self.times
+        found = {name: getattr(self, name).tolist() for name in ("rewards", "terminations", "truncations", "alive")}
+        return self.err(self) if self.times % 4 == 3 else found
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        self.observations[:], self.rewards[:], self.terminations[:] = self.tick, 0.1, self.tick % 3 == 0
 
 
 RESET_WRONG: dict[str, Callable[..., Any]] = {
@@ -1324,8 +1537,9 @@ RAISED = (StopIteration, SystemExit, MemoryError, RecursionError, GeneratorExit,
 WRONGS = [
     *(pytest.param(Errs, err, id=name) for name, err in WRONG.items()),
     *(pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()),
+    *(pytest.param(NativeRestarts, err, id=f"native reset {name}") for name, err in NATIVE_WRONG.items()),
     *(pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
-      for env in (Errs, NativeErrs, Restarts) for error in RAISED),
+      for env in (Errs, NativeErrs, Restarts, NativeRestarts) for error in RAISED),
     *(pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()),
 ]  # fmt: skip
 

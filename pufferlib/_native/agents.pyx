@@ -16,7 +16,7 @@ from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
 from pufferlib._native.infos cimport is_empty, owned
-from pufferlib._native.pack cimport Packer, Unpacker, read_flag, read_reward
+from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 
 from collections import defaultdict
 from time import perf_counter
@@ -26,7 +26,6 @@ import numpy
 __all__ = ["NativeAgents", "ParallelAgents"]
 
 cdef object NDARRAY = numpy.ndarray
-cdef object INT8 = numpy.dtype(numpy.int8)
 cdef object INT64 = numpy.dtype(numpy.int64)
 cdef object FLOAT32 = numpy.dtype(numpy.float32)
 cdef object FLOAT64 = numpy.dtype(numpy.float64)
@@ -189,13 +188,14 @@ cdef enum:
 cdef class Seat:
     """An agent and its place, as ``rows.Seat`` has it."""
 
-    cdef object name, place_object, read, allowed, action_space
+    cdef object name, place_object, read
     cdef object observed, acted  # the environment's spaces
     cdef dict leaves
-    cdef Py_ssize_t place, num_clipped, choices
+    cdef Py_ssize_t place, num_clipped
     cdef Packer packer
     cdef Unpacker unpacker
-    cdef bint clips, masked, takes_in
+    cdef MaskPacker masks
+    cdef bint clips, takes_in
     cdef bint is_plain  # observations are packed as they come
     cdef int64_t *row_start
     cdef int64_t *last
@@ -203,15 +203,13 @@ cdef class Seat:
     cdef object kept
     cdef char *chosen
 
-    def __init__(
-        self, name, place, packer, unpacker, read, clip, masked, allowed, choices, action_space, takes_in, leaves, spaces
-    ):
+    def __init__(self, name, place, packer, unpacker, read, clip, masks, takes_in, leaves, spaces):
         self.name, self.place, self.place_object, self.read = name, place, place, read
         self.observed, self.acted = spaces
         self.packer, self.unpacker, self.clips = packer, unpacker, clip is not None
-        self.masked, self.allowed, self.choices, self.action_space = masked, allowed, choices, action_space
+        self.masks = None if masks is None else MaskPacker(*masks)
         self.takes_in, self.leaves = takes_in, leaves
-        self.is_plain = not masked and leaves is None
+        self.is_plain = masks is None and leaves is None
         if self.clips:
             self.num_clipped = len(clip.last)
             self.kept = [numpy.array(part, numpy.int64) for part in (*clip, clip.last)]
@@ -224,10 +222,7 @@ cdef class Seat:
         seat.name, seat.place, seat.place_object, seat.read = name, place, place, self.read
         seat.observed, seat.acted = self.observed, self.acted
         seat.packer, seat.unpacker, seat.clips = self.packer, self.unpacker, self.clips
-        seat.masked, seat.allowed, seat.choices, seat.action_space = (
-            self.masked, self.allowed, self.choices, self.action_space
-        )
-        seat.takes_in, seat.leaves, seat.is_plain = self.takes_in, self.leaves, self.is_plain
+        seat.masks, seat.takes_in, seat.leaves, seat.is_plain = self.masks, self.takes_in, self.leaves, self.is_plain
         seat.num_clipped, seat.kept, seat.row_start, seat.last = self.num_clipped, self.kept, self.row_start, self.last
         seat.shift, seat.chosen = self.shift, self.chosen
         return seat
@@ -247,8 +242,7 @@ cdef class Seat:
 cdef class ParallelAgents(Agents):
     """The fast twin of PettingZooRows.
 
-    actions: the environment's rows of actions, an array a component. pack_mask: as in emulation/action_masks.py. The
-    others: as ``rows.FastAgents`` has them.
+    actions: the environment's rows of actions, an array a component. The others: as ``rows.FastAgents`` has them.
     """
 
     cdef list seats, listed
@@ -260,7 +254,7 @@ cdef class ParallelAgents(Agents):
     cdef list holders  # who had each place last, or NOBODY, where places change hands
     cdef dict known  # seats by name of all agents that the twin has checked, where they keep their spaces
     cdef list kinds  # else one for each pair of spaces
-    cdef object beside, state, pack_mask
+    cdef object beside, state
     cdef bint keeps_spaces, keeps_places, has_state, mask_in_info
     cdef tuple actions
     cdef char *discrete
@@ -279,13 +273,12 @@ cdef class ParallelAgents(Agents):
     cdef object kept
 
     def __init__(
-        self, row_env, env_id, actions, own, pack_mask, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
+        self, row_env, env_id, actions, own, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
         beside, has_state, mask_in_info
     ):
         Agents.__init__(self, row_env, env_id, own, env)
-        self.pack_mask, self.mask_in_info = pack_mask, mask_in_info
         self.keeps_spaces, self.keeps_places = keeps_spaces, keeps_places
-        self.beside, self.has_state = beside, has_state
+        self.beside, self.has_state, self.mask_in_info = beside, has_state, mask_in_info
         self.actions = tuple(actions)
         for component in actions:
             if component.dtype == INT64:
@@ -723,7 +716,7 @@ cdef class ParallelAgents(Agents):
     cdef dict extended(self, Seat seat, object observation, object infos):
         """Return an observation with the leaves beside it, as ``Agent.observed`` does; None if it is unusual."""
         cdef dict sample, whole
-        if seat.masked:
+        if seat.masks is not None:
             mask = self.mask(seat, infos)
             if mask is None:
                 return None
@@ -748,20 +741,11 @@ cdef class ParallelAgents(Agents):
         cdef PyObject *found = NULL
         if infos is not None:
             found = PyDict_GetItemWithError(infos, seat.name)
-        if found == NULL or <object>found is None:
-            return seat.allowed
-        if type(<object>found) is not dict:
-            return None
-        found = PyDict_GetItemWithError(<object>found, ACTION_MASK)
-        if found == NULL or <object>found is None:
-            return seat.allowed
-        mask = <object>found
-        try:
-            if seat.choices and puf_is_array(mask, NDARRAY) and puf_ndim(mask) == 1 and puf_dim(mask, 0) == seat.choices:
-                return mask if puf_descr(mask) == <PyObject *>INT8 else mask.astype(INT8)
-            return self.pack_mask(seat.action_space, mask)
-        except Exception:  # its twin says what is wrong
-            return None
+        if found != NULL and <object>found is not None:
+            if type(<object>found) is not dict:
+                return None
+            found = PyDict_GetItemWithError(<object>found, ACTION_MASK)
+        return seat.masks.packed(None if found == NULL else <object>found)
 
     cdef dict told(self, object infos, list seats, dict last):
         """Return the infos that tell something by place, as ``PettingZooRows._told`` does; None if one is unusual.

@@ -24,6 +24,7 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident()
 
 cdef object NDARRAY = numpy.ndarray
+cdef object INT64 = numpy.dtype(numpy.int64)
 cdef object AS_ARRAY = numpy.asarray
 cdef object AS_CONTIGUOUS = numpy.ascontiguousarray
 cdef object CAN_CAST = numpy.can_cast
@@ -44,8 +45,8 @@ cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths ar
 cdef class ActionColumn:
     """One array of actions in the slab, and what may be copied into it.
 
-    array: the slab's, (num_envs * agents_per_env, ...). values: which values may be sent. block_size: environments in a
-    batch. Raises TypeError for an array of too many dimensions.
+    array: the slab's, (num_envs * agents_per_env, ...). values: which values may be sent. Raises TypeError for an array of
+    too many dimensions.
     """
 
     cdef object array, dtype
@@ -53,11 +54,10 @@ cdef class ActionColumn:
     cdef ValueCheck values
     cdef char *data
     cdef size_t nbytes  # of one environment
-    cdef size_t num_rows  # of a batch
     cdef int ndim
-    cdef Py_ssize_t[MOST_DIMENSIONS] shape  # of a batch
+    cdef Py_ssize_t[MOST_DIMENSIONS] shape  # of one environment
 
-    def __init__(self, array, ValueCheck values not None, uint64_t num_envs, uint64_t block_size):
+    def __init__(self, array, ValueCheck values not None, uint64_t num_envs):
         cdef int axis
         if array.ndim > MOST_DIMENSIONS:
             raise TypeError(array.ndim)
@@ -65,8 +65,7 @@ cdef class ActionColumn:
         self.data, self.ndim, self.nbytes = puf_data(array), array.ndim, array.nbytes // num_envs
         for axis in range(self.ndim):
             self.shape[axis] = array.shape[axis]
-        self.shape[0] = self.shape[0] // num_envs * block_size
-        self.num_rows = self.shape[0]
+        self.shape[0] //= num_envs
 
     cdef object converted(self, object actions):
         """Return actions as an array of the slab's dtype; None where that is not plain, or would change them."""
@@ -93,8 +92,8 @@ cdef class ActionColumn:
             array = cast
         return AS_CONTIGUOUS(array)
 
-    cdef bint fits(self, object actions):
-        """Whether actions are an array just as the slab has them, of values that may be sent."""
+    cdef bint fits(self, object actions, uint64_t num_envs):
+        """Whether these are an array of so many environments' actions, as the slab has them, and may be sent."""
         cdef int axis
         if not puf_is_array(actions, NDARRAY):
             return False
@@ -104,10 +103,12 @@ cdef class ActionColumn:
             self.like_dtype = <object>puf_descr(actions)
         if puf_ndim(actions) != self.ndim or not puf_is_plain(actions):
             return False
-        for axis in range(self.ndim):
+        if puf_dim(actions, 0) != <Py_ssize_t>num_envs * self.shape[0]:
+            return False
+        for axis in range(1, self.ndim):
             if puf_dim(actions, axis) != self.shape[axis]:
                 return False
-        return self.values.fit_at(puf_data(actions), self.num_rows)
+        return self.values.fit_at(puf_data(actions), <size_t>puf_dim(actions, 0))
 
 
 @cython.final
@@ -120,18 +121,24 @@ cdef class Lane:
     play is None where workers are processes. values: a pack.ValueCheck for each array of actions, None for one
     that it does not know. collect: called, before rows with infos land, with those that no record holds; returns
     False if these cannot be read. gather: called with env ids for these infos, in turn. infos_type: the class Infos.
+    lend: called with a block's number and arrays, returns those of the batch; None where these are handed over, or what
+    copier makes of each of them, if there is one.
     owner: as in vectorization.turns; whoever else finds somebody there is sent the careful way, which refuses.
     """
 
     cdef Ring ring
     cdef int mode, spin
-    cdef object states_memory, overs_memory, play, step, collect, gather, batch_type, infos_type
+    cdef object states_memory, overs_memory, play, step, collect, gather, lend, copier, batch_type, infos_type
     cdef object no_infos  # an Infos of none
     cdef uint32_t agents_per_env
     cdef unsigned char *states
     cdef unsigned char *overs
     cdef unsigned int[::1] worker_of
     cdef unsigned int[::1] last  # the environments of the last batch
+    cdef unsigned int[::1] named  # the environments that ``send`` was called for
+    cdef const unsigned int *bound  # those of this call, the last batch's or the named ones; and how many
+    cdef uint64_t num_bound
+    cdef bint whole  # these are all environments of a synchronous batch, in their order
     cdef unsigned int[::1] slots  # of each environment, the one that was assigned to it last
     cdef uint64_t[::1] laid  # words laid for each worker and not posted yet
     cdef uint64_t num_envs, num_last
@@ -147,7 +154,6 @@ cdef class Lane:
     cdef uint64_t total
     cdef public object batch
     cdef list blocks  # of each: the arrays of its batch
-    cdef bint copies  # whether batches are copies of these
     cdef list columns  # of actions; None where some have values that only Python can check
     cdef ActionColumn column  # the one, where there is one
     cdef bint disabled  # autoreset_mode is: who is over may not act
@@ -158,18 +164,18 @@ cdef class Lane:
     cdef double[::1] parent_times
 
     def __init__(self, Ring ring, int mode, bytearray states, bytearray overs, worker_of, slab, list blocks, batch_type,
-                 infos_type, list values, collect, gather, play, step, int spin, bint disabled, bint copies,
+                 infos_type, list values, collect, gather, lend, play, step, int spin, bint disabled, copier,
                  parent_times):
-        self.ring, self.mode, self.spin, self.disabled, self.copies = ring, mode, spin, disabled, copies
+        self.ring, self.mode, self.spin, self.disabled, self.copier = ring, mode, spin, disabled, copier
         self.states_memory, self.overs_memory = states, overs  # never resized, so that they stay where they are
         self.states, self.overs = states, overs
         self.worker_of = numpy.array(worker_of, numpy.uint32)
         self.num_envs = len(states)
-        self.last = numpy.zeros(ring.c.block_size, numpy.uint32)
+        self.last, self.named = numpy.zeros(ring.c.block_size, numpy.uint32), numpy.zeros(self.num_envs, numpy.uint32)
         self.slots = numpy.zeros(self.num_envs, numpy.uint32)
         self.laid = numpy.zeros(ring.c.num_workers, numpy.uint64)
         self.blocks, self.batch_type, self.collect, self.gather = blocks, batch_type, collect, gather
-        self.play, self.step = play, step
+        self.lend, self.play, self.step = lend, play, step
         self.infos_type, self.agents_per_env = infos_type, slab.shape.agents_per_env
         self.no_infos = self.infos_with([], None)
         self.num_last = self.head = self.departed = self.coming = 0
@@ -184,8 +190,7 @@ cdef class Lane:
         if None not in values:
             with contextlib.suppress(TypeError):
                 self.columns = [
-                    ActionColumn(array, check, self.num_envs, ring.c.block_size)
-                    for array, check in zip(slab.actions, values)
+                    ActionColumn(array, check, self.num_envs) for array, check in zip(slab.actions, values)
                 ]
                 self.column = self.columns[0] if len(values) == 1 else None
 
@@ -196,8 +201,8 @@ cdef class Lane:
 
     # ------------------------------------------------------------------------------------------ the plain case
 
-    def send(self, actions):
-        """Send actions for the last batch if that is plain; return whether it was."""
+    def send(self, actions, env_ids=None):
+        """Send actions, for the last batch or for environments that are named, if that is plain; return whether it was."""
         cdef int64_t start_ns = puf_now_ns() if self.telemetry else 0
         cdef double seconds
         if self.owner:
@@ -205,8 +210,10 @@ cdef class Lane:
         self.owner = PyThread_get_thread_ident()
         try:
             self.midway = False
-            actions = self.fitting(actions) if self.may_send() else None
-            if actions is None:
+            if not self.clear or not self.bind(env_ids):
+                return False
+            actions = self.fitting(actions)
+            if actions is None or not self.may_send():
                 return False
             self.midway = True  # where environments are stepped in this process, Python runs inside
             self.send_plain(actions, start_ns)
@@ -221,20 +228,57 @@ cdef class Lane:
             self.parent_times[THOUGHT] -= seconds
         return True
 
+    cdef bint bind(self, object env_ids) except? True:
+        """Note the environments that are sent to: those named, None for the last batch's. Return False if they are odd."""
+        cdef Py_ssize_t i, num
+        cdef const int64_t *ids
+        if env_ids is None:
+            self.bound, self.num_bound, self.whole = &self.last[0], self.num_last, self.mode == SYNCHRONOUS
+            return self.num_last > 0
+        if not puf_is_array(env_ids, NDARRAY):
+            try:
+                env_ids = AS_ARRAY(env_ids)
+            except UNREADABLE:  # what is wrong with them is said on the careful way
+                return False
+        if puf_descr(env_ids) != <PyObject *>INT64:
+            if env_ids.dtype.kind not in "iu":
+                return False
+            env_ids = env_ids.astype(INT64)
+        if puf_ndim(env_ids) != 1 or not puf_is_plain(env_ids):
+            env_ids = AS_CONTIGUOUS(env_ids).reshape(-1)
+        num, ids = puf_dim(env_ids, 0), <const int64_t *>puf_data(env_ids)
+        if num == 0 or num > <Py_ssize_t>self.num_envs:
+            return False
+        self.bound, self.num_bound = &self.named[0], num
+        self.whole = self.mode == SYNCHRONOUS and self.num_bound == self.num_envs
+        for i in range(num):
+            if ids[i] < 0 or ids[i] >= <int64_t>self.num_envs:
+                return False
+            self.named[i] = <unsigned int>ids[i]
+            self.whole &= ids[i] == i
+        return True
+
     cdef bint may_send(self):
-        """Whether nothing stands in the way of a plain step of the environments of the last batch."""
-        cdef uint64_t i, most
+        """Whether nothing stands in the way of a plain step of the environments that are sent to."""
+        cdef uint64_t most, num = 0
+        cdef uint64_t i
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
-        if not self.clear or not self.num_last:
+        if not self.clear:
             return False
-        for i in range(self.num_last):
-            env_id = self.last[i]
+        while num < self.num_bound:
+            env_id = self.bound[num]
             if self.states[env_id] != WAITING or (self.disabled and self.overs[env_id]):
-                return False
+                break
+            self.states[env_id] = FLYING  # so that none is named twice
+            num += 1
+        for i in range(num):
+            self.states[self.bound[i]] = WAITING
+        if num < self.num_bound:
+            return False
         if self.play is None:
-            most = 1 if self.mode == SYNCHRONOUS else min(
-                ring.block_size, (self.num_envs + ring.num_workers - 1) // ring.num_workers
+            most = 1 if self.whole else min(
+                self.num_bound, (self.num_envs + ring.num_workers - 1) // ring.num_workers
             )
             for worker in range(ring.num_workers):
                 if puf_room(ring, worker) < most:
@@ -246,7 +290,7 @@ cdef class Lane:
         cdef uint32_t env_id, worker
         cdef puf_ring *ring = &self.ring.c
         self.store(actions)
-        if self.mode == SYNCHRONOUS:
+        if self.whole:
             memset(self.states, FLYING, self.num_envs)
             puf_begin(ring, self.head % ring.num_blocks, now_ns)
             self.coming = self.num_envs
@@ -258,11 +302,12 @@ cdef class Lane:
                 puf_post(ring, worker, 1)
             return 0
         if self.play is not None:
-            env_ids = self.last_ids
+            env_ids = [self.bound[i] for i in range(self.num_bound)]
             self.step(env_ids, self.depart(env_ids))
             return 0
-        for i in range(self.num_last):
-            env_id = self.last[i]
+        self.begin_block()
+        for i in range(self.num_bound):
+            env_id = self.bound[i]
             worker = self.worker_of[env_id]
             puf_lay(ring, worker, self.laid[worker], puf_request(env_id, self.leave(env_id)))
             self.laid[worker] += 1
@@ -273,7 +318,7 @@ cdef class Lane:
         return 0
 
     cdef int store(self, object actions) except -1:
-        """Copy actions, as ``fitting`` returns them, for the environments of the last batch into the slab."""
+        """Copy actions, as ``fitting`` returns them, for the environments that are sent to into the slab."""
         cdef Py_ssize_t i
         if self.column is not None:
             self.store_part(self.column, actions)
@@ -285,20 +330,20 @@ cdef class Lane:
     cdef void store_part(self, ActionColumn column, object part) noexcept:
         cdef uint64_t i
         cdef const char *source = puf_data(part)
-        if self.mode == SYNCHRONOUS:
+        if self.whole:
             memcpy(column.data, source, self.num_envs * column.nbytes)
             return
-        for i in range(self.num_last):
-            memcpy(column.data + self.last[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
+        for i in range(self.num_bound):
+            memcpy(column.data + self.bound[i] * column.nbytes, source + i * column.nbytes, column.nbytes)
 
     cdef object fitting(self, object actions):
         """Return actions just as the slab has them: an array, or a list of several; None where they are not plain."""
         cdef Py_ssize_t i
         cdef list parts
         if self.column is not None:
-            if not self.column.fits(actions):
+            if not self.column.fits(actions, self.num_bound):
                 actions = self.column.converted(actions)
-                if not self.column.fits(actions):
+                if not self.column.fits(actions, self.num_bound):
                     return None
             return actions
         if self.columns is None or not (type(actions) is tuple or type(actions) is list):
@@ -309,7 +354,7 @@ cdef class Lane:
         for i in range(len(parts)):
             parts[i] = (<ActionColumn>self.columns[i]).converted(parts[i])
         for i in range(len(parts)):  # now that no other code runs, before they are copied
-            if not (<ActionColumn>self.columns[i]).fits(parts[i]):
+            if not (<ActionColumn>self.columns[i]).fits(parts[i], self.num_bound):
                 return None
         return parts
 
@@ -356,9 +401,13 @@ cdef class Lane:
 
     def depart(self, env_ids):
         """Note that environments are sent something; return the slots that their rows go to."""
+        self.begin_block()
+        return [self.leave(env_id) for env_id in env_ids]
+
+    cdef void begin_block(self) noexcept:
+        """Note when a synchronous batch is begun, if it is now; ``leave`` does for others."""
         if self.mode == SYNCHRONOUS and not self.coming:
             puf_begin(&self.ring.c, self.head % self.ring.c.num_blocks, puf_now_ns())
-        return [self.leave(env_id) for env_id in env_ids]
 
     cdef uint32_t leave(self, uint32_t env_id):
         cdef uint64_t ticket
@@ -443,8 +492,11 @@ cdef class Lane:
         cdef uint64_t i
         cdef uint32_t env_id
         cdef tuple arrays = <tuple>self.blocks[block]
-        if self.copies:  # before anything has changed: there may be no memory
-            arrays = tuple([array.copy() for array in arrays])
+        if self.copier is not None:  # before anything has changed: there may be no memory
+            copier = self.copier
+            arrays = tuple([copier(array) for array in arrays])
+        elif self.lend is not None:
+            arrays = self.lend(block, arrays)
         cdef double fill_s = 1e-9 * puf_filled_in_ns(ring, block)
         if self.mode == SYNCHRONOUS:
             memset(self.states, WAITING, self.num_envs)
@@ -471,7 +523,6 @@ cdef class Lane:
             self.parent_times[FILL_NUM] += 1
             self.parent_times[FILL_SUM] += fill_s
             self.parent_times[FILL_MAX] = max(self.parent_times[FILL_MAX], fill_s)
-        return block
 
     cdef object infos_with(self, list items, Records records):
         """Return the Infos of the last batch: of infos that are all dicts, or of records."""

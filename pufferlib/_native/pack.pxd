@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 cdef extern from "casts.h" nogil:
-    enum: PUF_NO_NUMBER, PUF_BOOL, PUF_INT64, PUF_UINT64, PUF_FLOAT32, PUF_FLOAT64, PUF_NUM_NUMBERS
+    enum: PUF_NO_NUMBER, PUF_BOOL, PUF_INT8, PUF_INT64, PUF_UINT64, PUF_FLOAT32, PUF_FLOAT64, PUF_NUM_NUMBERS
 
 cdef struct Node:
     int kind
@@ -114,3 +114,14 @@ cdef class Unpacker:
     # Return the action, owned, that a row's components hold; NULL stands for one that rows have not. Of a space that is
     # one leaf: whichever is not NULL, in the space's own dtype. Raises SpaceError for NaN in a Box of integers.
     cdef object unpack_at(self, const char *discrete, const char *box)
+
+cdef class MaskPacker:
+    cdef int kind
+    cdef readonly Py_ssize_t size  # choices
+    cdef dict parts  # of a nested space, by key
+    cdef object array  # in which masks are returned
+
+    # Return a mask as pack_mask of emulation/action_masks.py does, in one array each time; None where it is unusual.
+    cdef object packed(self, object mask)
+
+    cdef bint fill(self, object mask, char *row) except? True

@@ -58,6 +58,7 @@ cdef object EMPTY = numpy.empty
 cdef object AS_ARRAY = numpy.asarray
 cdef object INT64 = numpy.dtype(numpy.int64)
 cdef object UINT8 = numpy.dtype(numpy.uint8)
+cdef object INT8 = numpy.dtype(numpy.int8)
 cdef object FLOAT32 = numpy.dtype(numpy.float32)
 cdef object INT64_SCALAR = numpy.int64
 cdef object INT32_SCALAR = numpy.int32
@@ -891,6 +892,95 @@ cdef void free_part(Part *part) noexcept:
         for i in range(part.count):
             free_part(&part.children[i])
         PyMem_Free(part.children)
+
+
+# ------------------------------------------------------------------------------------------------- action masks
+
+cdef list MASKS = ["flat", "parts", "unread", "nested"]
+
+cdef enum:
+    FLAT, PARTS, UNREAD, NESTED
+
+
+cdef class MaskPacker:
+    """Packs action masks. Its arguments are what ``mask_plan`` of emulation/action_masks.py returns."""
+
+    def __init__(self, str kind, Py_ssize_t size, dict parts):
+        self.kind, self.size, self.parts = MASKS.index(kind), size, {key: MaskPacker(*part) for key, part in parts.items()}
+        self.array = EMPTY(size, INT8)
+
+    cdef object packed(self, object mask):
+        return self.array if self.fill(mask, puf_data(self.array)) else None
+
+    cdef bint fill(self, object mask, char *row) except? True:
+        """Write a mask; return False if it is unusual."""
+        cdef MaskPacker packer
+        cdef PyObject *found
+        cdef Py_ssize_t done = 0, count
+        if mask is None or self.kind == UNREAD:
+            memset(row, 1, self.size)
+            return True
+        if self.kind == NESTED:
+            for key, packer in self.parts.items():
+                if type(mask) is dict:
+                    found = PyDict_GetItemWithError(mask, key)
+                    if found == NULL:
+                        return False
+                    part = <object>found
+                elif type(mask) is tuple and type(key) is int and key < PyTuple_GET_SIZE(mask):
+                    part = (<tuple>mask)[key]
+                else:
+                    return False
+                if not packer.fill(part, row + done):
+                    return False
+                done += packer.size
+            return True
+        if self.kind == FLAT or not (type(mask) is tuple or type(mask) is list):
+            return fill_choices(mask, row, self.size) == self.size
+        for part in mask:
+            count = fill_choices(part, row + done, self.size - done)
+            if count < 0:
+                return False
+            done += count
+        return done == self.size
+
+
+cdef Py_ssize_t fill_choices(object mask, char *row, Py_ssize_t room) except -2:
+    """Write the elements of an array, those of a list, or a number; return how many, -1 if something is unusual."""
+    cdef Py_ssize_t i, size
+    cdef Py_ssize_t count = 1
+    cdef int axis, number
+    cdef bint swapped
+    cdef double real
+    cdef int64_t whole
+    if not puf_is_array(mask, NDARRAY):
+        if type(mask) is not list and type(mask) is not tuple:
+            mask = (mask,)
+        if len(mask) > room:
+            return -1
+        for i, value in enumerate(mask):
+            if number_of(value, &whole, &real) == NO_NUMBER or (real != 0 and real != 1):
+                return -1
+            row[i] = real == 1
+        return len(mask)
+    number = number_type(puf_descr(mask), &swapped)
+    if number == PUF_NO_NUMBER or swapped:
+        return -1
+    for axis in range(puf_ndim(mask)):
+        count *= puf_dim(mask, axis)
+    if count > room:
+        return -1
+    if not puf_is_plain(mask):
+        mask = mask.copy()
+    if number != PUF_FLOAT32 and number != PUF_FLOAT64:
+        return count if PUF_CAST_OF[number][PUF_INT8](row, puf_data(mask), PUF_SIZE_OF[number], count) else -1
+    size = PUF_SIZE_OF[number]
+    for i in range(count):
+        PUF_CAST_OF[number][PUF_FLOAT64](<char *>&real, puf_data(mask) + i * size, 0, 1)
+        if real != 0 and real != 1:
+            return -1
+        row[i] = real == 1
+    return count
 
 
 # -------------------------------------------------------------------------------------------- values of actions

@@ -7,6 +7,7 @@ stepped by the classes of agents.pyx.
 """
 
 cimport cython
+from cpython.dict cimport PyDict_Copy, PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -17,7 +18,7 @@ from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
 from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, owned
-from pufferlib._native.pack cimport Packer, Unpacker, read_flag, read_reward
+from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
 import numpy
@@ -35,6 +36,8 @@ cdef object INT64 = numpy.dtype(numpy.int64)
 cdef object FLOAT32 = numpy.dtype(numpy.float32)
 cdef object FLOAT64 = numpy.dtype(numpy.float64)
 cdef object BOOL = numpy.dtype(numpy.bool_)
+cdef str ACTION_MASK = "action_mask"
+cdef str OBSERVATION = "observation"
 
 cdef enum:
     MOST_DIMENSIONS = 8
@@ -140,7 +143,7 @@ cdef class Stepper:
     there and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the
     environment's action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for
     a lone leaf. native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five
-    values. resets: whether it may be reset here too.
+    values. resets: whether it may be reset here too. masks: the plan of a MaskPacker for the masks in its infos, or None.
     """
 
     cdef Agents agents  # what steps several agents in place of all of this; None where there is one
@@ -148,6 +151,7 @@ cdef class Stepper:
     cdef bint native, resets
     cdef Packer packer
     cdef Unpacker unpacker
+    cdef MaskPacker masks
     cdef bint is_int  # the action is one int64, given as a Python int
     cdef object action  # or a view, of which copies are given; a PufferEnv reads the view itself
     cdef char *discrete
@@ -164,9 +168,10 @@ cdef class Stepper:
     cdef uint64_t weight
     cdef Schema schema  # of its last record
 
-    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native, bint resets):
+    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native, bint resets, masks):
         cdef int axis
         space = row_env.observation_space
+        self.masks = None if masks is None else MaskPacker(*masks)
         self.row_env, self.env, self.step, self.native, self.resets = row_env, env, step, native, resets
         self.packer, self.unpacker = packer, unpacker
         self.action = actions[0] if native else actions[0][0, ...]
@@ -199,7 +204,16 @@ cdef class Stepper:
 
     cdef object restart(self):
         """Call the environment's own reset: looked up, as its plain twin does, since some replace it."""
-        return self.env.reset() if self.agents is None else self.agents.reset()
+        if self.agents is not None:
+            return self.agents.reset()
+        if not self.native:
+            return self.env.reset()
+        env = self.env
+        env.rewards.fill(0)
+        env.terminations.fill(False)
+        env.truncations.fill(False)
+        env.alive[...] = True
+        return env.reset(seed=None, options=None)
 
     cdef object act(self):
         """Return what the environment's step returns for the action in the slab."""
@@ -224,6 +238,21 @@ cdef class Stepper:
             if puf_dim(observation, axis + self.native) != self.shape[axis]:
                 return False
         return True
+
+    cdef object first_observations(self):
+        """Return the observations of a PufferEnv that has been reset; None if it is not as it should be."""
+        observations, alive = self.env.observations, self.env.alive
+        return observations if is_one(alive, BOOL) and puf_data(alive)[0] and self.fits(observations) else None
+
+    cdef dict masked(self, object observation, object info):
+        """Return an observation with the mask in its info, as ``Caller.observed`` does; None if it is unusual."""
+        cdef PyObject *found = NULL
+        if type(info) is dict:
+            found = PyDict_GetItemWithError(info, ACTION_MASK)
+        elif info is not None:
+            return None
+        mask = self.masks.packed(None if found == NULL else <object>found)
+        return None if mask is None else {OBSERVATION: observation, ACTION_MASK: mask}
 
     cdef int hold(self) except -1:
         """Give the episode's totals to the plain twin, which is about to go on."""
@@ -258,6 +287,14 @@ cdef class Stepper:
 cdef inline bint is_dict(object info) noexcept:
     """Whether an info is one that can be copied here."""
     return info is None or type(info) is dict
+
+
+cdef object unmasked(object info):
+    """Return an info without an action mask."""
+    if type(info) is dict and ACTION_MASK in <dict>info:
+        info = PyDict_Copy(info)
+        del (<dict>info)[ACTION_MASK]
+    return info
 
 
 cdef object only_info(object infos):
@@ -521,7 +558,7 @@ cdef class Stand:
         return 0
 
     cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
-        cdef object result
+        cdef object result, observation, info
         cdef double reward
         cdef bint terminated, truncated
         cdef int told
@@ -535,9 +572,12 @@ cdef class Stand:
             and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
             and (self.ends_here or not (terminated or truncated))
         ):
+            observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
+            if stepper.masks is not None:
+                observation, info = stepper.masked(observation, info), unmasked(info)
             # Nothing that can fail may lie between claim and commit, so infos come first.
-            told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 4), reward, terminated or truncated)
-            if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+            told = self.tell(stepper, env_id, info, reward, terminated or truncated)
+            if told != NOT_HERE and self.write(stepper, observation, env_id, &slot):
                 self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
                 return 0
         if self.ends_here or not self.restart(stepper, env_id, slot, result):
@@ -551,7 +591,7 @@ cdef class Stand:
         """
         cdef double reward
         cdef bint terminated, truncated
-        cdef Columns columns = self.columns
+        cdef object observation, info
         if not (
             type(result) is tuple and PyTuple_GET_SIZE(result) == 5
             and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
@@ -562,19 +602,30 @@ cdef class Stand:
             and stepper.begins_here()
         ):
             return False
-        observation = stepper.packer.packed(<object>PyTuple_GET_ITEM(result, 0))
+        observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
+        if stepper.masks is not None:
+            observation, info = stepper.masked(observation, info), unmasked(info)
+        observation = stepper.packer.packed(observation)
         if observation is None:
             return False
-        last = self.last_info(stepper, <object>PyTuple_GET_ITEM(result, 4), reward)
-        if slot == PUF_CLAIM:
-            columns = self.scratch_columns
+        last = self.last_info(stepper, info, reward)
+        observation = observation[()] if stepper.ndim == 0 else observation
+        self.end_within(stepper, env_id, slot, reward, terminated, truncated, observation, last)
+        return True
+
+    cdef int end_within(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated,
+        object observation, dict last
+    ) except -1:
+        """Write the outcome of a step that ends an episode, and begin the next. observation, last: its final ones."""
+        cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
         columns.outcome(0 if slot == PUF_CLAIM else slot, reward, terminated, truncated, True)
         stepper.ready = False
         try:
-            self.begin_within(stepper, env_id, slot, observation[()] if stepper.ndim == 0 else observation, last)
+            self.begin_within(stepper, env_id, slot, observation, last)
         except (Exception, SystemExit) as error:
             self.worker.failed(env_id, "reset", error)
-        return True
+        return 0
 
     cdef dict copied(self, object info):
         """Return a copy of an info that ``is_dict``."""
@@ -597,13 +648,25 @@ cdef class Stand:
         """
         cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
         cdef char *row = columns.observations.data + (0 if slot == PUF_CLAIM else slot) * columns.observations.nbytes
-        cdef dict info
+        cdef object first, told
+        cdef dict info = None
         result = self.raw_reset(stepper, env_id)
-        if (
-            type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1))
-            and stepper.packer.pack_at(<object>PyTuple_GET_ITEM(result, 0), row)
-        ):
-            info = self.copied(<object>PyTuple_GET_ITEM(result, 1))
+        if stepper.native:
+            told = only_info(result)
+            if is_dict(told):
+                info = self.copied(told)  # before the buffers are looked at: it may run other code
+                first = stepper.first_observations()
+                if first is None:
+                    info = None
+                else:
+                    memcpy(row, puf_data(first), columns.observations.nbytes)
+        elif type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1)):
+            first, told = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+            if stepper.masks is not None:
+                first, told = stepper.masked(first, told), unmasked(told)
+            if stepper.packer.pack_at(first, row):
+                info = self.copied(told)
+        if info is not None:
             info["episode"], info["env"] = last["episode"], last["env"]
             info["final_obs"], info["final_info"] = observation, last
             info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
@@ -828,7 +891,8 @@ cdef class Stand:
         cdef object infos, info, observations
         cdef double reward
         cdef bint over
-        cdef int told
+        cdef int told = 0
+        cdef dict last = None  # the info of a step that ends an episode and begins the next
         cdef bint wide = is_one(rewards, FLOAT64)
         if not (
             (wide or is_one(rewards, FLOAT32))
@@ -849,7 +913,13 @@ cdef class Stand:
         info = None if infos is None else only_info(infos)
         over = puf_data(terminations)[0] or puf_data(truncations)[0]
         reward = (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0]
-        told = self.tell(stepper, env_id, info, reward, over)  # before the buffers are looked at: it may run other code
+        # Before the buffers are looked at, since to copy an info may run other code.
+        if self.ends_here or not over:
+            told = self.tell(stepper, env_id, info, reward, over)
+        elif is_dict(info):
+            last = self.last_info(stepper, info, reward)
+        else:
+            told = NOT_HERE
         observations = env.observations
         if (
             told != NOT_HERE
@@ -860,11 +930,17 @@ cdef class Stand:
             and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
             and puf_data(alive)[0]
             and over == (puf_data(terminations)[0] or puf_data(truncations)[0])
-            and (self.ends_here or not over)
             and stepper.fits(observations)
         ):
             if over:
                 puf_data(alive)[0] = 0
+            if last is not None:
+                last_row = observations[0].copy() if stepper.ndim else observations[0]
+                self.end_within(
+                    stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0,
+                    last_row, last,
+                )
+                return 0
             if slot == PUF_CLAIM:
                 slot = self.claim(env_id)
             put(&self.columns.observations, slot, puf_data(observations))
@@ -885,9 +961,9 @@ cdef class Stand:
             if stepper.agents is not None:
                 if self.takes_rows(stepper, env_id, slot, result, True):
                     return 0
-            elif type(result) is tuple and PyTuple_GET_SIZE(result) == 2:
-                told = self.tell(stepper, env_id, <object>PyTuple_GET_ITEM(result, 1), 0, False)
-                if told != NOT_HERE and self.write(stepper, <object>PyTuple_GET_ITEM(result, 0), env_id, &slot):
+            else:
+                told = self.write_first(stepper, result, env_id, &slot)
+                if told != NOT_HERE:
                     stepper.begin()
                     self.columns.outcome(slot, 0, False, False, False)
                     self.attach(env_id, slot, told)
@@ -897,6 +973,27 @@ cdef class Stand:
         except (Exception, SystemExit) as error:
             self.worker.failed(env_id, "reset", error)
         return 0
+
+    cdef int write_first(self, Stepper stepper, object result, uint64_t env_id, uint32_t *slot) except -1:
+        """Write an episode's first observation and return what ``tell`` does; NOT_HERE also where a result is unusual."""
+        cdef object observation, info
+        cdef int told
+        if stepper.native:
+            told = self.tell(stepper, env_id, only_info(result), 0, False)
+            observation = None if told == NOT_HERE else stepper.first_observations()
+            if observation is None:
+                return NOT_HERE
+            if slot[0] == PUF_CLAIM:
+                slot[0] = self.claim(env_id)
+            put(&self.columns.observations, slot[0], puf_data(observation))
+            return told
+        if not (type(result) is tuple and PyTuple_GET_SIZE(result) == 2):
+            return NOT_HERE
+        observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+        if stepper.masks is not None:
+            observation, info = stepper.masked(observation, info), unmasked(info)
+        told = self.tell(stepper, env_id, info, 0, False)
+        return told if told != NOT_HERE and self.write(stepper, observation, env_id, slot) else NOT_HERE
 
     cdef object raw_reset(self, Stepper stepper, uint64_t env_id):
         """Return what the environment's own reset returns, and note how long it took."""

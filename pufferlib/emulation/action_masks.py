@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from pufferlib.errors import SpaceError
 
-__all__ = ["ACTION_MASK", "has_mask", "mask_size", "masked_space", "pack_mask"]
+__all__ = ["ACTION_MASK", "has_mask", "mask_plan", "mask_size", "masked_space", "pack_mask"]
 
 ACTION_MASK = "action_mask"
 Array = np.ndarray[Any, Any]
@@ -56,6 +56,19 @@ def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
     Where the mask, or a part of it, is None, everything is allowed.
     """
     return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
+
+
+def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
+    """Return how ``pack_mask`` reads masks of a space, for its compiled twin: their form, how many choices, and parts.
+
+    The form is "flat", "parts" where a tuple may hold arrays, "nested" for parts by key, or "unread": all is allowed.
+    """
+    size = _sizes(space) or 0
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return "nested", size, {key: mask_plan(part) for key, part in _parts(space).items()}
+    if isinstance(space, spaces.MultiBinary):
+        return "unread", size, {}
+    return "parts" if isinstance(space, spaces.MultiDiscrete) else "flat", size, {}
 
 
 def _pieces(space: gymnasium.Space[Any], mask: Any) -> list[Array]:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_plan
 from pufferlib.emulation.common import observation_writer
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import FastStep, PlainStep, RowEnv, Rows
@@ -46,11 +46,12 @@ class GymnasiumRows(RowEnv):
             own_unpacker = None if caller.action_layout.is_leaf and not scalar else unpacker
             space = caller.raw_observation_space  # a pair of them and an info look alike
             pairs = isinstance(space, spaces.Tuple) and len(space.spaces) == 2
-            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, native=False, resets=not pairs)
+            masks = mask_plan(caller.raw_action_space) if action_mask else None
+            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, False, not pairs, masks)
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
-        self.plain = PlainStep(caller.raw_step, self._act, self._write)
+        self.plain = None if action_mask else PlainStep(caller.raw_step, self._act, self._write)
         self._mask_in_info = action_mask
         self._observation: Any = None
 
@@ -204,7 +205,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 return values
         observation, reward, terminated, truncated, info = self._caller.regular(result)
         row, info = self.observation_layout.flatten(observation), self._info(observation, info)
-        self._is_plain = self._caller.settled and not self._masks
+        self._is_plain = self._caller.settled and not (self._masks or self._caller.action_mask)
         return row, reward, terminated, truncated, info
 
     def close(self) -> None:

@@ -137,7 +137,7 @@ class NativeRow(_Native):
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
-        self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True, resets=False)
+        self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True, resets=True)
 
     def _begin(self) -> None:
         self._acted = False  # whether an action counted on the way into the held row

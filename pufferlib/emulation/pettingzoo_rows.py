@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_size, pack_mask
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_plan
 from pufferlib.emulation.agents import Agent, Agents
 from pufferlib.emulation.beside import STATE, Beside, row_layout
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
@@ -292,7 +292,7 @@ class PettingZooRows(HeldRows):
 
     def _seat(self, name: Any, place: int) -> Seat:
         agent, read = self._occupants[place], self._read[place]
-        layout, space = agent.action_layout, agent.raw_action_space
+        layout = agent.action_layout
         clip = None if read == layout.unpack else clip_of(layout, self.action_space)
         return Seat(
             name,
@@ -301,10 +301,7 @@ class PettingZooRows(HeldRows):
             layout.unpacker if read == layout.unpack or clip is not None else None,
             read,
             clip,
-            agent.masked,
-            pack_mask(space, None) if agent.masked else None,
-            (mask_size(space) or 0) if agent.masked and isinstance(space, gymnasium.spaces.Discrete) else 0,
-            space,
+            mask_plan(agent.raw_action_space) if agent.masked else None,
             agent.takes_in,
             None if self._beside is None else self._beside.fixed_leaves(name),
             agent.spaces,

@@ -37,7 +37,8 @@ class FastStep(NamedTuple):
     packer: Any  # of the observation layout
     unpacker: Any  # of the action layout; None for an action that is one leaf
     native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
-    resets: bool  # its own ``reset()`` may be called, too, and returns an observation and an info
+    resets: bool  # its own ``reset`` may be called, too: one that returns values returns an observation and an info
+    masks: tuple[Any, ...] | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
 
 
 class FastAgents(NamedTuple):
@@ -67,10 +68,7 @@ class Seat(NamedTuple):
     unpacker: Any  # of its action layout; None where only ``read`` gives its action
     read: Callable[[Any], Any]  # of its row of actions
     clip: Any  # the Clip by which its choices are read; None where the row's are its own
-    masked: bool  # the action mask in its info is a leaf of its observation
-    allowed: Array | None  # if so, the mask that allows everything
-    choices: int  # if so, how many a Discrete has; 0 for other spaces
-    action_space: Any  # if so, what pack_mask needs
+    masks: tuple[Any, ...] | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
     takes_in: bool  # leaves go into the observation, which is a dict
     leaves: dict[str, Any] | None  # of Beside, without the state; None where there are none
     spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects

@@ -103,7 +103,7 @@ class Caller:
     @property
     def settled(self) -> bool:
         """Whether steps are looked at no more closely than by shape and dtype from now on."""
-        return not (self._check_step or self.action_mask)
+        return not self._check_step
 
     def close(self) -> None:
         """Close the environment if it can be closed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,10 +71,13 @@ class Batches:
                     arrays[index].flags.writeable = False
         # The plain case: what is handed over of a block is the same each time, or a copy of that, and nobody keeps
         # account of it.
-        self.plain = not debug and (tensors is None or (tensors.device.type == "cpu" and not copy))
+        self.plain = not debug and (tensors is None or tensors.device.type == "cpu")
         self.lent = self.blocks
         if tensors is not None and self.plain:
-            self.lent = [tensors.of(block, arrays) for block, arrays in enumerate(self.blocks)]
+            self.lent = [tensors.views(block, arrays) for block, arrays in enumerate(self.blocks)]
+        self.copier: Callable[[Any], Any] | None = None  # in the plain case: what copies an array of these
+        if copy and self.plain:
+            self.copier = np.ndarray.copy if tensors is None else tensors.clone
         # Of the observations that are lent of a block: its arrays. They are the same objects each time.
         self.arrays_of = {id(lent[0]): arrays for lent, arrays in zip(self.lent, self.blocks, strict=True)}
         num_rows = plan.batch_size * shape.agents_per_env

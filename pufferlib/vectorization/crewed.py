@@ -261,9 +261,10 @@ class CrewedVecEnv(VecEnv):
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         if type(actions) is not np.ndarray:
             actions = as_numpy(actions)
-        if self._lane is not None and env_ids is None:
+        if self._lane is not None:
             try:
-                if self._lane.send(actions):
+                if self._lane.send(actions, env_ids):
+                    self._only_resets = False
                     return
             except BaseException as error:
                 self._note_tear(error)

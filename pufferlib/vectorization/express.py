@@ -74,14 +74,14 @@ class Express(States):
             [values.check for values in action_values],
             collect,
             gather,
+            None if batches.plain else batches.lend,
             play,
             step,
             spin,
             disabled,
-            batches.plain and batches.copies,
+            batches.copier,
             parent_times,
         )
-        self.lane.clear = batches.plain
 
     @property
     def batch(self) -> Batch | None:  # type: ignore[override]
@@ -196,7 +196,7 @@ class Express(States):
             self._clear_if_sound()
 
     def _clear_if_sound(self) -> None:
-        self.lane.clear = self._batches.plain and not (self._lost or self._short or self._held)
+        self.lane.clear = not (self._lost or self._short or self._held)
 
     def has_news(self) -> bool:
         """Whether something has come beside rows that is to be seen to before they are received."""
@@ -256,7 +256,7 @@ class Express(States):
 
     def land(self, gather: Gather) -> Batch:
         """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
-        block = self.lane.land()
+        self.lane.land()
         if self._lost:
             lost = self._lost.intersection(self.lane.last_ids)
             for env_id in lost:
@@ -265,8 +265,6 @@ class Express(States):
             self._clear_if_sound()
         if self._short:
             self._heal(self.lane.head - 1)
-        if not self._batches.plain:
-            self.lane.batch = Batch.of(self._batches.lend(block, self._batches.blocks[block]), self.lane.batch.infos)
         batch: Batch = self.lane.batch
         return batch
 

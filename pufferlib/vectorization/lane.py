@@ -48,10 +48,10 @@ class Lane:
         self.owner = 0
         self.clear = True  # nothing stands in the way of the plain case
 
-    def send(self, actions: Any) -> bool:
-        """Send actions for the last batch if that is plain; return whether it was."""
+    def send(self, actions: Any, env_ids: Any = None) -> bool:
+        """Send actions for the last batch if that is plain; return whether it was. To name env_ids is not."""
         me = get_ident()
-        if not self.owner:
+        if not self.owner and env_ids is None:
             self.owner = me
         else:
             return False

@@ -39,6 +39,7 @@ class Tensors:
 
     def __init__(self, device: Any = None, *, copy: bool = False, cuda: Cuda | None = None) -> None:
         self._torch = imported_torch()
+        self.clone = self._torch.Tensor.clone  # what copies a tensor
         self._copy = copy
         self._cuda = cuda
         self.device = self._found(device)
@@ -84,12 +85,33 @@ class Tensors:
         key: names the memory, say the number of a block. Tensors are kept under it, and made anew for those of its
         arrays that are other objects than last time. Read-only arrays must never change.
         """
-        host = self._host(key, arrays)
+        host = self.views(key, arrays)
         if self.device.type == "cpu":
             return tuple([tensor.clone() for tensor in host]) if self._copy else host
         if self.device.type == "cuda":
             return self._copied(key, arrays, host)
         return tuple([tensor.to(self.device) for tensor in host])
+
+    def views(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
+        """Return tensors over the arrays' memory, kept and made as those of ``of``."""
+        entry = self._known.get(key)
+        if entry is not None:
+            before, tensors = entry
+            if before is arrays or all(old is new for old, new in zip(before, arrays, strict=True)):
+                return tensors
+            tensors = tuple(
+                [
+                    tensor if old is new else self._over(new)
+                    for old, new, tensor in zip(before, arrays, tensors, strict=True)
+                ]
+            )
+        else:
+            tensors = tuple([self._over(array) for array in arrays])
+        self._known[key] = (tuple(arrays), tensors)
+        self._known.move_to_end(key)
+        if len(self._known) > KEPT:  # keys that do not come again must not keep memory that nobody else needs
+            self._known.popitem(last=False)
+        return tensors
 
     def pin(self, memory: Any) -> bool:
         """Have CUDA copy straight from this memory (a buffer, such as an array or an mmap), until ``close``.
@@ -127,27 +149,6 @@ class Tensors:
         self._pinned, self._staged = [], [None, None]
         self._known.clear()
         self._buffers = [_Buffers([], [], []) for _ in range(2)]
-
-    def _host(self, key: Hashable, arrays: Sequence[Array]) -> tuple[Any, ...]:
-        """Return tensors over the arrays' memory."""
-        entry = self._known.get(key)
-        if entry is not None:
-            before, tensors = entry
-            if before is arrays or all(old is new for old, new in zip(before, arrays, strict=True)):
-                return tensors
-            tensors = tuple(
-                [
-                    tensor if old is new else self._over(new)
-                    for old, new, tensor in zip(before, arrays, tensors, strict=True)
-                ]
-            )
-        else:
-            tensors = tuple([self._over(array) for array in arrays])
-        self._known[key] = (tuple(arrays), tensors)
-        self._known.move_to_end(key)
-        if len(self._known) > KEPT:  # keys that do not come again must not keep memory that nobody else needs
-            self._known.popitem(last=False)
-        return tensors
 
     def _over(self, array: Array) -> Any:
         """Return a tensor over an array's memory; of a read-only one too, of which torch would warn."""

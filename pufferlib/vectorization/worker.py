@@ -19,7 +19,6 @@ import numpy as np
 
 from pufferlib import transfer
 from pufferlib.emulation import emulate, is_wrapped
-from pufferlib.emulation.action_masks import pack_mask
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
 from pufferlib.errors import PufferError, SpaceError
@@ -455,7 +454,7 @@ def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
     if isinstance(fast, FastStep):
         stepper = stand.Stepper(env, *fast[:2], actions, *fast[2:])
     elif isinstance(fast, FastAgents):
-        stepper = stand.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, pack_mask, *fast))
+        stepper = stand.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, *fast))
     elif isinstance(fast, FastRows):
         stepper = stand.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, own, *fast))
     compiled.adopt(env_id, stepper)
