@@ -709,6 +709,8 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
     assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
     assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
+    assert all(nbytes < struct / 5 for struct, nbytes in results["argument_us"].values())
+    assert re.search(r"Arguments of tag/grid, handed to CuPy: [\d.]+ µs a launch; as a struct", gpu.table(results))
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
     gpu_plots = importlib.import_module("benchmarks.gpu_plots")

@@ -149,7 +149,8 @@ def test_the_device_of_one_is_a_device_for_another(vec: Any) -> None:
 
 
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_ext.functions import DeviceKernel, Shape
+    from cuda_ext.device import DeviceKernel
+    from cuda_ext.functions import Shape
     from cuda_ext.tag_grid import KERNEL
 
     monkeypatch.setitem(sys.modules, "cupy", None)
