@@ -37,6 +37,7 @@ class Rollout(NamedTuple):
 def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, keep: bool) -> Batch | Rollout:
     """Play a rollout of a CUDA, whose method of this name says the rest."""
     vec._refuse_closed()
+    vec._stream()
     if not vec._plan.synchronous or vec._states.all != WAITING:
         raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
     if num_steps < 1:
