@@ -139,6 +139,15 @@ def test_teams_learn_apart_by_their_own_settings() -> None:
         torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
 
 
+def test_weights_lie_where_a_gpu_reads_them_at_once() -> None:
+    """With 5 options, what is behind the actor's biases would begin between two words of 16 bytes."""
+    learner, _, vec = played(config(separate=True))
+    with vec:
+        for team in learner.teams:
+            places = [part.data_ptr() for part in team.actor.policy.parameters()]
+            assert len(places) > 6 and not any(place % 16 for place in places)
+
+
 def test_episodes_are_told_of(tmp_path: Path) -> None:
     settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
     folder = train(settings).run_folder
