@@ -225,6 +225,28 @@ def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
 # --------------------------------------------------------------------------------------------------------- who learns
 
 
+# In a graph: torch counts them by an unsigned int, of which the actions that are drawn take a few.
+MOST_DRAWN = 2**32 - 2**20
+MOST_SHUFFLED = 2**31 - 1
+
+
+def require_shuffled(config: Any, rows: Sequence[int]) -> None:
+    """Raise PlanError for more rows than torch's randperm shuffles on a GPU. rows: of a rollout, of each team.
+
+    It numbers them by an int, and takes a random number for each.
+    """
+    num_epochs = getattr(config, "num_epochs", 0)
+    if torch.device(config.device).type != "cuda" or num_epochs == 0:
+        return
+    drawn = num_epochs * sum(rows) if config.graphs else 0
+    if max(rows) <= MOST_SHUFFLED and drawn <= MOST_DRAWN:
+        return
+    told = f"a rollout has {max(rows):,} rows of a team, and {MOST_SHUFFLED:,} can be shuffled"
+    if drawn > MOST_DRAWN:
+        told = f"num_epochs={num_epochs} of {sum(rows):,} rows draw more random numbers than a graph's {MOST_DRAWN:,}"
+    raise PlanError(f"{told}; use fewer num_envs, or a shorter rollout_length")
+
+
 class Learner:
     """What learning changes, which is what a checkpoint holds. actor: all teams' policies, as one."""
 
@@ -240,6 +262,7 @@ class Learner:
             raise PlanError(
                 f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
             )
+        require_shuffled(config, [config.rollout_length * vec.num_envs * len(places) for places in teams.values()])
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [

@@ -189,6 +189,34 @@ def test_advantages_are_less_their_mean_over_their_deviation(mean: float, deviat
     torch.testing.assert_close(normalized.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_more_rows_than_a_gpu_shuffles_are_refused() -> None:
+    """torch numbers rows by an int, and the random numbers of a graph by an unsigned one."""
+    on_gpu: dict[str, Any] = {"device": "cuda", "num_epochs": 4}
+    rows = 2**30 - 2**18
+    for settings, of_teams, told in (
+        (config(**on_gpu), [rows, 1], r"num_epochs=4 of 1,073,479,681 rows draw more random numbers than a graph's"),
+        (config(**on_gpu), [2**31], "num_epochs=4 of 2,147,483,648 rows draw"),
+        (config(**on_gpu, graphs=False), [1, 2**31], "a rollout has 2,147,483,648 rows of a team, and 2,147,483,647"),
+    ):
+        with pytest.raises(PlanError, match=f"{told}.*; use fewer num_envs, or a shorter rollout_length"):
+            ppo_cuda.require_shuffled(settings, of_teams)
+    for settings, of_teams in (
+        (config(**on_gpu), [rows]),
+        (config(**on_gpu, graphs=False), [2**31 - 1, 2**31 - 1]),
+        (config(num_epochs=4), [2**40]),
+        (config(a2c_cuda.Config, device="cuda"), [2**40]),
+    ):
+        ppo_cuda.require_shuffled(settings, of_teams)
+
+
+def test_a_run_is_asked_how_much_it_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(ppo_cuda, "require_shuffled", lambda settings, rows: asked.append(rows))
+    _, _, vec = played(config(separate=True, num_envs=8, rollout_length=6))
+    vec.close()
+    assert asked == [[96, 48]]
+
+
 class Waiting(nn.Module):
     """A policy that looks at a number on the device."""
 

@@ -45,9 +45,15 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     if policy is not None and actions is not None:
         raise CallError("a rollout has actions, or a policy that chooses them; leave one out")
     rows, num_envs = vec.agents_per_batch, vec.num_envs
+    all_rows = keep or actions is not None
+    most = importlib.import_module("cuda_ext.data").MOST_ELEMENTS
+    if num_steps * (rows if all_rows else 1) > most:
+        raise CallError(
+            f"num_steps={num_steps} of {rows} rows each are more than a kernel's {most:,}; play fewer at a time"
+            + (", or keep=False" if keep and actions is None else "")
+        )
     if actions is not None:
         actions = vec._actions.checked(actions, range(num_envs), num_steps)
-    all_rows = keep or actions is not None
     chosen = None
     kept: list[Any] = []  # what the launch reads
     if policy is None:
