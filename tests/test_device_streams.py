@@ -157,6 +157,29 @@ def test_a_pool_is_not_captured_and_keeps_its_event() -> None:
         pass
 
 
+def test_a_kernel_is_not_loaded_within_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What chooses actions of logits is compiled when it is first used."""
+    fake: Any = Torch()
+    monkeypatch.setattr(fake, "device", lambda device: contextlib.nullcontext(), raising=False)
+    with pufferlib.make("tag/grid", backend="cuda", device="host", num_envs=4, env_kwargs=ENV, seed=1) as vec:
+        own: Any = vec
+        own.reset()
+        for name, value in (("_on_host", False), ("_torch", fake)):
+            monkeypatch.setattr(own, name, value)
+        logits = torch.zeros(12, 5)
+        with (
+            fake.graph(fake.side),
+            pytest.raises(CallError, match="is compiled and .* make it once before the capture"),
+        ):
+            own.send_logits(logits)
+        own.send_logits(logits)
+        with fake.graph(fake.side):
+            own.recv()
+            for _ in range(4):
+                own.send_logits(logits)
+                own.recv()
+
+
 CALLS: dict[str, Callable[[Any], Any]] = {
     "get_attr": lambda vec: vec.get_attr("x"),
     "get_attr of a twin": lambda vec: vec.get_attr("grid_length"),

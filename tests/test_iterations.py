@@ -5,6 +5,7 @@ CUDA's graphs are played by a stand-in; where there is a GPU, they are real.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from cleanrl_demo import a2c_cuda, iterations, ppo_cuda
 from cleanrl_demo.iterations import Iteration
 from cleanrl_demo.planner import most_nbytes
 from cleanrl_demo.ppo_cuda import Rollout, train
+from cleanrl_demo.session import torch_set_up
 from pufferlib.errors import PlanError
 from pufferlib.models import MLP
 from tests.test_ppo_cuda import config, played
@@ -215,6 +217,16 @@ def test_a_run_is_asked_how_much_it_shuffles(monkeypatch: pytest.MonkeyPatch) ->
     _, _, vec = played(config(separate=True, num_envs=8, rollout_length=6))
     vec.close()
     assert asked == [[96, 48]]
+
+
+def test_a_run_on_a_gpu_leaves_other_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch warns of who sets back the random numbers of all devices, where there are several."""
+    asked: list[Any] = []
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: contextlib.nullcontext(asked.append(devices)))
+    for device in ("cuda:1", "host"):
+        with torch_set_up(config(device=device)):
+            pass
+    assert asked == [("cuda:1",), ()]
 
 
 class Waiting(nn.Module):

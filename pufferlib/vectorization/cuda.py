@@ -38,7 +38,7 @@ from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device_rollout import Rollout, played
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Block, Ids, States, array_of
-from pufferlib.vectorization.device_streams import Streams
+from pufferlib.vectorization.device_streams import Streams, require_uncaptured
 from pufferlib.vectorization.device_twins import Twins
 from pufferlib.vectorization.launch import start_method
 from pufferlib.vectorization.messages import EnvFace, Failed
@@ -209,8 +209,16 @@ class CUDA(VecEnv):
         }
 
         def made(**more: Any) -> Any:
-            on_device = self.device.type == "cuda"
-            with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
+            place: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if not self._on_host:
+                place = self._torch.cuda.device(self.device)
+                require_uncaptured(
+                    self._torch,
+                    self._torch.cuda.current_stream(self.device),
+                    "this call is the first that needs its kernel, which is compiled and loaded then, and a capture "
+                    "holds none of that; make it once before the capture",
+                )
+            with place:
                 found = launcher.Launcher(kernel, self._data, {**fixed, **more}, num_threads, checked)
             self._launchers.append(found)
             return found

@@ -12,7 +12,7 @@ from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import IDS, Batch, poison
 from pufferlib.vectorization.device_infos import Deferred, Endings
 from pufferlib.vectorization.device_policy import LOGITS, Chosen
-from pufferlib.vectorization.device_streams import is_captured
+from pufferlib.vectorization.device_streams import require_uncaptured
 from pufferlib.vectorization.infos import Infos, Source
 
 __all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
@@ -310,11 +310,12 @@ class _Launching:
         if stream is None:
             return address
         caller = torch.cuda.current_stream(vec.device)
-        if is_captured(torch, caller):
-            raise CallError(
-                f"batch_size={vec.batch_size} of num_envs={vec.num_envs} plays on streams of its own, whose batches "
-                "come in no order that a graph could hold; capture with batch_size=num_envs"
-            )
+        require_uncaptured(
+            torch,
+            caller,
+            f"batch_size={vec.batch_size} of num_envs={vec.num_envs} plays on streams of its own, whose batches come "
+            "in no order that a graph could hold; capture with batch_size=num_envs",
+        )
         stream.wait_stream(caller)
         for tensor in self._kept:
             tensor.record_stream(stream)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pufferlib.errors import CallError
 
-__all__ = ["Streams", "is_captured"]
+__all__ = ["Streams", "is_captured", "require_uncaptured"]
 
 
 def is_captured(torch: Any, stream: Any) -> bool:
@@ -16,10 +16,18 @@ def is_captured(torch: Any, stream: Any) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
 
 
+def require_uncaptured(torch: Any, stream: Any, why: str) -> None:
+    """Raise CallError, which says why, if a graph is captured on a stream."""
+    if is_captured(torch, stream):
+        raise CallError(why)
+
+
 class Streams:
     """Tells the stream that a launch goes to: torch's current one, ordered after the one before.
 
     torch: the module. device: a CUDA device. newest: returns the block of rows that was handed over last, or None.
+
+    A capture on the very stream of the steps before goes unnoticed: a trainer's is one, which copies rows at each step.
     """
 
     def __init__(self, torch: Any, device: Any, newest: Callable[[], Any]) -> None:
@@ -45,10 +53,12 @@ class Streams:
 
     def _change(self, address: int) -> None:
         stream, last = self._torch.cuda.current_stream(self._device), self._last
-        if last is not None and is_captured(self._torch, last):
-            raise CallError(
+        if last is not None:
+            require_uncaptured(
+                self._torch,
+                last,
                 "the current stream is not that of the step before, and a graph is captured on that one; "
-                "take all steps of a capture on one stream"
+                "take all steps of a capture on one stream",
             )
         seen, captured, self._captures = self._seen, self._captures, is_captured(self._torch, stream)
         self._last, self._last_address = stream, address
