@@ -149,7 +149,10 @@ class Team:
         column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Have the optimizer go on where ``state_dict`` was asked of it."""
+        """Have the optimizer go on where ``state_dict`` was asked of it. Raises ValueError where weights lay apart."""
+        for kept in state["state"].values():
+            if kept["exp_avg"].shape != self.weights.shape:
+                raise ValueError(f"{len(kept['exp_avg'])} numbers of an optimizer for {len(self.weights)} weights")
         self.optimizer.load_state_dict(dict(state))
         if self.weights.is_cuda:
             self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of

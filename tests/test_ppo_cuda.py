@@ -21,7 +21,7 @@ from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
 from cleanrl_demo.report import Report
 from cleanrl_demo.teams import teams_of
-from pufferlib.errors import PlanError
+from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Origin, load_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
@@ -228,6 +228,15 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
     with load_policy(half.run_folder / "policy.pt") as player:
         while env.agents:
             observations, *_, infos = env.step(player.act(observations, infos))
+
+
+def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ppo_cuda, "ALIGNED", 1)
+        folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
+    assert folder is not None
+    with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):
+        ppo_cuda.resume(folder, total_steps=300)
 
 
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
