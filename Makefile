@@ -15,10 +15,15 @@ NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
 # Random calls and samples; `make fuzz` looks longer.
 FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
 
-# What starts processes by the hundred and imports little: these fork many times faster where the rest is not imported.
-# Those that import torch come last.
+# What starts processes by the hundred and imports little runs first, as it forks many times faster where torch is not
+# imported. Those that import it come last.
 LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
-	gymnasium_defects orphans peer_defects plain platform telemetry gymnasium_vector sharing))
+	gymnasium_defects orphans peer_defects plain platform infos recording real_envs ring leaks pettingzoo frames \
+	frames_agents registry host_crew vectorized_envs outcomes autotune testing telemetry gymnasium_vector sharing))
+
+# What takes long comes next, so that no process is left alone with it.
+DEAR_TESTS := $(addprefix tests/test_,$(addsuffix .py,ray_cluster appo session ppo dqn cli pages ppo_processes project \
+	suite suite_mutants ocean_newcomer kernel_tools kernels every_kernel))
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env
@@ -35,7 +40,7 @@ OLD_FAMILIES := nmmo
 
 # What runs tests: in several processes, or in one, where pytest is given something.
 RUNNER = $(if $(ARGS),pytest,tests.deal)
-ALL_TESTS = $(if $(ARGS),$(ARGS),--lean $(LEAN_TESTS))
+ALL_TESTS = $(if $(ARGS),$(ARGS),$(LEAN_TESTS) $(DEAR_TESTS) tests)
 
 # $(call core_venv,NAME): make these versions an environment of their own; 3 says that there is no python for it.
 PYTHONS_oldest := 3.10 3.11
@@ -66,8 +71,8 @@ case $$name in cleanrl) .venv-adapters/cleanrl/bin/python -m pip install --quiet
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long coverage lint format versions portable sanitize fuzz leaks chaos test-adapters test-envs \
-	container docs release clean dev train venvs
+.PHONY: help demo test test-long coverage lint style types format versions portable sanitize fuzz leaks chaos gpu \
+	test-adapters test-envs container docs release clean dev train venvs
 
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,8 +80,8 @@ help:  ## Say what there is to make
 demo: train  ## Train a learner on ocean/squared, under a minute
 	@$(VENV)/bin/python -m cleanrl_demo.ppo --env ocean/squared $(ARGS)
 
-test: lint  ## Check style and types, then run all tests in their short form; ARGS="-k name" goes to pytest
-	@$(VENV)/bin/python -m $(RUNNER) -m "not long" $(ALL_TESTS)
+test: style $(if $(ARGS),types)  ## Check style and types, run all tests in their short form; ARGS="-k name" goes to pytest
+	@$(VENV)/bin/python -m $(RUNNER) -m "not long" $(if $(ARGS),,--check $(VENV)/bin/mypy) $(ALL_TESTS)
 
 test-long: dev  ## Run the long forms of tests, which `make test` leaves out; ARGS="-k name" goes to pytest
 	@$(VENV)/bin/python -m $(RUNNER) -m long $(ALL_TESTS)
@@ -87,10 +92,14 @@ coverage:  ## Run the tests of `make test` on CPython 3.12 or newer; print the s
 		3) echo "Not tried: coverage, for want of a python of $(PYTHONS_coverage)" ;; \
 		*) exit 1 ;; esac
 
-lint: dev  ## Check style and types
+lint: style types  ## Check style and types
+
+style: dev
 	@$(VENV)/bin/hadolint Dockerfile
 	@$(VENV)/bin/ruff check --quiet
 	@$(VENV)/bin/ruff format --check --quiet || { echo "make format would mend that"; exit 1; }
+
+types: dev
 	@$(VENV)/bin/mypy
 
 format: dev  ## Bring the code into the project's format
@@ -109,6 +118,10 @@ sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and 
 
 fuzz: dev  ## Make random calls and samples for minutes, other ones each time; ARGS goes to pytest
 	@$(VENV)/bin/python -m pytest --hypothesis-profile thorough -o timeout=3600 $(FUZZ_TESTS) $(ARGS)
+
+gpu:  ## Prove and measure the kernels on a GPU, without a network, in ten minutes; OUT, LIMIT, STAGES, WHEELS, DEVICE=host
+	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(firstword $(wildcard $(VENV)/bin/python) python3) -m benchmarks.gpu_stages \
+		$(foreach name,DEVICE OUT LIMIT STAGES WHEELS,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
 	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)

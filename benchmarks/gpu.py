@@ -2,17 +2,19 @@
 
     python -m benchmarks.gpu                      all cases, under 8 minutes on a GPU
     python -m benchmarks.gpu --device host        the same program where there is no GPU, in small
+    python -m benchmarks.gpu --cases tag/grid:2000x5 --limit 60     one case, a minute at most
     python -m benchmarks.gpu --plot               nothing: it draws the plots of all results
 
 Five ways to play: one launch a step through ``step`` of the VecEnv ("launch"), the same captured in a CUDA graph
 ("graph"), one that chooses the actions of logits, too ("logits"); and ``rollout``, many steps in one launch, with
 random actions ("rollout") and, with 5 agents, with a network of two hidden layers of 64 that plays in it ("network").
 Actions and logits lie on the device. Times are the device's own (events) over at least 1,000 steps, or as many as fit
-into a few seconds; medians of repeats with the least and the greatest. In the same run the environment in NumPy on the
-CPU, WarpDrive's of the same sizes where that is installed (benchmarks/warpdrive.py), what a copy on the device makes of
-the memory's bandwidth, the sampler beside torch's, and what it takes to hand CuPy a launch's arguments. The kernel is
-held against its reference first. Cases with a target come first; for which there is no time is said.
-Writes benchmarks/results/gpu-<device>.json.
+into a few seconds; medians of repeats with the least and the greatest. In the same run what a copy on the device makes
+of the memory's bandwidth, the sampler beside torch's, what it takes to hand CuPy a launch's arguments, WarpDrive's
+environments of the same sizes where that is installed (benchmarks/warpdrive.py), and last the environment in NumPy on
+the CPU. The kernel is held against its reference first. Cases with a target come first; for which there is no time is
+said.
+Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` a line of JSON for each figure as it comes.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ import numpy as np
 import torch
 
 import pufferlib
+from benchmarks.lines import append
 from benchmarks.revisions import version
 from cuda_ext.data import arguments_dtype
 from pufferlib.bench import machine
@@ -62,16 +65,22 @@ LONG = {
     "num_envs": NUM_ENVS, "num_agents": NUM_AGENTS, "sampler_envs": (2_000, 60_000), "min_steps": 1_000, "min_s": 0.2,
     "repeats": NUM_REPEATS,
 }  # fmt: skip
-# Seconds: one way to play a case at most; all that are begun; WarpDrive's cases, which come on top.
-LIMITS = {"most_s": 4.0, "all_s": 320.0, "warpdrive_s": 100.0}
+# Seconds: one way to play a case at most; after which nothing more is begun; WarpDrive's cases, of these.
+LIMITS = {"most_s": 4.0, "all_s": 420.0, "warpdrive_s": 100.0}
 SAMPLER_TARGET = 5  # times torch's
 # Targets of env-steps a second on one GPU of today; facts of arithmetic, to be replaced by what is measured.
 TARGETS = {
     ("tag/grid", 2_000, 5, "launch"): 3e8,
     ("tag/grid", 2_000, 5, "graph"): 8e8,
-    ("tag/grid", 2_000, 5, "rollout"): 3e9,
-    ("tag/grid", 60_000, 5, "graph"): 5e9,
+    ("tag/grid", 2_000, 5, "rollout"): 4e9,
+    ("tag/grid", 2_000, 5, "network"): 1e8,
+    ("tag/grid", 60_000, 5, "launch"): 5e9,
+    ("tag/grid", 60_000, 5, "graph"): 8e9,
+    ("tag/grid", 60_000, 5, "rollout"): 1.2e10,
+    ("tag/grid", 60_000, 5, "network"): 5e8,
     ("tag/grid", 2_000, 1_000, "launch"): 5e7,
+    ("tag/grid", 2_000, 1_000, "graph"): 6.5e7,
+    ("tag/grid", 2_000, 1_000, "rollout"): 7e7,
     ("tag/continuous", 2_000, 5, "launch"): 2e8,
     ("tag/continuous", 2_000, 105, "launch"): 3e7,
 }
@@ -84,6 +93,16 @@ class Case:
     env: str
     num_envs: int
     num_agents: int
+
+    @classmethod
+    def of(cls, name: str) -> Case:
+        """Return the case of a name such as tag/grid:2000x5. Raises ArgumentTypeError."""
+        found = re.fullmatch(r"([\w/]+):(\d+)x(\d+)", name)
+        if found is None or found[1] not in ENVS:
+            raise argparse.ArgumentTypeError(
+                f"{name!r} is no case; write ENV:NUM_ENVSxNUM_AGENTS, ENV one of {', '.join(ENVS)}"
+            )
+        return cls(found[1], int(found[2]), int(found[3]))
 
     @property
     def text(self) -> str:
@@ -247,10 +266,6 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
             return GRAPH_STEPS
 
         yield figure(case, "launch", timed(launch, settings, where), bandwidth)
-        yield figure(case, "logits", timed(launch_of_logits, settings, where))
-        yield figure(case, "rollout", timed(rollout, settings, where), bandwidth)
-        if case.num_agents == 5:
-            yield figure(case, "network", timed(rollout_of_network, settings, where))
         if where.type == "cuda":
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
@@ -262,6 +277,10 @@ def measured(case: Case, device: str, settings: dict[str, Any], bandwidth: float
                 return GRAPH_STEPS
 
             yield figure(case, "graph", timed(replay, settings, where), bandwidth)
+        yield figure(case, "rollout", timed(rollout, settings, where), bandwidth)
+        if case.num_agents == 5:
+            yield figure(case, "network", timed(rollout_of_network, settings, where))
+        yield figure(case, "logits", timed(launch_of_logits, settings, where))
 
 
 def options_of(vec: pufferlib.VecEnv) -> list[int]:
@@ -463,7 +482,10 @@ def main() -> None:
         "--num-agents", type=int, nargs="+", help="of an environment, other numbers than the usual ones"
     )
     parser.add_argument("--num-envs", type=int, nargs="+")
+    parser.add_argument("--cases", type=Case.of, nargs="+", metavar="CASE", help="these alone, such as tag/grid:2000x5")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin nothing more after these")
     parser.add_argument("--out", type=Path, help="the JSON file; by default benchmarks/results/gpu-<device>.json")
+    parser.add_argument("--lines", type=Path, help="a file that gets a line of JSON for each figure as it comes")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
     if options.plot:
@@ -476,6 +498,7 @@ def main() -> None:
     for name in ("num_agents", "num_envs"):
         settings[name] = getattr(options, name) or settings[name]
     start_s = time.perf_counter()
+    deadline_s = start_s + (options.limit or settings["all_s"])
     with pufferlib.make("tag/grid", backend="cuda", device=options.device) as vec:
         device: torch.device = vec.device  # type: ignore[attr-defined]
     hold_against_reference(options.device)
@@ -491,29 +514,48 @@ def main() -> None:
         "left_out": [],
         "sampler": [],
     }
-    for env in ENVS:
-        for num_agents in settings["num_agents"]:
-            results["figures"].append(asdict(numpy_figure(Case(env, 1, num_agents), settings)))
-    for case in cases(settings):
+    chosen = options.cases or cases(settings)
+    also = {name: results[name] for name in ("copy_bandwidth", "argument_us")}
+    append(options.lines, of="device", **also, **device_facts(device))
+
+    def keep(kind: str, found: Figure | Sampling) -> bool:
+        """Keep a figure; return whether there is time for more."""
+        results[kind].append(asdict(found))
+        append(options.lines, of="play", **asdict(found))
+        return time.perf_counter() < deadline_s
+
+    for case in chosen:
         reason = "" if fits(case, device) else "memory"
-        reason = reason or ("" if time.perf_counter() - start_s < settings["all_s"] else "time")
+        reason = reason or ("" if time.perf_counter() < deadline_s else "time")
         if reason:
             results["left_out"].append(f"{case.text}, for want of {reason}")
             continue
         for found in measured(case, options.device, settings, bandwidth):
             print(f"{case.text:32} {found.way:8} {found.median:,.3g}", flush=True)
-            results["figures"].append(asdict(found))
-    for env in ENVS:
-        for num_envs in settings["sampler_envs"]:
-            for chosen in sampled(Case(env, num_envs, 5), options.device, settings):
-                print(
-                    f"{env} {chosen.rows:>7,} rows of {chosen.options} {chosen.way:12} {chosen.median:,.3g}", flush=True
-                )
-                results["sampler"].append(asdict(chosen))
+            if not keep("figures", found):
+                results["left_out"].append(f"{case.text}, what comes after {found.way}, for want of time")
+                break
+    samplers = [Case(env, num_envs, 5) for env in ENVS for num_envs in settings["sampler_envs"]]
+    for case in samplers:
+        if time.perf_counter() >= deadline_s:
+            results["left_out"].append(f"the sampler for {case.text}, for want of time")
+            continue
+        for sampling in sampled(case, options.device, settings):
+            rows = f"{sampling.rows:>7,} rows of {sampling.options}"
+            print(f"{case.env} {rows} {sampling.way:12} {sampling.median:,.3g}", flush=True)
+            keep("sampler", sampling)
     from benchmarks import warpdrive  # which imports this module
 
-    theirs, results["warpdrive"] = warpdrive.beside(cases(settings), settings, device)
-    results["figures"] += theirs
+    left_s = max(1.0, deadline_s - time.perf_counter())
+    limits = {**settings, "warpdrive_s": min(settings["warpdrive_s"], left_s)}
+    theirs, results["warpdrive"] = warpdrive.beside(chosen, limits, device)
+    for each in theirs:
+        keep("figures", Figure(**each))
+    for env, num_agents in dict.fromkeys((case.env, case.num_agents) for case in chosen):
+        if time.perf_counter() >= deadline_s:
+            results["left_out"].append(f"{env} of {num_agents:,} agents in NumPy, for want of time")
+            continue
+        keep("figures", numpy_figure(Case(env, 1, num_agents), settings))
     results["seconds"] = round(time.perf_counter() - start_s, 1)
     stem = re.sub(r"\W+", "-", str(results["device"]).lower())
     path = options.out or RESULTS / f"gpu-{stem}.json"

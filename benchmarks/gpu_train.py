@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu_train                              on a GPU
     python -m benchmarks.gpu_train --device host --short        the same program on the CPU, within 3 minutes
+    python -m benchmarks.gpu_train --cases tag/grid:2000x5 --limit 60    one case, a minute at most
     python -m benchmarks.gpu_train --plot                       draws all results again
 
 An iteration of cleanrl_demo.ppo_cuda is timed as a whole, and its parts by themselves: playing a rollout, the
@@ -13,15 +14,18 @@ torch.profiler sees.
 
 Then 12 agents play continuous Tag, learning with one network for all: on the device, over our pool on the CPU
 (cleanrl_demo.ppo), and in a loop that steps one environment after another as Gymnasium's SyncVectorEnv does (the same
-trainer on backend "serial"). Ways take turns, seed by seed. Writes benchmarks/results/gpu-train-<device>.json and
-docs/pictures/gpu-train-<device>.png.
+trainer on backend "serial"). Ways take turns, seed by seed. Cases with a target come first; for which there is no time
+is said. Writes benchmarks/results/gpu-train-<device>.json and docs/pictures/gpu-train-<device>.png, and with
+``--lines`` a line of JSON for each figure as it comes; with ``--limit`` it draws nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -38,7 +42,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
-from benchmarks.gpu_plots import plot_training
+from benchmarks.lines import append
 from benchmarks.ratios import Spread
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
@@ -89,6 +93,12 @@ class Measured:
     host_to_device_nbytes_per_step: float
     device_to_host_nbytes_per_step: float
     by_profiler: dict[str, float] | None
+
+
+def cases(envs: Sequence[str], settings: Mapping[str, Any]) -> list[Case]:
+    """Return all cases, those with a target first."""
+    found = [Case(*each) for each in itertools.product(envs, settings["num_envs"], settings["num_agents"])]
+    return sorted(found, key=lambda case: (case.env, case.num_envs, case.num_agents) not in TARGETS)
 
 
 def split(whole_s: float, playing_s: float, environments_s: float, update_s: float) -> dict[str, float]:
@@ -282,7 +292,7 @@ def reached(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     A run that had told nothing by then counts with what it told first.
     """
-    at_s = min(run["seconds"][-1] for run in runs)
+    at_s = min((run["seconds"][-1] for run in runs), default=0.0)
     found = []
     for way in dict.fromkeys(run["way"] for run in runs):
         own = [run for run in runs if run["way"] == way]
@@ -322,6 +332,9 @@ def table(results: Mapping[str, Any]) -> str:
             if (each["env"], each["num_envs"], each["num_agents"]) == (env, num_envs, num_agents):
                 met = "met" if each["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}: {met}.")
+    lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
+    if not results["reached"]:
+        return "\n".join(lines)
     lines += [
         "",
         f"| 12 agents, continuous Tag, after {results['reached'][0]['at_s']:.1f} s | agents' steps | steps/s at all "
@@ -341,11 +354,16 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="few cases, and two seeds")
     parser.add_argument("--learning-steps", type=int, help="of all 12 agents; 2 million, short 30,000")
     parser.add_argument("--envs", nargs="+", default=["tag/grid", "tag/continuous"])
+    parser.add_argument("--cases", type=Case.of, nargs="+", metavar="CASE", help="these alone, such as tag/grid:2000x5")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="begin nothing more after these")
+    parser.add_argument("--lines", type=Path, help="a file that gets a line of JSON for each figure as it comes")
     parser.add_argument("--out", type=Path, help="the JSON file; by default benchmarks/results/gpu-train-<device>.json")
     parser.add_argument("--pictures", type=Path, default=PICTURES, help="folder of the picture")
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
     if options.plot:
+        from benchmarks.gpu_plots import plot_training
+
         for path in sorted(RESULTS.glob("gpu-train-*.json")):
             print(plot_training(path, options.pictures))
         return
@@ -353,23 +371,34 @@ def main() -> None:
     settings["learning_steps"] = options.learning_steps or settings["learning_steps"]
     device = torch.device("cpu" if options.device == "host" else options.device)
     load, start_s = os.getloadavg()[0], time.perf_counter()
-    figures, left_out = [], []
-    for env in options.envs:
-        for num_agents in settings["num_agents"]:
-            for num_envs in settings["num_envs"]:
-                case = Case(env, num_envs, num_agents)
-                try:
-                    found = measured(case, options.device, settings)
-                except torch.OutOfMemoryError:
-                    left_out.append(f"{case.text}, for want of memory")
-                    torch.cuda.empty_cache()
-                    continue
-                print(f"{case.text:32} {found.median:,.3g} env-steps/s", flush=True)
-                figures.append(asdict(found))
-    runs = []
-    for seed in range(1, settings["seeds"] + 1):
-        for shift in range(len(WAYS)):
-            runs.append(learnt(WAYS[(seed + shift) % len(WAYS)], seed, options.device, settings))
+    deadline_s = start_s + (options.limit or math.inf)
+    figures: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
+    left_out = []
+    append(options.lines, of="device", **device_facts(device))
+    for case in options.cases or cases(options.envs, settings):
+        try:
+            if time.perf_counter() >= deadline_s:
+                left_out.append(f"{case.text}, for want of time")
+                continue
+            found = asdict(measured(case, options.device, settings))
+        except torch.OutOfMemoryError:
+            left_out.append(f"{case.text}, for want of memory")
+            torch.cuda.empty_cache()
+            continue
+        print(f"{case.text:32} {found['median']:,.3g} env-steps/s", flush=True)
+        append(options.lines, of="training", **found)
+        figures.append(found)
+    for seed, shift in itertools.product(range(1, settings["seeds"] + 1), range(len(WAYS))):
+        if time.perf_counter() >= deadline_s:
+            left_out.append(f"learning from seed {seed} on, for want of time")
+            break
+        runs.append(learnt(WAYS[(seed + shift) % len(WAYS)], seed, options.device, settings))
+        append(
+            options.lines,
+            of="learning",
+            **{name: runs[-1][name] for name in ("way", "seed", "num_steps", "training_s")},
+        )
     results = {
         **device_facts(device),
         "command": shlex.join(["python", "-m", "benchmarks.gpu_train", *sys.argv[1:]]),
@@ -384,7 +413,10 @@ def main() -> None:
     path = options.out or RESULTS / f"gpu-train-{re.sub(r'[^a-z0-9]+', '-', str(results['device']).lower())}.json"
     path.write_text(json.dumps(results, indent=1) + "\n")
     print("\n" + table(results))
-    print(plot_training(path, options.pictures))
+    if options.limit is None:
+        from benchmarks.gpu_plots import plot_training
+
+        print(plot_training(path, options.pictures))
 
 
 if __name__ == "__main__":

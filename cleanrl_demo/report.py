@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, sleep, time
 from types import TracebackType
-from typing import Any
-
-from rich.console import Console
-from rich.live import Live
+from typing import TYPE_CHECKING, Any
 
 import pufferlib
-from cleanrl_demo.dashboard import Dashboard
 from cleanrl_demo.recent import Recent
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.tracking import Tracker
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+    from cleanrl_demo.dashboard import Dashboard
 
 PHASES = ("environments", "inference", "learning")
 NUM_PLAIN_LINES = 10
@@ -40,6 +42,24 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
                 f"{name} is {value} after {num_steps:,} steps, and weights turn to NaN by it; see whether rewards and "
                 "observations are finite and small (reward_clip, normalize_observations), or lower learning_rate"
             )
+
+
+class Lines:
+    """What stands for rich's console where there is no rich, as on machines that only train: it prints lines."""
+
+    is_terminal = False
+
+    def print(self, line: str, **_: Any) -> None:
+        print(line, flush=True)
+
+
+def console_here() -> Console | Lines:
+    """Return what a run prints to."""
+    try:
+        from rich.console import Console
+    except ImportError:
+        return Lines()
+    return Console(highlight=False, emoji=False)
 
 
 class Report:
@@ -77,7 +97,7 @@ class Report:
         self.title, self.total_steps, self.folder, self.tracker = title, total_steps, folder, tracker
         self.resumed_at = resumed_at
         self.first_step = 0 if resumed_at is None else resumed_at  # of those whose speed is told
-        self.console = Console(highlight=False, emoji=False) if console is None else console
+        self.console = console_here() if console is None else console
         self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
         self.recent = Recent(labels)
@@ -105,7 +125,9 @@ class Report:
             self.writer = SummaryWriter(str(self.folder), purge_step=purge_step)
         self.since_s = self.start_s = perf_counter()
         self.window.append((self.start_s, self.first_step))
-        if self.console.is_terminal and not self.console.is_dumb_terminal:
+        if not isinstance(self.console, Lines) and self.console.is_terminal and not self.console.is_dumb_terminal:
+            from rich.live import Live
+
             self.live = Live(self.dashboard(), console=self.console, auto_refresh=False)
             self.live.start(refresh=True)
         return self
@@ -183,6 +205,8 @@ class Report:
 
     def dashboard(self) -> Dashboard:
         """Return what a terminal shows at this moment."""
+        from cleanrl_demo.dashboard import Dashboard
+
         present, mean = self._steps_per_s()
         agents = {name: value for name, value in self.scalars.items() if name.startswith(RETURN_OF)}
         episodes = {}

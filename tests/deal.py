@@ -1,10 +1,11 @@
-"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--lean FILE…] [-- FILE…]``.
+"""Run tests in the time that two processors need: ``python -m tests.deal [-m MARKS] [--check COMMAND] [FILE…]``.
 
 Tests marked beside pass on a busy machine, so four processes, as some wait for Ray, deal their files out among
-themselves: each takes the next one that no other has. The rest, and what is marked alone, follows by itself. Lean files
-come before the others, both times: they start processes by the hundred, and a process that has imported everything
-takes five times as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that
-they took with all that they waited for.
+themselves: each takes the next one that no other has, and reads that alone. The check runs beside them. What else there
+is, marked alone or not beside, follows by itself. Files come in the order in which they are given, both times: first
+those that import little and start processes by the hundred, as a process that has imported everything takes five times
+as long to fork. The last line counts what ran in all of them, the one before it the CPU minutes that they took with all
+that they waited for.
 
 As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that another run with the same folder has taken.
 """
@@ -12,9 +13,11 @@ As a plugin (``-p tests.deal --deal FOLDER``) this passes over files that anothe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,8 +37,8 @@ TIMEOUT_S = 300  # of a test that may have half a processor
 COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "warnings", "error")
 NOTHING_RAN = pytest.ExitCode.NO_TESTS_COLLECTED
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, NOTHING_RAN}
-TAKEN = pytest.StashKey[dict[str, bool]]()
 LEFT = pytest.StashKey[set[str]]()
+FILES = pytest.StashKey[Iterator[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,26 +46,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TAKEN] = {}
     config.stash[LEFT] = set()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Pass over a test of a file that another process has taken."""
-    file = item.nodeid.partition("::")[0]
-    taken = item.config.stash[TAKEN]
-    if file not in taken:
-        taken[file] = take(token(item.config, file))
-    return None if taken[file] else True
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have one file read, before any other is known to be left."""
+    session.config.stash[FILES] = untaken(session.config)
+    give_next(session.config)
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+    reporter.report_collect = lambda final=False: None  # a line for each file
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even read what has been taken."""
-    root = config.rootpath
-    if not collection_path.is_relative_to(root):
-        return None
-    return token(config, collection_path.relative_to(root).as_posix()).exists() or None
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Run what has been read, then read the next file."""
+    ran: list[pytest.Item] = []
+    while session.config.args:
+        items = session.items
+        for item, following in itertools.zip_longest(items, items[1:]):
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+        ran += items
+        give_next(session.config)
+        session.config.hook.pytest_collection(session=session)
+    session.items, session.testscollected = ran, len(ran)
+    return True
+
+
+def give_next(config: pytest.Config) -> None:
+    """Have pytest read the next file, or none."""
+    files: Iterator[str] = config.stash[FILES]
+    file = next(files, None)
+    config.args = [] if file is None else [file]
+
+
+def untaken(config: pytest.Config) -> Iterator[str]:
+    """Yield the files that were given, or lie in what was given, and that no other process has taken."""
+    for given in config.args:
+        for path in sorted(Path(given).rglob("test_*.py")) if Path(given).is_dir() else [Path(given)]:
+            # pytest asks this of what lies in a folder, not of what it is given.
+            ignored = config.hook.pytest_ignore_collect(collection_path=path.absolute(), config=config)
+            if not ignored and take(config.getoption("deal") / path.as_posix().replace("/", ".")):
+                yield str(path)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -70,11 +93,6 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("alone") or not item.get_closest_marker("beside"):
             item.config.stash[LEFT].add(item.nodeid.partition("::")[0])
-
-
-def token(config: pytest.Config, file: str) -> Path:
-    folder: Path = config.getoption("deal")
-    return folder / file.replace("/", ".")
 
 
 def take(path: Path) -> bool:
@@ -98,10 +116,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     (config.getoption("deal") / f"{os.getpid()}.json").write_text(json.dumps(report))
 
 
-def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
-    """Run the tests in that many processes at once; what all but the first of them print is shown at the end."""
+def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str = "") -> int:
+    """Run the tests in that many processes at once; what all but the first of them print is shown at the end.
+
+    check: a command that runs beside them and is to succeed.
+    """
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "tests.deal", "--deal", str(folder), "-m", marks, *files]
+    command += ["-o", "console_output_style=classic"]  # nobody knows the share of tests that have run
     env, processes = dict(os.environ), []
     if lanes > 1:
         command += ["-o", f"timeout={TIMEOUT_S}"]
@@ -112,7 +134,11 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1) -> int:
                 cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
                 out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
+            if check:
+                processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))
             codes = {process.pid: process.wait() for process in processes}
+            if check and codes.popitem()[1]:
+                (folder / "check.json").write_text(json.dumps({"counts": {}, "broken": [check], "left": []}))
             lost = {pid for pid, code in codes.items() if code not in ENDED or not (folder / f"{pid}.json").exists()}
             for pid in lost:
                 print(f"FAILED a process ended early, with {codes[pid]}: not all that it ran is counted", file=log)
@@ -140,8 +166,8 @@ def closing_line(counts: Mapping[str, int], duration_s: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", dest="marks", metavar="MARKS", help="which tests, as for pytest")
-    parser.add_argument("--lean", nargs="*", default=[], metavar="FILE", help="what imports little and forks much")
-    parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE")
+    parser.add_argument("--check", default="", metavar="COMMAND", help="what is to succeed as well, beside the tests")
+    parser.add_argument("files", nargs="*", default=["tests"], metavar="FILE", help="files, or folders of such")
     asked = parser.parse_args()
     wanted = f" and ({asked.marks})" if asked.marks else ""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -149,12 +175,10 @@ def main() -> int:
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        groups = [group for group in (asked.lean, asked.files) if group]
-        together = max(run(folder / "beside", f"beside and not alone{wanted}", group, LANES) for group in groups)
+        together = run(folder / "beside", f"beside and not alone{wanted}", asked.files, LANES, asked.check)
         left = {file for report in reports_of(folder) for file in report["left"]}
-        lean = [file for file in asked.lean if file in left]
-        groups = [group for group in (lean, sorted(left.difference(lean))) if group]
-        alone = max((run(folder / "alone", f"(alone or not beside){wanted}", group) for group in groups), default=0)
+        files = [*(file for file in asked.files if file in left), *sorted(left.difference(asked.files))]
+        alone = run(folder / "alone", f"(alone or not beside){wanted}", files) if files else 0
         reports = reports_of(folder)
     counts: Counter[str] = sum((Counter(report["counts"]) for report in reports), Counter())
     broken = dict.fromkeys(name for report in reports for name in report["broken"])

@@ -26,6 +26,7 @@ from pufferlib.trial import Laboratory, Outcome, Trial
 from pufferlib.tuning import autotune
 from pufferlib.vectorization.foresight import Arrangement, steps_per_s
 
+pytestmark = pytest.mark.beside
 MIB = 1 << 20
 module = importlib.import_module("pufferlib.tuning")  # the package has a function of that name
 

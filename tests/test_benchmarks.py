@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import importlib
@@ -23,6 +24,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
+from benchmarks.lines import lines_of
 from benchmarks.processes import cpu_s, descendants
 from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
@@ -696,13 +698,14 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     small = {"num_envs": (10,), "num_agents": (5,), "sampler_envs": (10,), "min_steps": 5, "min_s": 0.01, "repeats": 2}
     monkeypatch.setattr(gpu, "SHORT", small)
     out = tmp_path / "gpu-host.json"
-    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out)])
+    lines = tmp_path / "lines"
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out), "--lines", str(lines)])
     gpu.main()
     results = json.loads(out.read_text())
     assert [each["way"] for each in results["figures"]] == [
+        *["launch", "rollout", "network", "logits"] * 2,
         "numpy",
         "numpy",
-        *["launch", "logits", "rollout", "network"] * 2,
     ]
     assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
     assert [each["way"] for each in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
@@ -713,8 +716,29 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert re.search(r"Arguments of tag/grid, handed to CuPy: [\d.]+ µs a launch; as a struct", gpu.table(results))
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
+    told = lines_of(lines)
+    assert told[0]["of"] == "device" and [line["way"] for line in told[1:]] == [
+        *["launch", "rollout", "network", "logits"] * 2,
+        *["ours", "torch", "multinomial"] * 2,
+        *["numpy"] * 2,
+    ]
     gpu_plots = importlib.import_module("benchmarks.gpu_plots")
     assert gpu_plots.plot_kernels(out, tmp_path).stat().st_size > 5000
+
+
+def test_kernels_are_measured_by_their_worth_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    out = tmp_path / "gpu-host.json"
+    asked = ["--cases", "tag/grid:10x5", "tag/continuous:10x5", "--limit", "0.001", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", *asked])
+    gpu.main()
+    results = json.loads(out.read_text())
+    assert not results["figures"] and not results["sampler"]
+    assert results["left_out"][0] == "tag/grid 10 x 5, for want of time" and len(results["left_out"]) >= 4
+    with pytest.raises(argparse.ArgumentTypeError, match=r"'tag/cube:3x4' is no case; write ENV:NUM_ENVSxNUM_AGENTS"):
+        gpu.Case.of("tag/cube:3x4")
 
 
 def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:

@@ -25,6 +25,8 @@ def note(name):
     with open("ran", "a") as file:
         print(name, os.getpid(), file=file)
 
+note("{name} is read")
+
 @pytest.mark.beside
 def test_computes():
     note("{name} computes")
@@ -60,12 +62,14 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     files = [f"test_{name}.py" for name in "abcd"]
     for name, file in zip("abcd", files, strict=True):
         (tmp_path / file).write_text(FILE.format(name=name))
-    done = deal(tmp_path, "-m", "not left_out", "--lean", *files[1:3], "--", *files)
+    (tmp_path / "conftest.py").write_text("collect_ignore = ['test_e.py']")
+    (tmp_path / "test_e.py").write_text("raise ImportError")
+    done = deal(tmp_path, "-m", "not left_out", *files[1:3], ".")
     ran = [line.rsplit(" ", 1) for line in (tmp_path / "ran").read_text().splitlines()]
-    wanted = [f"{name} {does}" for name in "abcd" for does in ("computes", "times", "watches")]
-    assert sorted(name for name, _ in ran) == wanted
-    watching = [(name[0], pid) for name, pid in ran if not name.endswith("computes")]
-    assert [name for name, _ in watching] == [*"bbccaadd"] and len({pid for _, pid in watching}) == 2
+    did = ("computes", "is read", "is read", "times", "watches")  # for what is beside others, and for what is not
+    assert sorted(name for name, _ in ran) == [f"{name} {does}" for name in "abcd" for does in did]
+    watching = [(name[0], pid) for name, pid in ran if name.endswith(("times", "watches"))]
+    assert [name for name, _ in watching] == [*"bbccaadd"] and len({pid for _, pid in watching}) == 1
     *_, failed, cpu, closing = done.stdout.splitlines()
     assert re.fullmatch(r"\d+\.\d CPU minutes", cpu), cpu
     assert done.returncode == 1 and failed == "FAILED test_c.py::test_watches", done.stdout + done.stderr
@@ -77,14 +81,22 @@ def test_each_test_runs_once_and_all_are_counted(tmp_path: Path) -> None:
     [
         ("os._exit(0)", 1, "FAILED a process ended early, with 0: not all that it ran is counted"),
         ("assert os.fork() or False; os.wait()", 1, "FAILED test_a.py::test_a"),
+        ("pass\n\n1 / 0", 1, "FAILED test_a.py"),
         ("pass", 5, "= no tests ran in "),
     ],
-    ids=["ends the process", "forks one that goes on", "is left out"],
+    ids=["ends the process", "forks one that goes on", "cannot be read", "is left out"],
 )
 def test_a_run_that_is_not_whole_fails(body: str, code: int, says: str, tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(f"import os\n\ndef test_a():\n    {body}\n")
-    done = deal(tmp_path, *["-m", "left_out"] * (code == 5), "--", "test_a.py")
+    done = deal(tmp_path, "--check", "true", *["-m", "left_out"] * (code == 5), "test_a.py")
     assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
+
+
+def test_a_check_that_fails_beside_the_tests_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import pytest\n\n@pytest.mark.beside\ndef test_a():\n    pass\n")
+    done = deal(tmp_path, "--check", "sh -c 'echo said; exit 3'", "test_a.py")
+    assert done.returncode == 1 and "said" in done.stdout and "= 1 passed in " in done.stdout
+    assert "FAILED sh -c 'echo said; exit 3'" in done.stdout.splitlines()
 
 
 SKIPS = 'import pytest\n{}pytest.skip("no reason", allow_module_level=True)\n'

@@ -58,6 +58,7 @@ def test_wrapped_steps_enter_few_python_functions(returns: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*is cast to")
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("returns", RETURNS)
+@pytest.mark.alone
 def test_workers_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     with pufferlib.make(Watched, env_args=[returns, 10], **ONE_WORKER, autoreset_mode=autoreset_mode) as vec:
         entered = frames_in_worker(vec, np.zeros(NUM_ENVS, int))
@@ -80,18 +81,15 @@ REAL_AGENTS = ("come and go", "simple_tag", "simple_spread", "simple_speaker_lis
 
 # Of (row, where) those whose steps still leave the compiled path. They are expected to fail, strictly: whoever
 # brings one back to it takes it out here. "serial": this process steps; "parent" and "worker": one process for all.
-OFF_THE_PATH = {
-    ("come and go", "serial"),
-    ("come and go", "parent"),
-    ("come and go", "worker"),
-}
+OFF_THE_PATH: set[tuple[str, str]] = set()
 
 
 def rows(names: Iterable[str], places: Iterable[str] = ("serial", "parent", "worker")) -> list[Any]:
-    """Return (row, where frames are counted) for each."""
+    """Return (row, where frames are counted) for each. On a busy machine the parent also enters those that wait."""
     leaves = pytest.mark.xfail(reason="leaves the compiled path", raises=AssertionError, strict=True)
     return [
-        pytest.param(*row, marks=[leaves] if row in OFF_THE_PATH else []) for row in itertools.product(names, places)
+        pytest.param(*row, marks=[leaves] * (row in OFF_THE_PATH) + [pytest.mark.alone] * (row[1] == "parent"))
+        for row in itertools.product(names, places)
     ]
 
 

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not _native.available, reason=f"there is no compiled path: {_native.reason}"),
 ]
 
+MODES = ("next_step", "same_step")
 SEEN = Box(-1, 1, (8,), np.float32)
 NOTHING = np.zeros(8, np.float32)
 
@@ -94,27 +95,96 @@ class WatchedSeveral(Counting, Several):
     pass
 
 
+class Swapping:
+    """Agents of whom each lives for six steps; a new one comes in every other. An episode has twelve steps."""
+
+    metadata: dict[str, Any] = {}
+
+    def observation_space(self, agent: str) -> Any:
+        return SEEN
+
+    def action_space(self, agent: str) -> Any:
+        return FOUR
+
+    def listed(self) -> list[str]:
+        return [f"agent_{born}" for born in range(0, self.tick + 1, 2) if self.tick < born + 6]
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.agents = 0, ["agent_0"]
+        return {"agent_0": NOTHING}, {}
+
+    def step(self, actions: Any) -> Any:
+        self.tick += 1
+        acted, self.agents = self.agents, self.listed() if self.tick < 12 else []
+        gone = {agent: agent not in self.agents for agent in acted}
+        seen = dict.fromkeys([*acted, *self.agents], NOTHING)
+        return seen, dict.fromkeys(acted, 1.0), gone, dict.fromkeys(acted, False), {agent: {"a": 1} for agent in acted}
+
+
+class SwappingMadeUp(Counting, Swapping):
+    max_num_agents = 4
+
+
+class SwappingNamed(Counting, Swapping):
+    possible_agents = [f"agent_{born}" for born in range(0, 12, 2)]
+
+
+SWAPPING: dict[str, tuple[Any, dict[str, Any]]] = {
+    "made up": (SwappingMadeUp, {}),
+    "named": (SwappingNamed, {}),
+    "named, of fewer places": (SwappingNamed, {"max_agents": 4}),
+}
+
+
+@pytest.mark.parametrize("autoreset_mode", MODES)
+@pytest.mark.parametrize("name", SWAPPING)
+def test_agents_that_come_and_go_enter_few_python_functions(name: str, autoreset_mode: str) -> None:
+    creator, kwargs = SWAPPING[name]
+    plan: dict[str, Any] = {"num_envs": NUM_ENVS, "wrap_kwargs": kwargs, "autoreset_mode": autoreset_mode}
+    with pufferlib.make(creator, **plan) as vec:
+        for _ in range(2):  # agents are looked at twice, and the last of them only live for one step
+            vec.reset()
+            for _ in range(26):
+                vec.step(np.zeros(vec.agents_per_batch, int))
+        entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
+    assert entered <= MOST, f"{name}: {entered:.2f} frames a step"
+    with pufferlib.make(creator, **plan, num_workers=1, backend="multiprocessing") as vec:
+        for _ in range(2):
+            vec.reset()
+            for _ in range(26):
+                vec.step(np.zeros(vec.agents_per_batch, int))
+        entered = frames_in_worker(vec, np.zeros(vec.agents_per_batch, int))
+    assert entered <= MOST, f"{name}: {entered:.2f} frames a step in the worker"
+
+
+@pytest.mark.parametrize("autoreset_mode", MODES)
 @pytest.mark.parametrize("kwargs", [{}, {"state": True, "agent_type": True}], ids=["", "state"])
 @pytest.mark.parametrize("returns", SEVERAL)
-def test_steps_of_several_agents_enter_few_python_functions(returns: str, kwargs: dict[str, Any]) -> None:
-    with pufferlib.make(Several, env_args=[returns], num_envs=NUM_ENVS, wrap_kwargs=kwargs) as vec:
+def test_steps_of_several_agents_enter_few_python_functions(
+    returns: str, kwargs: dict[str, Any], autoreset_mode: str
+) -> None:
+    plan: dict[str, Any] = {"num_envs": NUM_ENVS, "wrap_kwargs": kwargs, "autoreset_mode": autoreset_mode}
+    with pufferlib.make(Several, env_args=[returns], **plan) as vec:
         entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step"
 
 
 @pytest.mark.parametrize("told", [None, {"a": 1}, [{"a": 1}]], ids=["nothing", "one", "each"])
 @pytest.mark.parametrize("num_agents", [1, 64])
-def test_steps_of_puffer_envs_enter_few_python_functions(num_agents: int, told: Any) -> None:
+@pytest.mark.parametrize("autoreset_mode", MODES)
+def test_steps_of_puffer_envs_enter_few_python_functions(autoreset_mode: str, num_agents: int, told: Any) -> None:
     told = told * num_agents if isinstance(told, list) else told
     length = 10 if num_agents > 1 else 1000  # those of one agent are reset in Python
-    with pufferlib.make(Herd, env_args=[told, num_agents, length], num_envs=NUM_ENVS) as vec:
+    plan: dict[str, Any] = {"num_envs": NUM_ENVS, "autoreset_mode": autoreset_mode}
+    with pufferlib.make(Herd, env_args=[told, num_agents, length], **plan) as vec:
         entered = frames_a_step(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{entered:.2f} frames a step"
 
 
+@pytest.mark.parametrize("autoreset_mode", MODES)
 @pytest.mark.parametrize("returns", SEVERAL)
-def test_workers_of_several_agents_enter_few_python_functions(returns: str) -> None:
+def test_workers_of_several_agents_enter_few_python_functions(returns: str, autoreset_mode: str) -> None:
     plan: dict[str, Any] = {"num_envs": NUM_ENVS, "num_workers": 1, "backend": "multiprocessing"}
-    with pufferlib.make(WatchedSeveral, env_args=[returns], **plan) as vec:
+    with pufferlib.make(WatchedSeveral, env_args=[returns], **plan, autoreset_mode=autoreset_mode) as vec:
         entered = frames_in_worker(vec, np.zeros(vec.agents_per_batch, int))
     assert entered <= MOST, f"{returns}: {entered:.2f} frames a step in the worker"

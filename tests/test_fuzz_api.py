@@ -24,7 +24,7 @@ from pufferlib import _native
 from pufferlib.vectorization.arguments import options_per_env
 from pufferlib.vectorization.restarts import Restarts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 PATH = "express" if _native.available else "flight"
 SHARE = 0.35  # of the examples that a profile has others make, as each of these starts processes
 MOST_WALKS, NUM_CALLS = 150, 70

@@ -292,7 +292,8 @@ class Crowd:
     """A parallel environment of two teams, which draws who lives, what they are told, and in which odd forms.
 
     observed, acted: of each team, a key of OBSERVATIONS and of ACTIONS. masks: where action masks are. fates: what may
-    happen to single agents ("die", "come", "linger"). made_up: there are no possible_agents.
+    happen to single agents ("die", "come", "linger"; "swap": often, and they come only in place of others). made_up:
+    there are no possible_agents.
     """
 
     metadata: dict[str, Any] = {}
@@ -373,7 +374,8 @@ class Crowd:
         self.tick += 1
         self.note(self.tick, plain(actions), self.salt)
         acted, is_last, cut = self.alive, self.tick >= self.length, self.draw.random() < 0.5
-        ended = [agent for agent in acted if is_last or ("die" in self.fates and self.draw.random() < 0.06)]
+        danger = (0.2 if "swap" in self.fates else 0.06) if "die" in self.fates else 0
+        ended = [agent for agent in acted if is_last or self.draw.random() < danger]
         told = acted + [agent for agent in self.dead if self.is_odd(0.5)]
         flag = self.choose(FLAGS)
         rewards = {agent: self.choose(GOOD_REWARDS)(self.draw.randrange(256) / 7) for agent in told}
@@ -384,11 +386,14 @@ class Crowd:
                 del rewards[agent], terminations[agent], truncations[agent]
         self.dead = self.dead + ended
         self.alive = [agent for agent in acted if agent not in ended]
-        if self.late and self.draw.random() < 0.3 and not is_last:
-            self.alive = [*self.alive, self.late.pop()]
+        most = (len(self.names) + 1) // 2 if "swap" in self.fates else len(self.names)
+        room = min(len(self.late), most - len(acted), 2 if "swap" in self.fates else 1)
+        for _ in range(room if self.draw.random() < 0.3 and not is_last else 0):
+            self.alive.insert(self.draw.choice([0, len(self.alive)]), self.late.pop())
         self.agents = [*self.alive, *(self.dead if "linger" in self.fates else [])]
         seen = dict.fromkeys([*acted, *self.alive]) if not self.is_odd(0.2) else self.alive
-        infos = self.tell([agent for agent in seen if agent in self.alive or agent in rewards])
+        heard = [*seen, *(self.dead if self.is_odd(0.2) else [])]
+        infos = self.tell([agent for agent in heard if agent in self.alive or agent in rewards or agent in self.dead])
         result: list[Any] = [{agent: self.observe(agent) for agent in seen}, rewards, terminations, truncations, infos]
         if self.is_odd(0.05) and self.alive:
             self.err(result, self.alive[0])
@@ -420,6 +425,15 @@ class Crowd:
     def seasoned(self, salt: Any) -> int:
         self.salt = salt
         return self.tick
+
+
+class Fresh(Crowd):
+    """Agents who have other spaces, though equal ones, in some episodes, and some of them in the midst of one."""
+
+    def step(self, actions: Any) -> Any:
+        if self.digest[0] < 30:
+            self.spaces = copy.deepcopy(self.spaces)
+        return super().step(actions)
 
 
 class Turncoats(Crowd):
@@ -686,7 +700,8 @@ def crowds(draw: Any) -> tuple[Any, dict[str, Any]]:
     observed, acted = st.sampled_from(sorted({*OBSERVATIONS} - {"many"})), st.sampled_from(sorted(ACTIONS))
     teams = [draw(st.tuples(of, of)) if draw(st.booleans()) else (draw(of),) * 2 for of in (observed, acted)]
     masks = draw(st.sampled_from(["", "", "info", "observation"]))
-    fates = draw(st.sampled_from([(), (), ("die",), ("come",), ("die", "come"), ("die", "linger")]))
+    fates = draw(st.sampled_from([(), (), *({"die"}, {"come"}, {"die", "come"}, {"die", "linger"}, SWAP, SWAP)]))
+    fates = (*sorted(fates), *(["linger"] if fates == SWAP and draw(st.booleans()) else []))
     made_up = draw(st.integers(0, 3)) == 0
     if masks == "info":  # which a Box has not
         teams[1] = tuple("discrete" if mask_size(ACTIONS[name]) is None else name for name in teams[1])
@@ -699,9 +714,13 @@ def crowds(draw: Any) -> tuple[Any, dict[str, Any]]:
         teams[0] = (teams[0][0],) * 2
     if made_up and fates and teams[1][0] != teams[1][1]:
         teams[1] = (teams[1][0],) * 2
-    return functools.partial(Crowd, num, *teams, masks, fates, made_up, odd), kwargs
+    if "swap" in fates:
+        kwargs["max_agents"] = (num + 1) // 2
+    kind = Fresh if made_up and fates and draw(st.booleans()) else Crowd
+    return functools.partial(kind, num, *teams, masks, fates, made_up, odd), kwargs
 
 
+SWAP = {"die", "come", "swap"}
 SAME = ("float32", "float32"), ("discrete", "discrete")
 OTHER = ("nested", "image"), ("started", "choices")
 CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wrap_kwargs
@@ -711,6 +730,14 @@ CROWDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {  # and their wr
     "made up": (functools.partial(Crowd, 3, *SAME, "", ("die", "come"), True, 0.0), {}),
     "die": (functools.partial(Crowd, 11, *SAME, "", ("die",), False, 0.05), {}),
     "come": (functools.partial(Crowd, 11, *OTHER, "", ("die", "come"), False, 0.05), {}),
+    "swap": (functools.partial(Crowd, 12, *SAME, "", (*SWAP, "linger"), False, 0.05), {"max_agents": 6}),
+    "swap others": (functools.partial(Crowd, 12, *OTHER, "", SWAP, False, 0.0), {"max_agents": 6}),
+    "swap made up": (functools.partial(Crowd, 12, *SAME, "", SWAP, True, 0.05), {"max_agents": 6, "state": True}),
+    "swap turncoats": (
+        functools.partial(Turncoats, 12, ("float32", "float64"), SAME[1], "", SWAP, True, 0.05),
+        {"max_agents": 6},
+    ),
+    "fresh": (functools.partial(Fresh, 12, *SAME, "", SWAP, True, 0.02), {"max_agents": 6}),
     "linger": (functools.partial(Crowd, 4, *SAME, "", ("die", "linger"), False, 0.1), {}),
     "others": (functools.partial(Crowd, 4, *OTHER, "", (), False, 0.0), {}),
     "two sizes": (functools.partial(Crowd, 4, ("float32", "scalar"), ("pair", "box"), "", (), False, 0.0), {}),
@@ -1363,7 +1390,51 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
     "all end and tell": lambda told, env: (
         told[2].update(a=True, b=True), told[4].update(b={"x": 1}, common={"y": 2}), env.agents.clear()
     ),
+    **{
+        f"all end, the next {what}": functools.partial(
+            lambda begin, told, env: (told[2].update(a=True, b=True), env.agents.clear(), begin(env)), begin
+        )
+        for what, begin in {
+            "has no infos": lambda env: setattr(env, "reset", lambda **_: AgentsErr.reset(env)[0]),
+            "raises": lambda env: setattr(env, "reset", lambda **_: 1 / 0),
+            "has another": lambda env: setattr(env, "invited", True),
+        }.items()
+    },
     "c comes": lambda told, env: (told[0].update(c=np.zeros(2, np.float32)), env.agents.append("c")),
+    "c comes unflagged": lambda told, env: (
+        [each.update(c=each["a"]) for each in told], env.agents.insert(0, "c"), told[4].update(c={"z": 1})
+    ),
+    "c comes twice": lambda told, env: (told[0].update(c=told[0]["a"]), env.agents.extend("cc")),
+    "c comes and ends": lambda told, env: (
+        told[0].update(c=told[0]["a"]), told[2].update(c=True), env.agents.append("c")
+    ),
+    "c comes, flagged by a word": lambda told, env: (
+        told[0].update(c=told[0]["a"]), told[3].update(c="x"), env.agents.append("c")
+    ),
+    "c comes, all end": lambda told, env: (
+        told[0].update(c=told[0]["a"]), told[2].update(a=True, b=True), setattr(env, "agents", ["c"])
+    ),
+    "b ends": lambda told, env: (told[2].update(b=True), told[0].pop("b"), env.agents.remove("b")),
+    "b ends and comes back": lambda told, env: (
+        told[2].update(b=True), env.agents.remove("b"),
+        setattr(env, "later", lambda told, env: (told[0].update(b=told[0]["a"]), env.agents.append("b"))),
+    ),
+    "b ends and is told": lambda told, env: (
+        told[2].update(b=True), env.agents.remove("b"),
+        setattr(env, "later", lambda told, env: [each.update(b=each["a"]) for each in told]),
+    ),
+    "b lingers and leaves": lambda told, env: (
+        told[2].update(b=True), setattr(env, "later", lambda told, env: env.agents.remove("b")),
+    ),
+    "b vanishes for another": lambda told, env: (
+        [each.update(x=each.pop("b")) for each in told[:4]], told[4].pop("b"), env.agents.remove("b")
+    ),
+    "b vanishes unrewarded": lambda told, env: (told[1].pop("b"), env.agents.remove("b")),
+    "b vanishes rewarded": lambda told, env: (
+        [told[index].pop("b") for index in (0, 2, 3, 4)], env.agents.remove("b")
+    ),
+    "b vanishes seen": lambda told, env: ([told[index].pop("b") for index in (1, 2, 3)], env.agents.remove("b")),
+    "b unflagged": lambda told, env: (told[2].pop("b"), told[0].pop("b"), env.agents.remove("b")),
     "c in place of b": lambda told, env: (told[0].update(c=told[0]["b"]), setattr(env, "agents", ["a", "c"])),
     "c comes unseen": lambda told, env: env.agents.append("c"),
     "d comes": lambda told, env: env.agents.append("d"),
@@ -1376,6 +1447,7 @@ AGENTS_WRONG: dict[str, Callable[[list[Any], Any], Any]] = {
     "state None": lambda told, env: setattr(env, "seen", None),
     "state other": lambda told, env: setattr(env, "seen", np.ones(3)),
 }  # fmt: skip
+AGENTS_WRONG |= {f"{name}, c is known": err for name, err in AGENTS_WRONG.items() if name.startswith(("c ", "other "))}
 
 
 class Unordered(dict):  # type: ignore[type-arg]
@@ -1386,9 +1458,11 @@ class Unordered(dict):  # type: ignore[type-arg]
 
 
 class AgentsErr:
-    """Two agents who do well at first, and then what they are told to."""
+    """Two agents who do well at first, and then what they are told to. invited: the next reset begins with a third."""
 
     possible_agents = ("a", "b", "c")
+    invited = False
+    later: Any = None  # what they do in the step after
     metadata: dict[str, Any] = {}
     observed, acted = Box(-9, 99, (2,), np.float32), Discrete(3)
     state_space = observed
@@ -1413,16 +1487,20 @@ class AgentsErr:
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.tick, self.has_state, self.seen, self.looks = 0, True, np.zeros(2, np.float32), 0
-        self.agents = ["a", "b"]
+        self.agents = ["a", "b", "c"] if self.invited else ["a", "b"]
+        self.invited, self.later = False, None
         return {agent: np.zeros(2, np.float32) for agent in self.agents}, {}
 
     def step(self, actions: Any) -> Any:
         self.tick += 1
         told: list[Any] = [{}, {}, {}, {}, {}]
+        later, self.later = self.later, None
         for agent in list(self.agents or ()):
             values = np.full(2, self.tick, np.float32), 0.25 + (agent == "b"), False, False, {}
             for each, value in zip(told, values, strict=True):
                 each[agent] = value
+        if later is not None:
+            later(told, self)
         if self.tick == self.when:
             self.err(told, self)
         return tuple(told)
@@ -1430,10 +1508,23 @@ class AgentsErr:
 
 @covering({"name": list(AGENTS_WRONG), "autoreset_mode": ["next_step", "same_step"], "state": [False, True]})
 def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
+    assert_told_alike(name, autoreset_mode, state)
+
+
+@pytest.mark.parametrize("name", [name for name in AGENTS_WRONG if name.startswith("all end")])
+def test_ends_in_the_same_step_are_told_alike(name: str) -> None:
+    assert_told_alike(name, "same_step", True)
+
+
+def assert_told_alike(name: str, autoreset_mode: str, state: bool) -> None:
     def play() -> Any:
         seen: list[Any] = []
         creators = [lambda: AgentsErr(AGENTS_WRONG[name]), lambda: AgentsErr(lambda told, env: None)]
         with pufferlib.make(creators, autoreset_mode=autoreset_mode, wrap_kwargs={"state": state}) as vec:
+            if "known" in name:
+                vec.set_attr("invited", True)
+                vec.reset()
+                vec.step(np.zeros(6, np.int64))
             vec.reset()
             for _ in range(12):
                 try:
@@ -1448,6 +1539,55 @@ def test_what_goes_wrong_with_agents_is_told_alike(name: str, autoreset_mode: st
 
     compiled, portable = on_both(play)
     assert compiled == portable
+
+
+class Newcomers:
+    """An agent, and from the third step on others, whose observation is outside of their space. own: theirs alone."""
+
+    metadata: dict[str, Any] = {}
+    max_num_agents = 3
+    space, choices = Discrete(2), Discrete(2)
+
+    def __init__(self, own: bool) -> None:
+        self.own = own
+
+    def observation_space(self, agent: str) -> Any:
+        return Discrete(2) if self.own and agent != "a" else self.space
+
+    def action_space(self, agent: str) -> Any:
+        return self.choices
+
+    def seen(self) -> dict[str, Any]:
+        return {agent: 0 if agent == "a" else 5 for agent in self.agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.agents = 0, ["a"]
+        return self.seen(), {}
+
+    def step(self, actions: Any) -> Any:
+        acted, no = self.agents, dict.fromkeys(self.agents, False)
+        self.tick += 1
+        self.agents = ["a"] if self.tick < 3 else ["a", f"b{self.tick // 5}"] if self.tick < 9 else []
+        return {**dict.fromkeys(acted, 1), **self.seen()}, dict.fromkeys(acted, 1.0), no, no, {}
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_agents_are_checked_where_their_space_is_their_own(own: bool) -> None:
+    """Without possible_agents: who has the space of an agent that was checked is not."""
+
+    def play() -> Any:
+        seen: list[Any] = []
+        with pufferlib.make(functools.partial(Newcomers, own), num_envs=2) as vec:
+            vec.reset()
+            try:
+                seen.extend(plain(vec.step(np.zeros(6, np.int64))) for _ in range(24))
+            except pufferlib.WorkerError as error:
+                seen.append(str(error).partition("\n")[0])
+        return seen
+
+    compiled, portable = on_both(play)
+    assert compiled == portable and len(compiled) == (3 if own else 24)
+    assert not own or "agent 'b0'" in compiled[-1]
 
 
 class Teller(Errs):
@@ -1539,14 +1679,20 @@ def test_steps_leave_no_references() -> None:
     assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True)), (before, after)
 
 
-def test_steps_of_several_agents_leave_no_references() -> None:
+@pytest.mark.parametrize(("made_up", "autoreset_mode"), [(False, "next_step"), (True, "same_step")])
+def test_steps_of_several_agents_leave_no_references(made_up: bool, autoreset_mode: str) -> None:
     seen, reward, info, names = np.zeros(2, np.float32), float("1.5"), {"told": "".join(["a", "b"])}, ["a_0", "a_1"]
     step = tuple(dict.fromkeys(names, value) for value in (seen, reward, False, False, info))
     last = (*step[:3], dict.fromkeys(names, True), {"common": info})
-    held: list[Any] = [seen, reward, info, info["told"], *names, step, last, *step, *last]
+    alone, two = tuple(dict.fromkeys(names[:1], value) for value in (seen, reward, False, False, info)), [*names]
+    played = [(names[:1], alone), (two, (step[0], *alone[1:])), (two, step), (two, step), ([], last)]
+    held: list[Any] = [seen, reward, info, info["told"], *names, step, last, *step, *last, alone, *alone]
 
     class Holder:
-        possible_agents, metadata = names, {}  # type: ignore[var-annotated]
+        """An agent is alone at first, one comes, and both end."""
+
+        metadata: dict[str, Any] = {}
+        max_num_agents = 2
         spaces = Box(-1, 1, (2,), np.float32), Discrete(300)
 
         def observation_space(self, agent: str) -> Any:
@@ -1556,22 +1702,25 @@ def test_steps_of_several_agents_leave_no_references() -> None:
             return self.spaces[1]
 
         def reset(self, seed: int | None = None, options: Any = None) -> Any:
-            self.tick, self.agents = 0, names
-            return step[0], {}
+            self.tick, self.agents = 0, names[:1]
+            return alone[0], {}
 
         def step(self, actions: Any) -> Any:
             self.tick += 1
-            self.agents = names if self.tick < 5 else []
-            return step if self.tick < 5 else last
+            self.agents, result = played[self.tick - 1]
+            return result
 
     def counts() -> list[int]:
         gc.collect()
         return [sys.getrefcount(thing) for thing in held]
 
+    class Named(Holder):
+        possible_agents = names
+
     actions = np.full(100, 290)
-    with pufferlib.make(Holder, num_envs=50) as vec:
+    with pufferlib.make(Holder if made_up else Named, num_envs=50, autoreset_mode=autoreset_mode) as vec:
         vec.reset()
-        for _ in range(12):  # whole episodes, each of five steps and a reset
+        for _ in range(60):  # whole episodes, each of five steps, or of these and a reset
             vec.step(actions)
         before = counts()
         for _ in range(240):

@@ -28,7 +28,7 @@ COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "termina
 # forked from this one, which has imported everything: importing costs more than what the tests are about.
 FORKED = """
 import os, runpy, socket, sys, traceback
-import tests.test_ppo_processes
+import tests.test_ppo_processes, torch._dynamo, torch.distributed.tensor
 
 def run(script):
     with socket.create_server(("127.0.0.1", 0)) as server:

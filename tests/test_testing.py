@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import faulthandler
+import gc
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import broken_envs
+import hypothesis
 import numpy as np
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -85,6 +87,17 @@ def test_a_fault_is_found_by_its_check_alone(creator: Any, name: str, status: st
     assert found(report) == {name: status}, str(report)
     assert says in report[name].text
     assert report.passed == (status == "warning")
+
+
+def test_collections_that_hypothesis_times_are_nothing_that_an_environment_does() -> None:
+    """Once it has run, it looks at a clock in each, for good."""
+    hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        assert found(check_env(broken_envs.SeedsByClock, num_steps=100, only=HERE)) == {"clock": "failed"}
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def holds_a_lock() -> Callable[[], Any]:

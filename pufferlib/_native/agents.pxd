@@ -18,8 +18,10 @@ cdef class Agents:
     cdef object env_id
     cdef double total_reward, start_s  # of the episode
     cdef long length
-    cdef list infos  # what the last step or reset tells, labelled; None: nothing
-    cdef list places  # whose each of these is; None for the environment's own
+    cdef dict by_place  # what the last step or reset tells, by place; None is the environment's own
+    cdef list places  # whose each of the labelled infos is
+    cdef tuple shape  # of the rows' observations
+    cdef object dtype
 
     # Give the episode's totals to the plain twin, which is about to go on.
     cdef int hold(self) except -1
@@ -35,10 +37,17 @@ cdef class Agents:
     cdef object step(self)
     cdef object reset(self)
 
-    # Write the rows of what it returned. If ODD is returned, nothing has changed, and no rows are written.
-    # ends: whether an episode may end here.
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *
+    # Write the rows of what it returned, of a reset the observations alone. If ODD is returned, nothing has changed, and
+    # no rows are written. If IS_OVER, the next reset may be played here.
+    cdef Outcome take(self, object result, Rows *rows) except *
     cdef Outcome take_reset(self, object result, Rows *rows) except *
 
     cdef int add_end(self, dict told, double total_reward) except -1
     cdef list labelled(self, dict told)
+
+    # Return a copy of the rows' observations. Return infos with those of the last rows of an episode, as Python does.
+    cdef object seen(self, Rows *rows)
+    cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations)
+
+# Write the outcome of a reset.
+cdef void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil

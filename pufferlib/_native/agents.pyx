@@ -1,10 +1,11 @@
 """Steps environments of several agents: PettingZoo's parallel ones and PufferEnvs.
 
-Each class is the fast twin of a RowEnv, which is right: what it finds unusual (agents that come, or end one by one; an
+Each class is the fast twin of a RowEnv, which is right: what it finds unusual (an agent that its twin has not checked; an
 observation that its packer does not take; what is missing or unknown) it leaves to the twin, with nothing changed.
 """
 
-from cpython.dict cimport PyDict_Contains, PyDict_GetItemWithError, PyDict_Update
+cimport cython
+from cpython.dict cimport PyDict_Contains, PyDict_Copy, PyDict_GetItemWithError, PyDict_Update
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_SIZE
@@ -32,6 +33,8 @@ cdef object FLOAT64 = numpy.dtype(numpy.float64)
 cdef object BOOL = numpy.dtype(numpy.bool_)
 cdef object CLOCK = perf_counter
 cdef object DEFAULTDICT = defaultdict
+cdef object EMPTY = numpy.empty
+cdef object NOBODY = object()
 cdef object COMMON = frozenset(("common", "__common__"))  # as in emulation/by_agent.py
 cdef str ACTION_MASK = "action_mask"
 cdef str OBSERVATION = "observation"
@@ -47,6 +50,8 @@ cdef class Agents:
     def __init__(self, row_env, env_id, own, env):
         self.row_env, self.env_id, self.own, self.env = row_env, env_id, own, env
         self.num = row_env.num_agents
+        space = row_env.observation_space
+        self.shape, self.dtype = (self.num, *space.shape), numpy.dtype(space.dtype)
 
     cdef int hold(self) except -1:
         self.row_env.totals = (self.total_reward, self.length, self.start_s)
@@ -68,7 +73,7 @@ cdef class Agents:
     cdef object reset(self):
         raise NotImplementedError
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         return ODD
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
@@ -78,11 +83,11 @@ cdef class Agents:
         """Add the statistics of the environment's episode, which is over with this step."""
         info = told.setdefault(None, {})
         info["env"] = True
-        add_episode(info, total_reward, self.length + 1, self.start_s)
+        add_episode(info, total_reward, self.length, self.start_s)
         return 0
 
     cdef list labelled(self, dict told):
-        """Return infos by place as a list; None if there are none."""
+        """Return infos by place as a list, labelled; None if there are none."""
         cdef list infos
         if not told:
             return None
@@ -93,6 +98,26 @@ cdef class Agents:
                 (<dict>info)["agent_id"] = self.env_id * self.num + place
             infos.append(info)
         return infos
+
+    cdef object seen(self, Rows *rows):
+        observations = EMPTY(self.shape, self.dtype)
+        memcpy(puf_data(observations), rows.observations, observations.nbytes)
+        return observations
+
+    cdef dict with_finals(self, dict firsts, dict lasts, Rows *rows, object observations):
+        """Do as ``_with_finals`` of vectorization/worker.py; all infos are given away. Who ended has one in lasts."""
+        cdef dict info, last
+        for place, last in lasts.items():
+            info = firsts.setdefault(place, {})
+            if "episode" in last:
+                info["episode"] = last["episode"]
+            if "env" in last:
+                info["env"] = last["env"]
+            if place is not None and (rows.terminations[<Py_ssize_t>place] or rows.truncations[<Py_ssize_t>place]):
+                final = observations[place]
+                info["final_obs"] = final.copy() if final.ndim else final
+            info["final_info"] = last
+        return firsts
 
 
 cdef int add_episode(dict info, double total_reward, int64_t length, double start_s) except -1:
@@ -105,6 +130,13 @@ cdef int add_episode(dict info, double total_reward, int64_t length, double star
 cdef inline bint has_items(object told) noexcept:
     """Whether this is a dict, or one that makes what is missing, whose items can be read here."""
     return type(told) is dict or type(told) is DEFAULTDICT
+
+
+cdef bint is_unflagged(object flags, object name) except? True:
+    """Whether a flag is missing, or one that is False."""
+    cdef bint flag
+    cdef PyObject *found = PyDict_GetItemWithError(flags, name)
+    return found == NULL or (read_flag(<object>found, &flag) and not flag)
 
 
 cdef double sum_of(const double *values, Py_ssize_t count) noexcept nogil:
@@ -140,8 +172,7 @@ cdef inline void put_rewards(Rows *rows, const double *rewards, Py_ssize_t count
             (<float *>rows.rewards)[i] = <float>rewards[i]
 
 
-cdef inline void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
-    """Write the outcome of a reset."""
+cdef void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
     memset(rows.rewards, 0, count * (sizeof(double) if rows.wide_rewards else sizeof(float)))
     memset(rows.terminations, 0, count)
     memset(rows.truncations, 0, count)
@@ -150,10 +181,16 @@ cdef inline void put_first_outcome(Rows *rows, Py_ssize_t count) noexcept nogil:
 
 # --------------------------------------------------------------------------------------- parallel environments
 
+cdef enum:
+    MOST_KINDS = 8  # of agents whose spaces are remembered, where names are made up
+
+
+@cython.final
 cdef class Seat:
     """An agent and its place, as ``rows.Seat`` has it."""
 
     cdef object name, place_object, read, allowed, action_space
+    cdef object observed, acted  # the environment's spaces
     cdef dict leaves
     cdef Py_ssize_t place, num_clipped, choices
     cdef Packer packer
@@ -167,9 +204,10 @@ cdef class Seat:
     cdef char *chosen
 
     def __init__(
-        self, name, place, packer, unpacker, read, clip, masked, allowed, choices, action_space, takes_in, leaves
+        self, name, place, packer, unpacker, read, clip, masked, allowed, choices, action_space, takes_in, leaves, spaces
     ):
         self.name, self.place, self.place_object, self.read = name, place, place, read
+        self.observed, self.acted = spaces
         self.packer, self.unpacker, self.clips = packer, unpacker, clip is not None
         self.masked, self.allowed, self.choices, self.action_space = masked, allowed, choices, action_space
         self.takes_in, self.leaves = takes_in, leaves
@@ -179,6 +217,20 @@ cdef class Seat:
             self.kept = [numpy.array(part, numpy.int64) for part in (*clip, clip.last)]
             self.row_start, self.last = <int64_t *>puf_data(self.kept[0]), <int64_t *>puf_data(self.kept[1])
             self.shift, self.chosen = <int64_t *>puf_data(self.kept[2]), puf_data(self.kept[3])
+
+    cdef Seat moved(self, object name, Py_ssize_t place):
+        """Return the seat of such an agent on another place."""
+        cdef Seat seat = Seat.__new__(Seat)
+        seat.name, seat.place, seat.place_object, seat.read = name, place, place, self.read
+        seat.observed, seat.acted = self.observed, self.acted
+        seat.packer, seat.unpacker, seat.clips = self.packer, self.unpacker, self.clips
+        seat.masked, seat.allowed, seat.choices, seat.action_space = (
+            self.masked, self.allowed, self.choices, self.action_space
+        )
+        seat.takes_in, seat.leaves, seat.is_plain = self.takes_in, self.leaves, self.is_plain
+        seat.num_clipped, seat.kept, seat.row_start, seat.last = self.num_clipped, self.kept, self.row_start, self.last
+        seat.shift, seat.chosen = self.shift, self.chosen
+        return seat
 
     cdef object action(self, const char *discrete, const char *box):
         """Return the action in a row of actions, of which ``unpacker`` reads at least a part."""
@@ -191,6 +243,7 @@ cdef class Seat:
         return self.unpacker.unpack_at(discrete, box)
 
 
+@cython.final
 cdef class ParallelAgents(Agents):
     """The fast twin of PettingZooRows.
 
@@ -200,10 +253,15 @@ cdef class ParallelAgents(Agents):
 
     cdef list seats, listed
     cdef dict last
-    cdef bint opens
-    cdef object changes  # which seating it is
+    cdef set ended, lingering
+    cdef object changes  # the twin's count when these were taken from it
+    cdef bint is_ahead  # they have changed since
+    cdef bint has_begun  # and an episode has begun
+    cdef list holders  # who had each place last, or NOBODY, where places change hands
+    cdef dict known  # seats by name of all agents that the twin has checked, where they keep their spaces
+    cdef list kinds  # else one for each pair of spaces
     cdef object beside, state, pack_mask
-    cdef bint resets, has_state, mask_in_info
+    cdef bint keeps_spaces, keeps_places, has_state, mask_in_info
     cdef tuple actions
     cdef char *discrete
     cdef char *box
@@ -215,15 +273,18 @@ cdef class ParallelAgents(Agents):
     cdef double *rewards  # of this step
     cdef char *terminations
     cdef char *truncations
-    cdef char *seated  # who acts in this step
+    cdef char *seated  # who lives, so acts in this step
+    cdef char *acted  # whose action counts in a step in which agents come and go
+    cdef char *shown  # whose observation is written
     cdef object kept
 
     def __init__(
-        self, row_env, env_id, actions, own, pack_mask, env, returns, lengths, starts_s, resets, beside, has_state,
-        mask_in_info
+        self, row_env, env_id, actions, own, pack_mask, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
+        beside, has_state, mask_in_info
     ):
         Agents.__init__(self, row_env, env_id, own, env)
-        self.pack_mask, self.resets, self.mask_in_info = pack_mask, resets, mask_in_info
+        self.pack_mask, self.mask_in_info = pack_mask, mask_in_info
+        self.keeps_spaces, self.keeps_places = keeps_spaces, keeps_places
         self.beside, self.has_state = beside, has_state
         self.actions = tuple(actions)
         for component in actions:
@@ -231,15 +292,25 @@ cdef class ParallelAgents(Agents):
                 self.discrete, self.discrete_nbytes = puf_data(component), component.nbytes // self.num
             else:
                 self.box, self.box_nbytes = puf_data(component), component.nbytes // self.num
-        space = row_env.observation_space
-        self.row_nbytes = numpy.dtype(space.dtype).itemsize * numpy.prod(space.shape, dtype=int)
-        rewards, flags = numpy.zeros(self.num), numpy.zeros((3, self.num), bool)
+        self.row_nbytes = self.dtype.itemsize * numpy.prod(self.shape[1:], dtype=int)
+        rewards, flags = numpy.zeros(self.num), numpy.zeros((5, self.num), bool)
         self.kept = (returns, lengths, starts_s, rewards, flags)
         self.returns, self.starts_s = <double *>puf_data(returns), <double *>puf_data(starts_s)
         self.lengths, self.rewards = <int64_t *>puf_data(lengths), <double *>puf_data(rewards)
         self.terminations = puf_data(flags)
         self.truncations, self.seated = self.terminations + self.num, self.terminations + 2 * self.num
-        self.seats, self.listed, self.last = [], [], {}
+        self.acted, self.shown = self.terminations + 3 * self.num, self.terminations + 4 * self.num
+        self.seats, self.listed, self.last, self.ended, self.lingering = [], [], {}, set(), set()
+        self.known, self.kinds = {}, []
+
+    cdef int hold(self) except -1:
+        cdef Seat seat
+        Agents.hold(self)
+        if self.is_ahead:
+            living = [seat.name for seat in self.seats]
+            self.row_env.take_seating(living, self.listed, self.last, self.ended, self.lingering, self.has_begun)
+            self.is_ahead = self.has_begun = False
+        return 0
 
     cdef int resume(self) except -1:
         cdef Seat seat
@@ -247,18 +318,68 @@ cdef class ParallelAgents(Agents):
         changes = self.row_env.changes
         if changes == self.changes:
             return 0
-        seats, self.listed, self.last, self.opens = self.row_env.seating()
-        self.seats = [Seat(*each) for each in seats]
-        memset(self.rewards, 0, self.num * sizeof(double))
-        memset(self.terminations, 0, 3 * self.num)
+        seats, self.listed, self.last, self.ended, self.lingering = self.row_env.seating()
+        self.settle([Seat(*each) for each in seats])
         for seat in self.seats:
-            self.seated[seat.place] = True
-        self.changes = changes
+            self.learn(seat)
+        if not self.keeps_places:
+            self.hold_places()
+        self.changes, self.is_ahead, self.has_begun = changes, False, False
         return 0
 
+    cdef int settle(self, list seats) except -1:
+        """Have these agents act in the next step."""
+        cdef Seat seat
+        self.seats = seats
+        memset(self.rewards, 0, self.num * sizeof(double))
+        memset(self.terminations, 0, 4 * self.num)  # and what follows them
+        for seat in seats:
+            self.seated[seat.place] = True
+        return 0
+
+    cdef int learn(self, Seat seat) except -1:
+        """Remember an agent that the twin has checked, or one of its kind."""
+        cdef Seat kind
+        if self.keeps_spaces:
+            self.known[seat.name] = seat
+            return 0
+        for kind in self.kinds:
+            if kind.observed is seat.observed and kind.acted is seat.acted:
+                self.kinds.remove(kind)  # its packer may be an older one
+                break
+        self.kinds = [seat, *self.kinds[:MOST_KINDS - 1]]
+        return 0
+
+    cdef int hold_places(self) except -1:
+        """Note who had each place last."""
+        self.holders = [NOBODY] * self.num
+        for name, place in self.last.items():
+            self.holders[place] = name
+        return 0
+
+    cdef Seat seat_of(self, object name, Py_ssize_t free):
+        """Return the seat of an agent who comes, on a free place or its own; None if the twin has to seat it."""
+        cdef PyObject *found
+        cdef Seat seat
+        if self.keeps_spaces:
+            found = PyDict_GetItemWithError(self.known, name)
+            if found == NULL:
+                return None
+            seat = <Seat>found
+            if not (self.keeps_places or seat.place == free):
+                seat = self.known[name] = seat.moved(name, free)
+            return seat
+        try:
+            observed, acted = self.env.observation_space(name), self.env.action_space(name)
+        except Exception:  # the twin asks, too
+            return None
+        for seat in self.kinds:
+            if seat.observed is observed and seat.acted is acted:
+                return seat.moved(name, free)
+        return None
+
     cdef bint can_reset(self) except? True:
-        # Then the episode was over here, with the agents that it began with, who have been settled: see ``resume``.
-        return self.resets and self.row_env.changes == self.changes
+        return len(self.known) > 0 or len(self.kinds) > 0
 
     cdef bint can_step(self) except? True:
         return len(self.seats) > 0
@@ -283,21 +404,19 @@ cdef class ParallelAgents(Agents):
             return seat.read(self.actions[0][seat.place])
         return seat.read((self.actions[0][seat.place], self.actions[1][seat.place]))
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         cdef Outcome outcome
         self.state = None
-        outcome = self.take_dicts(result, rows, ends)
+        outcome = self.take_dicts(result, rows)
         if outcome == ODD and self.state is not None:
             self.beside.hold(self.state)
         return outcome
 
-    cdef Outcome take_dicts(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take_dicts(self, object result, Rows *rows) except *:
         cdef object observations, rewards, terminations, truncations, infos
-        cdef Seat seat
         cdef Py_ssize_t place
         cdef Py_ssize_t num_ended
         cdef dict told
-        cdef double total
         if type(result) is list:
             result = tuple(result)
         if type(result) is not tuple or PyTuple_GET_SIZE(result) != 5:
@@ -311,37 +430,160 @@ cdef class ParallelAgents(Agents):
         if not self.look():
             return ODD
         num_ended = self.read(rewards, terminations, truncations)
-        if num_ended < 0 or not self.are_known(rewards, terminations, truncations):
-            return ODD
-        if num_ended == 0:
-            if not self.is_listed(self.env.agents, False):
+        agents = self.env.agents
+        if num_ended != 0 or not self.is_listed(agents):
+            if not (type(agents) is list or type(agents) is tuple):
                 return ODD
-        elif not (num_ended == len(self.seats) and ends and self.opens and self.is_listed(self.env.agents, True)):
+            return self.come_and_go(
+                list(agents), observations, rewards, terminations, truncations, infos, num_ended >= 0, rows
+            )
+        if not self.are_known(rewards, terminations, truncations, self.last, True):
             return ODD
-        told = self.told(infos)
-        if told is None or not self.write(observations, infos, rows.observations):
+        told = self.told(infos, self.seats, self.last)
+        if told is None or not self.write(self.seats, observations, infos, rows.observations):
             return ODD
         # Nothing can be unusual any more.
-        total = self.total_reward + sum_of(self.rewards, self.num)
-        if num_ended:
-            for seat in self.seats:
-                place = seat.place
-                add_episode(
-                    told.setdefault(seat.place_object, {}), self.returns[place] + self.rewards[place],
-                    self.lengths[place] + 1, self.starts_s[place],
-                )
-            self.add_end(told, total)
-        self.infos = self.labelled(told)
-        self.total_reward = total
+        self.by_place = told
+        self.add_outcome(rows, self.seated)
+        return GOES_ON
+
+    cdef void add_outcome(self, Rows *rows, const char *acted) noexcept:
+        """Write the outcome of a step, and add it to the episode's. acted: whose action counted."""
+        cdef Py_ssize_t place
+        self.total_reward += sum_of(self.rewards, self.num)
         self.length += 1
         for place in range(self.num):
             self.returns[place] += self.rewards[place]
-            self.lengths[place] += self.seated[place]
+            self.lengths[place] += acted[place]
         put_rewards(rows, self.rewards, self.num)
         memcpy(rows.terminations, self.terminations, self.num)
         memcpy(rows.truncations, self.truncations, self.num)
-        memcpy(rows.masks, self.seated, self.num)
-        return IS_OVER if num_ended else GOES_ON
+        memcpy(rows.masks, acted, self.num)
+
+    cdef Outcome come_and_go(
+        self, list listed, dict observations, object rewards, object terminations, object truncations, object infos,
+        bint is_read, Rows *rows
+    ) except *:
+        """Do as ``PettingZooRows.take`` where agents end, come, or are listed in another order.
+
+        listed: a copy of the environment's. is_read: whether ``read`` has found all outcomes.
+        """
+        cdef list left = [], stay = [], come = [], seen = [], names = []
+        cdef set present = set(listed)
+        cdef set lingering
+        cdef dict told, living
+        cdef dict last = self.last
+        cdef Seat seat
+        cdef Py_ssize_t place
+        cdef int has_ended
+        cdef double now_s
+        if len(present) != len(listed):
+            return ODD
+        for seat in self.seats:
+            place = seat.place
+            is_listed = seat.name in present
+            if is_read:
+                has_ended = self.terminations[place] or self.truncations[place]
+                self.acted[place] = True
+            else:
+                has_ended = self.read_end(seat, is_listed, observations, rewards, terminations, truncations)
+                if has_ended < 0:
+                    return ODD
+            if not (has_ended or is_listed):
+                has_ended = self.truncations[place] = True  # gone without a flag
+            if has_ended:
+                left.append(seat)
+                names.append(seat.name)
+            else:
+                stay.append(seat)
+            if not has_ended or observations.get(seat.name) is not None:
+                seen.append(seat)
+        lingering = (self.lingering.union(names) & present) if present else set()
+        if len(present) != len(stay) + len(lingering):
+            last = PyDict_Copy(last)
+            if not self.take_up(come, listed, lingering, last, terminations, truncations):
+                return ODD
+        if not self.are_known(rewards, terminations, truncations, last, is_read):
+            return ODD
+        told = self.told(infos, self.seats, last)
+        if told is None or not self.write(seen + come, observations, infos, rows.observations):
+            return ODD
+        # Nothing can be unusual any more.
+        self.by_place = told
+        self.add_outcome(rows, self.acted)
+        for seat in left:
+            place = seat.place
+            add_episode(
+                told.setdefault(seat.place_object, {}), self.returns[place], self.lengths[place], self.starts_s[place]
+            )
+        if not (stay or come):
+            self.add_end(told, self.total_reward)
+        self.ended.update(names)
+        self.listed, self.last, self.lingering = listed, last, lingering
+        if come:
+            now_s = CLOCK()
+            for seat in come:
+                self.returns[seat.place], self.lengths[seat.place], self.starts_s[seat.place] = 0, 0, now_s
+                if not self.keeps_places:
+                    self.holders[seat.place] = seat.name
+            living = {seat.name: seat for seat in stay + come}
+            stay = [living[name] for name in listed if name in living]
+        self.settle(stay)
+        self.is_ahead = True
+        return GOES_ON if stay else IS_OVER
+
+    cdef int read_end(
+        self, Seat seat, bint is_listed, dict observations, object rewards, object terminations, object truncations
+    ) except -2:
+        """Read the outcome of an agent of whom something is missing.
+
+        Return whether a flag says that it has ended, -1 if something is unusual.
+        """
+        cdef bint terminated = False, truncated = False
+        cdef Py_ssize_t place = seat.place
+        cdef PyObject *found = PyDict_GetItemWithError(terminations, seat.name)
+        if is_listed if found == NULL else not read_flag(<object>found, &terminated):
+            return -1
+        found = PyDict_GetItemWithError(truncations, seat.name)
+        if is_listed if found == NULL else not read_flag(<object>found, &truncated):
+            return -1
+        self.terminations[place], self.truncations[place], self.rewards[place] = terminated, truncated, 0
+        found = PyDict_GetItemWithError(rewards, seat.name)
+        self.acted[place] = (
+            found != NULL or is_listed or terminated or truncated or observations.get(seat.name) is not None
+        )
+        if self.acted[place] and (found == NULL or not read_reward(<object>found, &self.rewards[place])):
+            return -1
+        return terminated or truncated
+
+    cdef bint take_up(
+        self, list come, list listed, set lingering, dict last, object terminations, object truncations
+    ) except? True:
+        """Add the seats of agents that are new, and their places to ``last``; return False if one is unusual."""
+        cdef Seat seat
+        cdef Py_ssize_t free = 0
+        for name in listed:
+            if name in lingering or (PyDict_Contains(self.last, name) and name not in self.ended):
+                continue
+            if name in self.ended:
+                return False
+            if not (is_unflagged(terminations, name) and is_unflagged(truncations, name)):
+                return False
+            if not self.keeps_places:
+                while free < self.num and self.seated[free]:
+                    free += 1
+                if free == self.num:
+                    return False
+            seat = self.seat_of(name, free)
+            if seat is None:
+                return False
+            if not self.keeps_places:
+                if self.holders[free] is not NOBODY:
+                    del last[self.holders[free]]
+                free += 1
+            come.append(seat)
+            last[name] = seat.place_object
+        return True
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
         cdef Outcome outcome
@@ -354,24 +596,44 @@ cdef class ParallelAgents(Agents):
     cdef Outcome take_first(self, object result, Rows *rows) except *:
         cdef Py_ssize_t place
         cdef dict told
+        cdef dict last = {}
         cdef object observations, infos
+        cdef list listed
+        cdef list seats = []
+        cdef Seat seat
         if type(result) is not tuple or PyTuple_GET_SIZE(result) != 2:
             return ODD
         observations, infos = <tuple>result
         if type(observations) is not dict or not (infos is None or type(infos) is dict):
             return ODD
-        if not self.look() or not self.is_listed(self.env.agents, False):
+        if not self.look():
             return ODD
-        told = self.told(infos)
-        if told is None or not self.write(observations, infos, rows.observations):
+        agents = self.env.agents
+        if not (type(agents) is list or type(agents) is tuple) or not 0 < len(agents) <= self.num:
             return ODD
-        self.infos = self.labelled(told)
+        listed = list(agents)
+        for name in listed:
+            seat = self.seat_of(name, PyList_GET_SIZE(seats))
+            if seat is None:
+                return ODD
+            seats.append(seat)
+            last[name] = seat.place_object
+        if len(last) != len(listed):
+            return ODD
+        told = self.told(infos, seats, last)
+        if told is None or not self.write(seats, observations, infos, rows.observations):
+            return ODD
+        self.by_place = told
+        self.listed, self.last, self.ended, self.lingering = listed, last, set(), set()
+        self.settle(seats)
+        if not self.keeps_places:
+            self.hold_places()
+        self.is_ahead = self.has_begun = True
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()
         memset(self.returns, 0, self.num * sizeof(double))
         memset(self.lengths, 0, self.num * sizeof(int64_t))
         for place in range(self.num):
             self.starts_s[place] = self.start_s
-        put_first_outcome(rows, self.num)
         return GOES_ON
 
     cdef bint look(self) except? True:
@@ -383,15 +645,13 @@ cdef class ParallelAgents(Agents):
                 return False
         return True
 
-    cdef bint is_listed(self, object agents, bint or_empty) except? True:
-        """Whether the environment's agents are the same as last time, in the same order, or there are none left."""
+    cdef bint is_listed(self, object agents) except? True:
+        """Whether the environment's agents are the same as last time, in the same order."""
         cdef Py_ssize_t i
         if type(agents) is tuple:
             agents = list(agents)
         if type(agents) is not list:
             return False
-        if PyList_GET_SIZE(agents) == 0 and or_empty:
-            return True
         if PyList_GET_SIZE(agents) != PyList_GET_SIZE(self.listed):
             return False
         for i in range(PyList_GET_SIZE(self.listed)):
@@ -419,24 +679,28 @@ cdef class ParallelAgents(Agents):
             num_ended += terminated or truncated
         return num_ended
 
-    cdef bint are_known(self, object rewards, object terminations, object truncations) except? True:
-        """Whether these have no names but of agents that live or have lived; those that live have been found."""
+    cdef bint are_known(
+        self, object rewards, object terminations, object truncations, dict last, bint all_found
+    ) except? True:
+        """Whether these have no names but of agents that live or have lived. all_found: those that acted are there."""
         cdef object told
         for told in (rewards, terminations, truncations):
-            if len(told) != PyList_GET_SIZE(self.seats):
+            if not all_found or len(told) != PyList_GET_SIZE(self.seats):
                 for name in told:
-                    if not PyDict_Contains(self.last, name):
+                    if not PyDict_Contains(last, name) and name not in self.ended:
                         return False
         return True
 
-    cdef bint write(self, dict observations, object infos, char *rows) except? True:
-        """Write the observations of all agents, and zeros in the rows of others; return False if one is unusual."""
+    cdef bint write(self, list seats, dict observations, object infos, char *rows) except? True:
+        """Write the observations of agents, and zeros in the rows of others; return False if one is unusual."""
         cdef Seat seat
         cdef PyObject *found
         cdef object observation
         cdef char *row
         cdef Py_ssize_t place
-        for seat in self.seats:
+        memset(self.shown, 0, self.num)
+        for seat in seats:
+            self.shown[seat.place] = True
             found = PyDict_GetItemWithError(observations, seat.name)
             if found == NULL or <object>found is None:
                 return False
@@ -450,9 +714,9 @@ cdef class ParallelAgents(Agents):
                 return False
             if seat.packer.nbytes < self.row_nbytes:
                 memset(row + seat.packer.nbytes, 0, self.row_nbytes - seat.packer.nbytes)
-        if PyList_GET_SIZE(self.seats) < self.num:
+        if PyList_GET_SIZE(seats) < self.num:
             for place in range(self.num):
-                if not self.seated[place]:
+                if not self.shown[place]:
                     memset(rows + place * self.row_nbytes, 0, self.row_nbytes)
         return True
 
@@ -499,8 +763,11 @@ cdef class ParallelAgents(Agents):
         except Exception:  # its twin says what is wrong
             return None
 
-    cdef dict told(self, object infos):
-        """Return the infos that tell something by place, as ``PettingZooRows._told`` does; None if one is unusual."""
+    cdef dict told(self, object infos, list seats, dict last):
+        """Return the infos that tell something by place, as ``PettingZooRows._told`` does; None if one is unusual.
+
+        seats, last: of those who are there, and whose place each has.
+        """
         cdef dict told = {}
         cdef dict others = None
         cdef Py_ssize_t index = 0
@@ -509,10 +776,10 @@ cdef class ParallelAgents(Agents):
         if infos is None:
             return told
         for name, info in (<dict>infos).items():
-            if index < PyList_GET_SIZE(self.seats) and (<Seat>PyList_GET_ITEM(self.seats, index)).name is name:
-                place = (<Seat>PyList_GET_ITEM(self.seats, index)).place_object
+            if index < PyList_GET_SIZE(seats) and (<Seat>PyList_GET_ITEM(seats, index)).name is name:
+                place = (<Seat>PyList_GET_ITEM(seats, index)).place_object
             else:
-                found = PyDict_GetItemWithError(self.last, name)
+                found = PyDict_GetItemWithError(last, name)
                 place = None if found == NULL else <object>found
             index += 1
             if place is None:
@@ -540,6 +807,7 @@ cdef enum:
     MOST_DIMENSIONS = 8
 
 
+@cython.final
 cdef class NativeAgents(Agents):
     """The fast twin of NativeRows. actions: as ParallelAgents; the others: as ``rows.FastRows`` has them."""
 
@@ -547,9 +815,9 @@ cdef class NativeAgents(Agents):
     cdef object observations, rewards, terminations, truncations, alive  # the environment's, in this step
     cdef bint settled  # what is checked once has been checked
     cdef bint wide  # rewards are float64
-    cdef object dtype, common_dtype  # of observations: the space's, and NumPy's own that is equal to it
+    cdef object common_dtype  # of observations: NumPy's own that is equal to the space's
     cdef int ndim
-    cdef Py_ssize_t[MOST_DIMENSIONS] shape
+    cdef Py_ssize_t[MOST_DIMENSIONS] dims
     cdef Py_ssize_t row_nbytes
     cdef double *returns
     cdef double *starts_s
@@ -562,13 +830,11 @@ cdef class NativeAgents(Agents):
         cdef int axis
         Agents.__init__(self, row_env, env_id, own, env)
         (self.actions,) = actions
-        space = row_env.observation_space
-        self.dtype = numpy.dtype(space.dtype)
         self.common_dtype = numpy.dtype(self.dtype.str)
-        self.ndim = len(space.shape)
+        self.ndim = len(self.shape) - 1
         for axis in range(min(self.ndim, MOST_DIMENSIONS)):
-            self.shape[axis] = space.shape[axis]
-        self.row_nbytes = self.dtype.itemsize * numpy.prod(space.shape, dtype=int)
+            self.dims[axis] = self.shape[axis + 1]
+        self.row_nbytes = self.dtype.itemsize * numpy.prod(self.shape[1:], dtype=int)
         self.before_array, values = numpy.zeros(self.num, bool), numpy.zeros(self.num)
         self.kept = (returns, births, starts_s, values)
         self.before, self.values = puf_data(self.before_array), <double *>puf_data(values)
@@ -634,7 +900,7 @@ cdef class NativeAgents(Agents):
         if puf_dim(observations, 0) != self.num:
             return False
         for axis in range(self.ndim):
-            if puf_dim(observations, axis + 1) != self.shape[axis]:
+            if puf_dim(observations, axis + 1) != self.dims[axis]:
                 return False
         return True
 
@@ -676,7 +942,7 @@ cdef class NativeAgents(Agents):
             return (<double *>puf_data(self.rewards))[place]
         return (<float *>puf_data(self.rewards))[place]
 
-    cdef Outcome take(self, object result, Rows *rows, bint ends) except *:
+    cdef Outcome take(self, object result, Rows *rows) except *:
         cdef dict told
         cdef Py_ssize_t place
         cdef unsigned char unusual = 0
@@ -692,12 +958,12 @@ cdef class NativeAgents(Agents):
             unusual |= (terminations[place] | truncations[place]) != 0
             unusual |= (alive[place] == 0) | (self.before[place] == 0)
         if unusual:
-            return self.come_and_go(told, rows, ends)
+            return self.come_and_go(told, rows)
         for place in range(self.num):
             self.values[place] = self.reward(place)
             self.returns[place] += self.values[place]
         self.length += 1
-        self.infos = self.labelled(told)
+        self.by_place = told
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
         put_rewards(rows, self.values, self.num)
         memset(rows.terminations, 0, self.num)
@@ -705,7 +971,7 @@ cdef class NativeAgents(Agents):
         memset(rows.masks, 1, self.num)
         return GOES_ON
 
-    cdef Outcome come_and_go(self, dict told, Rows *rows, bint ends) except *:
+    cdef Outcome come_and_go(self, dict told, Rows *rows) except *:
         """Do as ``NativeRows._come_and_go``."""
         cdef char *terminations = puf_data(self.terminations)
         cdef char *truncations = puf_data(self.truncations)
@@ -719,8 +985,6 @@ cdef class NativeAgents(Agents):
             lives = alive[place] != 0 and terminations[place] == 0 and truncations[place] == 0
             any_acted |= acted
             any_lives |= lives
-        if not any_lives and not ends:
-            return ODD
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
         for place in range(self.num):
             acted = self.before[place] != 0
@@ -740,9 +1004,9 @@ cdef class NativeAgents(Agents):
                     self.starts_s[place],
                 )
         put_rewards(rows, self.values, self.num)
+        self.length += 1
         if not any_lives and any_acted:
             self.add_end(told, self.total_reward + sum_of(self.returns, self.num))
-        self.length += 1
         for place in range(self.num):
             if alive[place] and not self.before[place]:
                 self.values[num_spawned] = self.returns[place]
@@ -750,7 +1014,7 @@ cdef class NativeAgents(Agents):
                 self.returns[place], self.births[place], self.starts_s[place] = 0.0, self.length, CLOCK()
         if num_spawned:
             self.total_reward += sum_of(self.values, num_spawned)
-        self.infos = self.labelled(told)
+        self.by_place = told
         return GOES_ON if any_lives else IS_OVER
 
     cdef Outcome take_reset(self, object result, Rows *rows) except *:
@@ -760,7 +1024,7 @@ cdef class NativeAgents(Agents):
         told = self.told_intact(result)
         if told is None:
             return ODD
-        self.infos = self.labelled(told)
+        self.by_place = told
         self.total_reward, self.length, self.start_s = 0, 0, CLOCK()
         alive = puf_data(self.alive)
         memcpy(rows.observations, puf_data(self.observations), self.num * self.row_nbytes)
@@ -768,7 +1032,6 @@ cdef class NativeAgents(Agents):
             self.returns[place], self.births[place], self.starts_s[place] = 0.0, 0, self.start_s
             if not alive[place]:
                 memset(rows.observations + place * self.row_nbytes, 0, self.row_nbytes)
-        put_first_outcome(rows, self.num)
         return GOES_ON
 
 

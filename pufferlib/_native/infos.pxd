@@ -40,6 +40,7 @@ cdef class InfoWriter:
     cdef char *bytes
     cdef readonly uint32_t nbytes  # of the message so far
     cdef int depth  # of dicts in dicts, while one is written
+    cdef int likely  # number of the dtype of NumPy's last scalar, as the next is mostly of the same
     cdef Schema new  # a schema that has to be told first
 
     cdef Schema schema_of(self, dict info, Schema likely)
@@ -48,7 +49,7 @@ cdef class InfoWriter:
     cdef bint write(self, object value) except -1
     cdef bint write_nested(self, dict nested) except -1
     cdef bint write_array(self, object array) except -1
-    cdef bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept
+    cdef inline bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept
 
 cdef struct Message:
     char *bytes

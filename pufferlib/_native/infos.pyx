@@ -6,6 +6,7 @@ arrays and dicts of these have kinds; an info with anything else is no record, a
 bytes with the batch, and makes dicts of them where somebody looks.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_Copy, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -22,7 +23,7 @@ import pickle
 
 import numpy
 
-__all__ = ["InfoStore", "InfoWriter", "Records", "Schema", "column_of"]
+__all__ = ["InfoStore", "InfoWriter", "Records", "Schema", "column_of", "keys_of"]
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *)
@@ -84,6 +85,7 @@ cdef dict owned(dict info, object own):
     return copy
 
 
+@cython.final
 cdef class Schema:
     """The keys of an info, in their order."""
 
@@ -110,6 +112,7 @@ cdef bint has_keys(dict info, Schema schema):
 
 # -------------------------------------------------------------------------------------------------- in a worker
 
+@cython.final
 cdef class InfoWriter:
     """Writes infos as records into a message of ``nbytes``, for one environment at a time."""
 
@@ -117,7 +120,7 @@ cdef class InfoWriter:
         self.schemas, self.candidates = {}, set()
         self.memory = bytearray(MOST_NBYTES)
         self.bytes = self.memory
-        self.nbytes = 0
+        self.nbytes = self.likely = 0
 
     cdef Schema schema_of(self, dict info, Schema likely):
         """Return the schema of an info; None where it is to travel pickled. likely: one to try first, or None.
@@ -193,6 +196,8 @@ cdef class InfoWriter:
         if PyFloat_CheckExact(value):
             real = PyFloat_AS_DOUBLE(value)
             return self.put(FLOAT, &real, sizeof(double))
+        if TYPES[self.likely] == <PyObject *>Py_TYPE(value):
+            return self.put(<uint8_t>(SCALAR + self.likely), puf_scalar(value), SIZES[self.likely])
         if PyLong_CheckExact(value):
             whole = PyLong_AsLongLongAndOverflow(value, &overflow)
             return not overflow and self.put(INT, &whole, sizeof(int64_t))
@@ -216,6 +221,7 @@ cdef class InfoWriter:
             if TYPES[index] == <PyObject *>Py_TYPE(value):
                 if index == NUM_DTYPES - 1:  # the value of a complex scalar may lie elsewhere
                     return False
+                self.likely = index
                 return self.put(<uint8_t>(SCALAR + index), puf_scalar(value), SIZES[index])
         return False
 
@@ -275,7 +281,7 @@ cdef class InfoWriter:
         self.nbytes += <uint32_t>nbytes
         return True
 
-    cdef bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept:
+    cdef inline bint put(self, uint8_t kind, const void *bytes, size_t nbytes) noexcept:
         """Put a byte and what follows it; return False where there is no room."""
         if self.nbytes + 1 + nbytes > MOST_NBYTES:
             return False
@@ -288,6 +294,7 @@ cdef class InfoWriter:
 
 # -------------------------------------------------------------------------------------------------- in the parent
 
+@cython.final
 cdef class InfoStore:
     """Keeps the records that have come for rows which were not received yet, by environment."""
 
@@ -369,6 +376,7 @@ cdef class InfoStore:
         self.known[worker] = []
 
 
+@cython.final
 cdef class Records:
     """What an Infos is read from: schemas, or infos that are dicts already, in their order, and the schemas' records.
 
@@ -544,6 +552,19 @@ def column_of(list infos, name, Py_ssize_t num_rows, own_key, dict row_of):
         else:
             memcpy(target + index * nbytes, puf_scalar(value), nbytes)
     return (ZEROS(num_rows, FLOAT64) if values is None else values), mask
+
+
+def keys_of(list infos):
+    """Return what ``Infos.keys`` does; None where Python has to: where one is no plain dict."""
+    cdef dict found = {}
+    cdef object info
+    for info in infos:
+        if type(info) is not dict:
+            return None
+        for key in <dict>info:
+            if key not in found:
+                found[key] = None
+    return list(found)
 
 
 cdef bint is_row(array, arrays) noexcept:

@@ -3,6 +3,7 @@
 The plain case is C from beginning to end; whatever is out of the ordinary VecEnv does, over the same shared words.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.string cimport memcpy, memset
@@ -39,6 +40,7 @@ cdef enum:
 cdef double SLICE_S = 0.1  # sleeps are no longer, so that signals and deaths are seen
 
 
+@cython.final
 cdef class ActionColumn:
     """One array of actions in the slab, and what may be copied into it.
 
@@ -108,6 +110,7 @@ cdef class ActionColumn:
         return self.values.fit_at(puf_data(actions), self.num_rows)
 
 
+@cython.final
 cdef class Lane:
     """The parent's end: whole batches of actions go out, full blocks come in.
 

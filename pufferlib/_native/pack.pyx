@@ -898,6 +898,7 @@ cdef void free_part(Part *part) noexcept:
 cdef list CHECKED = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]  # as puf_values has them, from 1
 
 
+@cython.final
 cdef class ValueCheck:
     """Says whether actions hold values that may be sent. Made by ``ActionValues``, which has the rules.
 

@@ -1,5 +1,6 @@
 """The shared words of ring.h, as one process sees them."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from pufferlib._native.arrays cimport puf_data
@@ -17,6 +18,7 @@ CLAIM = PUF_CLAIM
 CONTROL = PUF_CONTROL
 
 
+@cython.final
 cdef class Ring:
     """The shared words of ring.h in a piece of memory: a uint8 array of ``nbytes(…)``, zeroed at first.
 

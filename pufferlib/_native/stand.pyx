@@ -6,12 +6,13 @@ exception) goes to the Python code that both paths share, with nothing done twic
 stepped by the classes of agents.pyx.
 """
 
+cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy
 
-from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows
+from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows, put_first_outcome
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
@@ -52,6 +53,7 @@ cdef struct Column:
     size_t nbytes  # of one slot
 
 
+@cython.final
 cdef class Columns:
     """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
 
@@ -280,12 +282,14 @@ cdef inline bint is_one(object array, object dtype):
 
 # ---------------------------------------------------------------------------------------------------- a worker
 
+@cython.final
 cdef class Stand:
     """Where a worker stands: requests come in, rows go out.
 
     worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
     ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
-    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise.
+    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
+    ``finish_restart_of_several`` that of several agents.
     ``hand_over(env_id, slot, over, infos)`` commits rows with infos that go to another process.
     ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments whose next step is to be a
     reset.
@@ -764,29 +768,58 @@ cdef class Stand:
         """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
         cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
         cdef Outcome outcome
-        cdef list infos
-        cdef int told
         if is_reset:
             outcome = stepper.agents.take_reset(result, &rows)
         else:
-            outcome = stepper.agents.take(result, &rows, self.ends_here)
+            outcome = stepper.agents.take(result, &rows)
         if outcome == ODD:
             return False
-        infos = stepper.agents.infos
-        stepper.agents.infos = None
-        told = 0 if infos is None else self.tell_of_several(stepper, infos, stepper.agents.places)
-        if told == NOT_HERE:
-            self.worker.hand_over(env_id, slot, outcome == IS_OVER, infos)
-        else:
-            if slot == PUF_CLAIM:
-                slot = self.claim(env_id)
-                self.columns.copy(slot, self.scratch_columns)
-            self.attach(env_id, slot, told)
-            self.hand_over(env_id, slot, (PUF_OVER if outcome == IS_OVER else 0) | told)
+        if is_reset:
+            put_first_outcome(&rows, stepper.agents.num)
+        elif outcome == IS_OVER and not self.ends_here:
+            self.restart_agents(stepper, env_id, slot, &rows)
+            return True
+        self.deliver_rows(stepper, env_id, slot, outcome == IS_OVER, stepper.agents.by_place)
         stepper.ready = outcome != IS_OVER or not self.next_step
         if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
             self.over.add(env_id)
         return True
+
+    cdef int deliver_rows(self, Stepper stepper, uint64_t env_id, uint32_t slot, bint over, dict by_place) except -1:
+        """Hand over rows of several agents, which are written, with their infos."""
+        cdef list infos = stepper.agents.labelled(by_place)
+        cdef int told = 0 if infos is None else self.tell_of_several(stepper, infos, stepper.agents.places)
+        stepper.agents.by_place = None
+        if told == NOT_HERE:
+            self.worker.hand_over(env_id, slot, over, infos)
+            return 0
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        self.attach(env_id, slot, told)
+        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | told)
+        return 0
+
+    cdef int restart_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot, Rows *rows) except -1:
+        """Begin the next episode in the step that ended one (same_step), whose rows are written."""
+        cdef Agents agents = stepper.agents
+        cdef dict lasts = agents.by_place
+        stepper.ready = False
+        try:
+            observations = agents.seen(rows)
+            result = self.raw_reset(stepper, env_id)
+            if agents.take_reset(result, rows) == ODD:
+                stepper.resume(
+                    self.worker.finish_restart_of_several(env_id, slot, result, list(lasts.items()), observations)
+                )
+                return 0
+            self.deliver_rows(
+                stepper, env_id, slot, True, agents.with_finals(agents.by_place, lasts, rows, observations)
+            )
+            stepper.ready = True
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return 0
 
     cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
         cdef object env = stepper.env

@@ -27,17 +27,26 @@ class Agent:
         masked: bool,
         beside: Beside | None,
         check: str,
+        spaces: tuple[Any, Any],
+        checked: set[int] | None,
     ) -> None:
+        """spaces: as the environment has them. checked: ids of layouts whose observations are checked no more."""
+        self.spaces = spaces
         self.raw_action_space = raw_action_space
         self.observation_layout = observation_layout
         self.action_layout = action_layout
         self.masked = masked  # info["action_mask"] is a leaf of the observation
-        self.plain = False  # observations are packed as they come: nothing to add, no check left
         self._beside = beside
         self.takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
         self._always = check == "always"
-        self._checks_left = 2
-        self.settled = False  # observations are looked at no more closely than by shape and dtype from now on
+        self._checked = checked
+        self._checks_left = 0 if checked is not None and id(observation_layout) in checked else 2
+        self.settled = not self._checks_left  # observations are looked at no more closely than by shape and dtype
+        self.plain = self._is_plain()
+
+    def _is_plain(self) -> bool:
+        """Whether observations are packed as they come: nothing to add, no check left."""
+        return self.settled and not (self.masked or self._beside)
 
     def observed(self, name: Any, observation: Any, info: Any) -> Any:
         """Return the observation as ``observation_layout`` packs it. Raises SpaceError if it does not fit."""
@@ -58,15 +67,27 @@ class Agent:
             if not self._always:
                 self._checks_left -= 1
                 self.settled = not self._checks_left
-                self.plain = self.settled and not (self.masked or self._beside)
+                self.plain = self._is_plain()
+                if self.settled and self._checked is not None:
+                    self._checked.add(id(self.observation_layout))
         return observation
 
 
 class Agents:
-    """The agents of one parallel environment, described when first asked for."""
+    """The agents of one parallel environment, described when first asked for.
+
+    keeps_spaces: False where ``new_episode`` is called at each reset. Then an agent whose space was checked for another
+    needs no checks.
+    """
 
     def __init__(
-        self, env: Any, bounds: Mapping[str, Any], action_mask: bool, beside: Beside | None, check: str
+        self,
+        env: Any,
+        bounds: Mapping[str, Any],
+        action_mask: bool,
+        beside: Beside | None,
+        check: str,
+        keeps_spaces: bool,
     ) -> None:
         self._env = env
         self._bounds = bounds
@@ -78,11 +99,14 @@ class Agents:
         # and of the last one, as some environments make new spaces in each.
         self._layouts: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self._older: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+        self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
         """Ask for the spaces anew, for an environment whose agents may have others in each episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
+        if self._checked is not None:
+            self._checked &= {id(layout) for _, layout in self._older.values()}
 
     def __getitem__(self, name: Any) -> Agent:
         agent = self._by_name.get(name)
@@ -97,7 +121,9 @@ class Agents:
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
         observed = self._layout(observation_space, size)
         acted = self._layout(action_space, -1)
-        return Agent(raw_action_space, observed, acted, size is not None, self._beside, self._check)
+        spaces = observation_space, action_space
+        masked = size is not None
+        return Agent(raw_action_space, observed, acted, masked, self._beside, self._check, spaces, self._checked)
 
     def _layout(self, space: Any, size: int | None) -> Any:
         """size: of the mask to add to an observation space; -1: an action space."""

@@ -72,7 +72,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._possible = frozenset(possible or ())
         self._name = name = type(self.unwrapped).__name__
         self._beside = Beside(parallel, name, possible, state, agent_type) if state or agent_type else None
-        self._agents = Agents(parallel, bounds, action_mask, self._beside, check)
+        self._agents = Agents(parallel, bounds, action_mask, self._beside, check, self._fixed)
         self._reset = Resetter(parallel, name)
         self._was_reset = False
         self._known: set[Any] = set()  # the agents of this episode

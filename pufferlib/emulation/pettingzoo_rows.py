@@ -119,7 +119,7 @@ class PettingZooRows(HeldRows):
         self._fixed = possible is not None
         self._beside = Beside(parallel, self.name, possible, state, agent_type) if state or agent_type else None
         self._bounds = bounds
-        self._agents = Agents(parallel, bounds, masked, self._beside, check)
+        self._agents = Agents(parallel, bounds, masked, self._beside, check, self._fixed)
         self.num_agents = self._places.count
         self.multi_agent = True
         self.infos = []
@@ -152,10 +152,12 @@ class PettingZooRows(HeldRows):
         self._starts_s = np.zeros(places, np.float64)
         self._listed: list[Any] = []  # the environment's agents as they were last
         self.changes = 0  # counts how often ``seating`` has become another
-        self._opening = -1  # which of them the episode began with
         has_state = self._beside is not None and STATE in self._beside.spaces
         arrays = self._returns, self._lengths, self._starts_s
-        self.fast = FastAgents(parallel, *arrays, self._fixed, self._beside, has_state, self._mask_in_info)
+        keeps_places = self._places.is_fixed
+        self.fast = FastAgents(
+            parallel, *arrays, self._fixed, keeps_places, self._beside, has_state, self._mask_in_info
+        )
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
         observed: list[Layout] = [agent.observation_layout for agent in agents]
@@ -224,14 +226,12 @@ class PettingZooRows(HeldRows):
         return self._reader(self._agents[agent].action_layout)(row)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        if not self._fixed:
-            self._agents.new_episode()
-            self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
         if self._beside is not None:
             self._beside.forget()
         self.take_reset(self._reset(seed, options))
 
     def take_reset(self, result: Any) -> None:
+        self._forget_spaces()
         observations, infos = split_reset(result, self.name)
         if self._beside is not None:
             self._beside.look()
@@ -242,10 +242,15 @@ class PettingZooRows(HeldRows):
         self._starts_s[:] = self._start_s
         self._listed = list(self._parallel.agents)
         self.changes += 1
-        self._opening = self.changes
         self._places.restart(self._listed)
         self._greet(self._listed, observations, infos)
         self.infos = self._told(infos, "reset")
+
+    def _forget_spaces(self) -> None:
+        """Ask for the spaces anew in this episode, unless each agent keeps its own."""
+        if not self._fixed:
+            self._agents.new_episode()
+            self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
 
     @property
     def settled(self) -> bool:
@@ -261,8 +266,29 @@ class PettingZooRows(HeldRows):
 
     def seating(self) -> Seating:
         """Return the living agents, for who steps the environment past this; another once ``changes`` has changed."""
-        seats = [self._seat(name, place) for name, place in self._places.living.items()]
-        return Seating(seats, self._listed, self._places.last, self._opening == self.changes)
+        places = self._places
+        seats = [self._seat(name, place) for name, place in places.living.items()]
+        return Seating(seats, self._listed, places.last, places.ended, places.lingering)
+
+    def take_seating(
+        self,
+        living: list[Any],
+        listed: list[Any],
+        last: dict[Any, int],
+        ended: set[Any],
+        lingering: set[Any],
+        begun: bool,
+    ) -> None:
+        """Take the agents from who has stepped the environment past this; what is passed is given away.
+
+        living: their names, in the environment's order; the others as ``Seating`` has them. begun: whether they are of
+        another episode.
+        """
+        if begun:
+            self._forget_spaces()
+        self._listed = listed
+        self._places.take(living, last, ended, lingering)
+        self._occupy(living)
 
     def _seat(self, name: Any, place: int) -> Seat:
         agent, read = self._occupants[place], self._read[place]
@@ -281,6 +307,7 @@ class PettingZooRows(HeldRows):
             space,
             agent.takes_in,
             None if self._beside is None else self._beside.fixed_leaves(name),
+            agent.spaces,
         )
 
     def _clear(self) -> None:
@@ -290,6 +317,15 @@ class PettingZooRows(HeldRows):
 
     def _greet(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
         """Take up agents that have just been seated."""
+        self._occupy(names)
+        for name in names:
+            place = self._places.living[name]
+            if observations.get(name) is None:
+                raise self._unobserved(name, observations)
+            self._held[place] = self._occupants[place].observed(name, observations[name], infos.get(name))
+
+    def _occupy(self, names: list[Any]) -> None:
+        """Give agents their places."""
         layouts, acted = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
             place, agent = self._places.living[name], self._agents[name]
@@ -297,9 +333,6 @@ class PettingZooRows(HeldRows):
             self._write[place] = self._writer(agent.observation_layout)
             self._read[place] = self._reader(agent.action_layout)
             layouts[place], acted[place] = agent.observation_layout, agent.action_layout
-            if observations.get(name) is None:
-                raise self._unobserved(name, observations)
-            self._held[place] = agent.observed(name, observations[name], infos.get(name))
         self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
 
     def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:

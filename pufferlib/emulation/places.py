@@ -39,8 +39,8 @@ class Places:
         self.last: dict[Any, int] = {}  # the same of all agents of this episode whose place no other has taken since
         self._holder: list[Any] = []
         self._free: list[int] = []
-        self._ended: set[Any] = set()
-        self._lingering: set[Any] = set()  # ended, but still listed by the environment
+        self.ended: set[Any] = set()
+        self.lingering: set[Any] = set()  # ended, but still listed by the environment
 
     @property
     def is_fixed(self) -> bool:
@@ -49,17 +49,26 @@ class Places:
 
     def knows(self, agent: Any) -> bool:
         """Return whether this is the name of an agent: one that is possible, or lives or has lived in this episode."""
-        return agent in self.last or agent in self._possible or agent in self._ended
+        return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[Any]) -> None:
         """Seat the agents of a new episode."""
         self.living, self.last = {}, {}
-        self._ended, self._lingering = set(), set()
+        self.ended, self.lingering = set(), set()
         self._holder = [None] * self.count
         self._free = list(range(self.count))
         heapify(self._free)
         for agent in agents:
             self._seat(agent)
+
+    def take(self, living: Sequence[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any]) -> None:
+        """Seat the agents as somebody else has, by the same rules; the arguments are given away."""
+        self.living = {agent: last[agent] for agent in living}
+        self.last, self.ended, self.lingering = last, ended, lingering
+        self._holder = [None] * self.count
+        for agent, place in last.items():
+            self._holder[place] = (agent,)
+        self._free = sorted({*range(self.count)}.difference(self.living.values()))  # which is a heap
 
     def advance(self, listed: Sequence[Any], ended: Sequence[Any], stillborn: Sequence[Any]) -> list[Any]:
         """Take one step: ``ended`` leave, agents that are new in ``listed`` are seated; returns those.
@@ -70,17 +79,17 @@ class Places:
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]
-        self._ended.update(ended)
-        self._ended.update(stillborn)
-        self._lingering.update(ended)
-        self._lingering.update(stillborn)
-        self._lingering &= present
+        self.ended.update(ended)
+        self.ended.update(stillborn)
+        self.lingering.update(ended)
+        self.lingering.update(stillborn)
+        self.lingering &= present
         spawned = []
-        if len(present) != len(self.living) + len(self._lingering):
+        if len(present) != len(self.living) + len(self.lingering):
             for agent in listed:
-                if agent in self.living or agent in self._lingering:
+                if agent in self.living or agent in self.lingering:
                     continue
-                if agent in self._ended:
+                if agent in self.ended:
                     raise PopulationError(
                         f"{self._name}: agent {agent!r} came back after its end; a dead agent stays dead until the "
                         "next reset, so a new one needs a new name"

@@ -41,16 +41,18 @@ class FastStep(NamedTuple):
 
 
 class FastAgents(NamedTuple):
-    """How the compiled loop may step a parallel environment, past its RowEnv, while agents neither come nor go.
+    """How the compiled loop may step a parallel environment, past its RowEnv, with agents that the RowEnv has checked.
 
-    Once agents have, it asks the RowEnv's ``seating()`` again. The arrays, one value a place, belong to both.
+    It takes them from the RowEnv's ``seating()`` whenever ``changes`` has changed, and gives them back by
+    ``take_seating``. The arrays, one value a place, belong to both.
     """
 
     env: Any  # the parallel environment
     returns: Array  # float64
     lengths: Array  # int64
     starts_s: Array  # float64
-    resets: bool  # its own ``reset()`` may be called, too: an agent has the same spaces in each episode
+    keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked as it comes
+    keeps_places: bool  # and the same place
     beside: Any  # the Beside whose leaves are in the observations; None where there are none
     has_state: bool  # one of them is the environment's state
     mask_in_info: bool
@@ -71,15 +73,17 @@ class Seat(NamedTuple):
     action_space: Any  # if so, what pack_mask needs
     takes_in: bool  # leaves go into the observation, which is a dict
     leaves: dict[str, Any] | None  # of Beside, without the state; None where there are none
+    spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects
 
 
 class Seating(NamedTuple):
-    """The living agents of a parallel environment."""
+    """The agents of a parallel environment."""
 
-    seats: list[Seat]  # in the environment's order
+    seats: list[Seat]  # of those who live, in the environment's order
     listed: list[Any]  # its ``agents`` as they were last
-    last: dict[Any, int]  # as Places has it
-    opens: bool  # an episode has begun with these, and none has come or gone since
+    last: dict[Any, int]  # this and the others as Places has them
+    ended: set[Any]
+    lingering: set[Any]
 
 
 class FastRows(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["fake_clock"]
 
 # Theirs are left alone: they wait by the clock, or measure for us.
-_SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib", "_pytest", "pytest"}
+_SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib", "_pytest", "pytest", "hypothesis"}
 
 
 @contextmanager

@@ -69,6 +69,8 @@ class Infos(Sequence[dict[str, Any]]):
     def keys(self) -> list[Any]:
         """Return the keys of all infos, each once, in the order in which they first come."""
         found = None if self._source is None else self._source.keys()
+        if found is None and _native.available:
+            found = _native.infos.keys_of(self._read())
         return [*dict.fromkeys(key for info in self._read() for key in info)] if found is None else found
 
     def _num_rows(self) -> int:

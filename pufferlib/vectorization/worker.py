@@ -250,10 +250,17 @@ class Worker:
 
         The step's outcome is in its row already. last, observation: its info and its observation.
         """
+        observations = np.asarray(observation)[np.newaxis]
+        return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
+
+    def finish_restart_of_several(
+        self, env_id: int, slot: int, result: Any, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+    ) -> bool:
+        """Do the same for several agents. final, observations: of their last rows."""
         env = self.envs[env_id]
         try:
             env.take_reset(result)
-            self._deliver_with_finals(env_id, slot, env, [(0, last)], np.asarray(observation)[np.newaxis])
+            self._deliver_with_finals(env_id, slot, env, final, observations)
         except (Exception, SystemExit) as error:
             self.failed(env_id, "reset", error)
         return self._is_plain(env_id)

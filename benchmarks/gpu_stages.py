@@ -1,0 +1,419 @@
+"""What `make gpu` does on a machine with a GPU and no network: the kernels are proved, then measured, in ten minutes.
+
+    make gpu                                 all stages into gpu-results/, within 540 s
+    make gpu LIMIT=60 OUT=folder             less time: every stage gets its share
+    make gpu STAGES="check speed"            some stages
+    make gpu DEVICE=host                     all that can run without a GPU
+
+Nothing is installed: gymnasium, farama-notifications and pettingzoo are taken from a folder of wheels (WHEELS=wheels)
+where the machine lacks them. Stages come by their worth, each with a share of what time is left; what a stage finds is
+a line of JSON in ``lines.jsonl`` as it comes, so that nothing of it is lost where the program is killed. The folder
+gets at most 8 files: lines.jsonl, summary.md, log.txt, gpu.json, gpu_train.json, sanitizers.txt and profile.txt.
+
+A stage is done, failed, cut short (its time was up, and what it had found stands), or not available: where the machine
+refuses its tool, in the tool's own words. The exit status is 1 where a stage has failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lines import append, lines_of
+
+__all__ = ["STAGES", "Run", "main", "summary"]
+
+ROOT = Path(__file__).parent.parent
+NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
+PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
+TOOLS = ("memcheck", "racecheck", "synccheck")
+FAULT = 9  # the exit status of compute-sanitizer that has found one
+# What tools say that a machine keeps from the device's counters or its debugger.
+REFUSED = re.compile(
+    r"^.*(device not supported|no supported|not supported on|librarynotloaded|failed to initialize|err_nvgpuctrperm"
+    r"|insufficient permissions|permission denied|unable to find|operation not permitted).*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+ENV = {"PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no machine need have what a plugin imports
+GRACE_S = 3.0  # in which what has to end ends by itself
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended. words: why, where it is not done."""
+
+    status: str  # "done", "failed", "cut short", "not available"
+    words: str = ""
+
+
+DONE = Outcome("done")
+
+
+@dataclass
+class Run:
+    """What stages have in common: where they play, where what they find goes, and what their processes are given."""
+
+    device: str
+    out: Path
+    env: Mapping[str, str]
+
+    @property
+    def lines(self) -> Path:
+        return self.out / "lines.jsonl"
+
+    def python(self, *arguments: str, limit_s: float) -> tuple[int, str]:
+        """Run Python as ``call`` runs commands."""
+        return self.call([sys.executable, *arguments], limit_s)
+
+    def call(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
+        """Run a command in the repository; return its exit status and what it said, which is logged.
+
+        The status is 124 or 137 where its time was up.
+
+        ``timeout`` ends it even where this process has been killed.
+        """
+        limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT)
+            try:
+                status = process.wait()
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait()
+                said.seek(0)
+                text = said.read()
+                with open(self.out / "log.txt", "a") as log:
+                    print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
+        return (status + 128 if status < 0 else status), text
+
+
+def outcome_of(status: int, text: str) -> Outcome:
+    """Return how a stage ended whose program ended with this status."""
+    if status == 0:
+        return DONE
+    if status in (124, 137):
+        return Outcome("cut short", "its time was up")
+    last = [line for line in text.splitlines() if line.strip()][-1:]
+    return Outcome("failed", f"exit status {status}: {''.join(last)[:300]}")
+
+
+# ---------------------------------------------------------------------------------------------------------- stages
+
+
+def build(run: Run, limit_s: float) -> Outcome:
+    """Compile the compiled path and the host's kernels in place, where they are not for this Python."""
+    names = ("pufferlib._native.stand", "cuda_ext._host")
+    asked = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
+    if run.python("-c", asked, *names, limit_s=limit_s)[0] == 0:
+        return DONE
+    jobs = str(os.cpu_count() or 1)
+    return outcome_of(*run.python("setup.py", "build_ext", "--inplace", "-j", jobs, limit_s=limit_s))
+
+
+def versions(run: Run, limit_s: float) -> Outcome:
+    """Note the device, its driver, and the versions of what is there."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if shutil.which("nvidia-smi"):
+        asked = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+        status, text = run.call(asked, limit_s)
+        found["device"] = text.strip() if status == 0 else ""
+    append(run.lines, of="versions", python=platform.python_version(), machine=platform.machine(), **found)
+    if run.device != "host" and not found.get("device"):
+        return Outcome("failed", 'nvidia-smi names no device; use DEVICE="host" on a machine without a GPU')
+    return DONE
+
+
+def check(run: Run, limit_s: float) -> Outcome:
+    """Run the tests marked gpu, on the device or where it plays its part."""
+    files = sorted(
+        f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py") if "from devices import" in path.read_text()
+    )
+    options = ["-m", "gpu", "--device", run.device, "-p", "benchmarks.gpu_stages", "--lines", str(run.lines)]
+    plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q"]
+    if not files:
+        return Outcome("failed", "no file of tests takes its devices from tests/devices.py")
+    status, text = run.python("-m", "pytest", *plain, *options, *files, limit_s=limit_s)
+    tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
+    passed = sum(line["outcome"] == "passed" for line in tests)
+    failed = [line["test"] for line in tests if line["outcome"] == "failed"]
+    if failed:
+        return Outcome("failed", f"{len(failed)} of {len(tests)} tests: {', '.join(failed)[:300]}")
+    if status == 0 and not passed:
+        return Outcome("failed", "no test ran")
+    ended = outcome_of(status, text)
+    return Outcome(ended.status, f"{passed} tests passed{'; ' * bool(ended.words)}{ended.words}")
+
+
+def sanitize(run: Run, limit_s: float) -> Outcome:
+    """Have compute-sanitizer watch every kernel play a little, its three tools one after another."""
+    found = {}
+    deadline_s = time.monotonic() + limit_s
+    for index, tool in enumerate(TOOLS):
+        share_s = (deadline_s - time.monotonic()) / (len(TOOLS) - index)
+        found[tool] = watched(run, tool, share_s)
+        append(run.lines, of="sanitizer", tool=tool, status=found[tool].status, words=found[tool].words)
+    return joined(found)
+
+
+def watched(run: Run, tool: str, limit_s: float) -> Outcome:
+    if run.device == "host":
+        return Outcome("not available", "compute-sanitizer watches devices; on the host tests/test_kernel_tools.py do")
+    if shutil.which("compute-sanitizer") is None:
+        return Outcome("not available", "compute-sanitizer is not installed")
+    program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device]
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FAULT), *program]
+    status, text = run.call(command, limit_s)
+    with open(run.out / "sanitizers.txt", "a") as file:
+        print(f"== {tool}: exit status {status}", text[-20_000:], sep="\n", file=file)
+    refused = REFUSED.search(text)
+    if status not in (0, FAULT, 124, 137) and refused:
+        return Outcome("not available", refused[0].strip())
+    if status == FAULT:
+        told = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]
+        return Outcome("failed", " ".join(line.strip("= ") for line in told[1:3])[:300])
+    return outcome_of(status, text)
+
+
+def joined(found: Mapping[str, Outcome]) -> Outcome:
+    """Return one outcome of several: the worst, with the words of all."""
+    order = ("failed", "cut short", "not available", "done")
+    worst = min((each.status for each in found.values()), key=order.index)
+    words = [f"{name}: {each.status}{f' ({each.words})' * bool(each.words)}" for name, each in found.items()]
+    alike = len({(each.status, each.words) for each in found.values()}) == 1
+    return Outcome(worst, next(iter(found.values())).words if alike else "; ".join(words))
+
+
+def speed(run: Run, limit_s: float) -> Outcome:
+    """Measure how fast kernels play: benchmarks/gpu.py."""
+    return measured(run, "benchmarks.gpu", "gpu.json", limit_s)
+
+
+def train(run: Run, limit_s: float) -> Outcome:
+    """Measure training on the device: benchmarks/gpu_train.py."""
+    return measured(run, "benchmarks.gpu_train", "gpu_train.json", limit_s)
+
+
+def measured(run: Run, module: str, file: str, limit_s: float) -> Outcome:
+    own_s = 0.85 * limit_s  # the rest is for what it has begun by then
+    options = [
+        "--device",
+        run.device,
+        "--limit",
+        f"{own_s:.1f}",
+        "--lines",
+        str(run.lines),
+        "--out",
+        str(run.out / file),
+    ]
+    options += ["--short"] if run.device == "host" else []
+    begun = len(lines_of(run.lines))
+    ended = outcome_of(*run.python("-m", module, *options, limit_s=limit_s))
+    num_figures = sum("median" in line for line in lines_of(run.lines)[begun:])
+    if ended.status == "done" and "for want of time" in (run.out / file).read_text():
+        ended = Outcome("cut short", "its time was up")
+    return Outcome(ended.status, f"{num_figures} figures{'; ' * bool(ended.words)}{ended.words}")
+
+
+def profile(run: Run, limit_s: float) -> Outcome:
+    """Have ncu look at three kernels."""
+    if run.device == "host":
+        return Outcome("not available", "ncu looks at devices")
+    if shutil.which("ncu") is None:
+        return Outcome("not available", "ncu is not installed")
+    looks = ["ncu", "--clock-control", "none", "-k", "regex:kernel_", "-c", "12", "--set", "full", "--page", "details"]
+    program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device, "--sizes", "full"]
+    status, text = run.call([*looks, *program], limit_s)
+    (run.out / "profile.txt").write_text(text)
+    refused = REFUSED.search(text)
+    if refused and "Duration" not in text:
+        return Outcome("not available", refused[0].strip())
+    for kernel in kernels_of(text):
+        append(run.lines, of="profile", **kernel)
+    return outcome_of(status, text)
+
+
+def kernels_of(text: str) -> Iterable[dict[str, str]]:
+    """Yield the measures of each kernel that ncu's page of details has."""
+    kernel: dict[str, str] = {}
+    for line in text.splitlines():
+        head = re.match(r"\s+(\w*kernel_\w*)\s.*\(\d+, \d+, \d+\)", line)
+        if head:
+            if len(kernel) > 1:
+                yield kernel
+            kernel = {"kernel": head[1]}
+        measure = re.match(
+            r"\s+(Duration|DRAM Throughput|Registers Per Thread|Achieved Occupancy)\s+(\S+)\s+(\S+)$", line
+        )
+        if measure and kernel:
+            kernel.setdefault(measure[1], f"{measure[3]} {measure[2]}")
+    if len(kernel) > 1:
+        yield kernel
+
+
+# By their worth: what they do, and their share of the time.
+STAGES: dict[str, tuple[Callable[[Run, float], Outcome], float]] = {
+    "build": (build, 40),
+    "versions": (versions, 10),
+    "check": (check, 150),
+    "sanitize": (sanitize, 80),
+    "speed": (speed, 140),
+    "train": (train, 80),
+    "profile": (profile, 40),
+}
+
+
+# --------------------------------------------------------------------------------------------------------- summary
+
+
+def summary(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return what came of all stages as Markdown: how each ended, and each figure beside its target."""
+    rows = ["| stage | | seconds | |", "| --- | --- | ---: | --- |"]
+    for line in lines:
+        if line["of"] == "stage":
+            rows.append(f"| {line['stage']} | {line['status']} | {line['seconds']:.1f} | {line['words']} |")
+    try:
+        from benchmarks import gpu, gpu_train
+    except ImportError as error:
+        return "\n".join([*rows, "", f"No targets: {error}."])
+    found, theirs = {}, {}
+    for line in lines:
+        if "median" in line and "num_envs" in line:
+            size = line["env"], line["num_envs"], line["num_agents"]
+            if line.get("way") == "warpdrive":
+                theirs[size] = line["median"]
+            else:
+                found[(*size, line.get("way", "training"))] = line["median"]
+    targets = {**gpu.TARGETS, **{(*size, "training"): target for size, target in gpu_train.TARGETS.items()}}
+    rows += ["", "| env-steps/s of | way | here | target | | WarpDrive |", "| --- | --- | ---: | ---: | --- | ---: |"]
+    for key, target in targets.items():
+        (*size, way), value = key, found.get(key)
+        here = "" if value is None else f"{value:.3g}"
+        met = "not measured" if value is None else "reached" if value >= target else f"missed by {target / value:.1f}×"
+        other = theirs.get(tuple(size))
+        beside = "" if other is None else f"{other:.3g}"
+        rows.append(f"| {gpu.Case(*size).text} | {way} | {here} | {target:.3g} | {met} | {beside} |")
+    others = [key for key in found if key not in targets]
+    rows += [f"| {gpu.Case(*key[:3]).text} | {key[3]} | {found[key]:.3g} | | | |" for key in others]
+    return "\n".join(rows)
+
+
+# ------------------------------------------------------------------------------------------- hooks of pytest, for check
+
+
+def pytest_addoption(parser: Any) -> None:
+    parser.addoption("--lines", type=Path, help="a file that gets a line of JSON for each test")
+    parser.addini("timeout", "seconds that a test may take; pytest-timeout, whose option it is, is not loaded")
+
+
+def pytest_configure(config: Any) -> None:
+    config.pluginmanager.register(Reporter(config.getoption("--lines")))
+
+
+class Reporter:
+    """Tells how each test ended as it ends."""
+
+    def __init__(self, lines: Path | None) -> None:
+        self.lines = lines
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            append(self.lines, of="test", test=report.nodeid, outcome=report.outcome, seconds=round(report.duration, 3))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome == "failed":
+            append(self.lines, of="test", test=report.nodeid, outcome="failed", seconds=0.0)
+
+
+# ------------------------------------------------------------------------------------------------------------ main
+
+
+def unpacked(wheels: Path, folder: Path) -> Path | None:
+    """Unpack wheels into a folder, where the machine lacks what is needed; return it, None where nothing is lacking."""
+    if all(importlib.util.find_spec(module) is not None for module in NEEDED):
+        return None
+    files = sorted(wheels.glob("*.whl"))
+    if not files:
+        raise SystemExit(
+            f"gymnasium is not installed, and {wheels} holds no wheels. On a machine with a network:\n"
+            f"    pip download --no-deps --dest {wheels} gymnasium farama-notifications pettingzoo\n"
+            "and carry that folder here (WHEELS=folder names another)."
+        )
+    for file in files:
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+    return folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", help='"cuda", "cuda:1" or "host"')
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"))
+    parser.add_argument("--limit", type=float, default=540.0, metavar="SECONDS", help="for all stages together")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=[*STAGES])
+    parser.add_argument("--wheels", type=Path, default=Path("wheels"))
+    options = parser.parse_args()
+    began_s = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.out.mkdir(parents=True, exist_ok=True)
+    for file in ("lines.jsonl", "summary.md", "log.txt", "gpu.json", "gpu_train.json", "sanitizers.txt", "profile.txt"):
+        (options.out / file).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        paths = [unpacked(options.wheels, Path(name)), ROOT]
+        path = os.pathsep.join([*(str(each) for each in paths if each), os.environ.get("PYTHONPATH", "")])
+        run = Run(options.device, options.out.resolve(), {**os.environ, **ENV, "PYTHONPATH": path})
+        left = [stage for stage in STAGES if stage in options.stages]
+        statuses = []
+        try:
+            while left:
+                stage, shares = left[0], sum(STAGES[each][1] for each in left)
+                play, share = STAGES[stage]
+                remaining_s = options.limit - (time.monotonic() - began_s) - GRACE_S
+                start_s = time.monotonic()
+                if remaining_s < 1:
+                    ended = Outcome("cut short", "not begun, as all time was up")
+                else:
+                    print(f"{stage} …", flush=True)
+                    ended = play(run, remaining_s * share / shares)
+                left.pop(0)
+                statuses.append(tell(run, stage, ended, time.monotonic() - start_s))
+        finally:
+            for stage in left:
+                tell(run, stage, Outcome("cut short", "the program was ended"), 0.0)
+            text = summary(lines_of(run.lines))
+            (run.out / "summary.md").write_text(
+                f"`{' '.join(['python', '-m', 'benchmarks.gpu_stages', *sys.argv[1:]])}`\n\n{text}\n"
+            )
+    print(f"\n{text}\n\nIn {options.out}: " + ", ".join(sorted(path.name for path in options.out.iterdir())))
+    return int("failed" in statuses)
+
+
+def tell(run: Run, stage: str, ended: Outcome, seconds: float) -> str:
+    """Note how a stage ended, and return it."""
+    append(run.lines, of="stage", stage=stage, status=ended.status, words=ended.words, seconds=round(seconds, 1))
+    print(f"{stage}: {ended.status}{f', {ended.words}' * bool(ended.words)} ({seconds:.0f} s)", flush=True)
+    return ended.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
