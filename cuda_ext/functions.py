@@ -165,7 +165,7 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
     if shutil.which(compiler[0]) is None:
         raise KernelError(
             f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
-            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, for which NVRTC compiles"
+            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, which needs none"
         )
     command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC"]
     command += ["-I", str(sources.FOLDER), "-x", "c++", "-"]
