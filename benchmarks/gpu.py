@@ -10,9 +10,10 @@ Five ways to play: one launch a step through ``step`` of the VecEnv ("launch"), 
 random actions ("rollout") and, with 5 agents, with a network of two hidden layers of 64 that plays in it ("network").
 Actions and logits lie on the device. Times are the device's own (events) over at least 1,000 steps, or as many as fit
 into a few seconds; medians of repeats with the least and the greatest. In the same run what a copy on the device makes
-of the memory's bandwidth, the sampler beside torch's, WarpDrive's environments of the same sizes where that is
-installed (benchmarks/warpdrive.py), and last the environment in NumPy on the CPU. The kernel is held against its
-reference first. Cases with a target come first; for which there is no time is said.
+of the memory's bandwidth, the sampler beside torch's, what it takes to hand CuPy a launch's arguments, WarpDrive's
+environments of the same sizes where that is installed (benchmarks/warpdrive.py), and last the environment in NumPy on
+the CPU. The kernel is held against its reference first. Cases with a target come first; for which there is no time is
+said.
 Writes benchmarks/results/gpu-<device>.json, and with ``--lines`` a line of JSON for each figure as it comes.
 """
 
@@ -26,8 +27,10 @@ import re
 import subprocess
 import sys
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,7 +42,9 @@ import torch
 import pufferlib
 from benchmarks.lines import append
 from benchmarks.revisions import version
+from cuda_ext.data import arguments_dtype
 from pufferlib.bench import machine
+from pufferlib.vectorization.device_choice import kernel_of
 
 __all__ = ["Case", "Figure", "cases", "measured"]
 
@@ -369,6 +374,23 @@ def hold_against_reference(device: str) -> None:
                     assert np.array_equal(getattr(ours, name), getattr(theirs, name)), (case, name)
 
 
+def argument_us() -> dict[str, list[float]]:
+    """Return µs in which arguments of a launch say where they are, as CuPy asks: as a struct, and as its bytes alone.
+
+    NumPy describes the fields of a struct anew each time, so cuda_ext/device.py hands over its bytes.
+    """
+    found = {}
+    for env in ENVS:
+        struct = np.zeros((), arguments_dtype(kernel_of(env).schema))
+        each = (struct, struct.view(np.dtype((np.void, struct.nbytes))))
+        found[env] = [min(timeit.repeat(partial(interface, array), number=300)) / 300 * 1e6 for array in each]
+    return found
+
+
+def interface(array: np.ndarray[Any, Any]) -> Any:
+    return array.__array_interface__
+
+
 def copy_bandwidth(device: torch.device) -> float:
     """Return the bytes a second that a copy on the device reads and writes."""
     nbytes = 2**30 if device.type == "cuda" else 2**27
@@ -444,6 +466,8 @@ def table(results: dict[str, Any]) -> str:
             if (each["env"], each["num_envs"], each["num_agents"], each["way"]) == (env, num_envs, num_agents, way):
                 met = "met" if each["median"] >= target else "missed"
                 lines.append(f"\nTarget {target:.0e} for {env} {num_envs:,} × {num_agents:,}, {way}: {met}.")
+    for env, (struct, nbytes) in results.get("argument_us", {}).items():
+        lines.append(f"\nArguments of {env}, handed to CuPy: {nbytes:.2f} µs a launch; as a struct {struct:.2f} µs.")
     if "warpdrive" in results:
         lines.append(f"\nWarpDrive {results['warpdrive']}.")
     lines += [f"\nLeft out: {each}." for each in results.get("left_out", ())]
@@ -485,12 +509,14 @@ def main() -> None:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "copy_bandwidth": bandwidth,
         "equal_to_reference": True,
+        "argument_us": argument_us(),
         "figures": [],
         "left_out": [],
         "sampler": [],
     }
     chosen = options.cases or cases(settings)
-    append(options.lines, of="device", copy_bandwidth=bandwidth, **device_facts(device))
+    also = {name: results[name] for name in ("copy_bandwidth", "argument_us")}
+    append(options.lines, of="device", **also, **device_facts(device))
 
     def keep(kind: str, found: Figure | Sampling) -> bool:
         """Keep a figure; return whether there is time for more."""

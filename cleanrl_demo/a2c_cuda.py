@@ -21,7 +21,7 @@ from torch import Tensor
 from cleanrl_demo import ppo_cuda
 from cleanrl_demo.checkpoints import found
 from cleanrl_demo.peers import joined, require_as_many
-from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, normalized, shares_of
+from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, weighed
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import main, resumed, run
 
@@ -58,10 +58,10 @@ def update(learner: Learner, rollout: Rollout, config: Config) -> Tensor:
     for team in learner.teams:
         counts, gains = team.rows_of(rollout.real).float(), team.rows_of(advantages)
         returns = gains + team.rows_of(rollout.values[:-1])
-        shares = shares_of(counts)
+        shares, normalized = weighed(gains, counts, config.advantage_floor)
         distribution, values, _ = team.actor(team.rows_of(rollout.observations[:-1]))
         log_probs = distribution.log_prob(team.rows_of(rollout.choices), gains[:, None])
-        gained = log_probs * normalized(gains, shares, config.advantage_floor)
+        gained = log_probs * normalized
         errors = 0.5 * (values - returns).square()
         entropies = distribution.entropy()
         losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from pufferlib.errors import PlanError
 
 __all__ = ["Iteration", "Reading", "on_own_stream"]
 
@@ -29,14 +32,53 @@ class Iteration:
             return self.play()
         if self.eager_calls > 0:  # what is made at first use, kernels and buffers, is made outside of the graph
             self.eager_calls -= 1
-            return self.play()
+            with warnings.catch_warnings():  # the optimizer is made for the graph, and has not long to wait for it
+                warnings.filterwarnings("ignore", message=".*capturable=True.*", category=UserWarning)
+                return self.play()
         if self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            self.graph.register_generator_state(self.generator)
-            with torch.cuda.graph(self.graph, stream=torch.cuda.current_stream()):
-                self.told = self.play()
+            self.graph = self._captured()
         self.graph.replay()
         return self.told
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """Return a graph of the iteration. Raises PlanError where something in it waits for the device."""
+        graph = torch.cuda.CUDAGraph()
+        if torch_version() < (2, 14):  # which does so by itself, and warns of who does
+            graph.register_generator_state(self.generator)
+        try:
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+                self.told = self.play()
+        except RuntimeError as error:
+            FAILED.append(graph)
+            cause = of_capture(error)
+            if cause is None:
+                raise
+            raise PlanError(
+                f"an iteration cannot be captured in a CUDA graph: {str(cause).partition(chr(10))[0]}; policies that "
+                "wait for the device, by .item(), .cpu() or a branch on a tensor's value, train with --no-graphs "
+                "(graphs=False)"
+            ) from error
+        return graph
+
+
+FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator goes on asking a graph whose capture has failed
+
+
+def torch_version() -> tuple[int, ...]:
+    """Return torch's version: major, minor."""
+    return tuple(map(int, torch.__version__.split(".")[:2]))
+
+
+def of_capture(error: BaseException) -> BaseException | None:
+    """Return what has first broken a capture, of an error and those that it came of; None for other errors."""
+    first = None
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, torch.OutOfMemoryError):
+            return None
+        first = chain if "captur" in str(chain) else first
+        chain = chain.__cause__ or chain.__context__
+    return first
 
 
 class Reading:

@@ -104,10 +104,13 @@ def most_nbytes(trial: Trial, num_envs: int, device: str, budget: float) -> int 
     on_gpu = torch.device(device).type == "cuda"
     try:
         if on_gpu:
-            before = torch.cuda.memory_allocated(device)
+            before, held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
             torch.cuda.reset_peak_memory_stats(device)
             trial(num_envs)
             most: int = torch.cuda.max_memory_allocated(device) - before
+            # What an iteration took while it was captured its graph keeps, which counts as reserved, not as allocated.
+            if torch.cuda.memory_reserved(device) - held > budget:
+                return None
         else:  # where more is promised than there is, who takes it is killed: so a trial ends at the budget
             with Account(budget) as account:
                 trial(num_envs)

@@ -46,6 +46,8 @@ from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 
+ALIGNED = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that begin anywhere
+
 
 @dataclass(frozen=True)
 class DeviceConfig(RunConfig):
@@ -126,12 +128,16 @@ class Team:
         self.schedule = table.get("schedule", config.schedule)
         self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
         actor.precision = PRECISIONS[config.precision]
-        self.weights = as_one(actor.policy)
+        self.weights = as_one(actor.policy, ALIGNED)
         alike(self.weights)
         self.rate = torch.tensor(self.first_rate, device=config.device)
         on_device = self.weights.is_cuda
         self.optimizer = torch.optim.Adam(
-            [self.weights], self.rate if on_device else self.first_rate, eps=1e-5, capturable=on_device, fused=True
+            [self.weights],
+            self.rate if on_device else self.first_rate,
+            eps=1e-5,
+            capturable=on_device and config.graphs,
+            fused=True,
         )
 
     def rows_of(self, column: Tensor) -> Tensor:
@@ -143,7 +149,10 @@ class Team:
         column[:, self.places] = rows.view(len(column), -1, *rows.shape[1:])
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Have the optimizer go on where ``state_dict`` was asked of it."""
+        """Have the optimizer go on where ``state_dict`` was asked of it. Raises ValueError where weights lay apart."""
+        for kept in state["state"].values():
+            if kept["exp_avg"].shape != self.weights.shape:
+                raise ValueError(f"{len(kept['exp_avg'])} numbers of an optimizer for {len(self.weights)} weights")
         self.optimizer.load_state_dict(dict(state))
         if self.weights.is_cuda:
             self.optimizer.param_groups[0]["lr"] = self.rate  # which loading has put a copy in place of
@@ -219,6 +228,28 @@ def as_begun(config: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
 # --------------------------------------------------------------------------------------------------------- who learns
 
 
+# In a graph: torch counts them by an unsigned int, of which the actions that are drawn take a few.
+MOST_DRAWN = 2**32 - 2**20
+MOST_SHUFFLED = 2**31 - 1
+
+
+def require_shuffled(config: Any, rows: Sequence[int]) -> None:
+    """Raise PlanError for more rows than torch's randperm shuffles on a GPU. rows: of a rollout, of each team.
+
+    It numbers them by an int, and takes a random number for each.
+    """
+    num_epochs = getattr(config, "num_epochs", 0)
+    if torch.device(config.device).type != "cuda" or num_epochs == 0:
+        return
+    drawn = num_epochs * sum(rows) if config.graphs else 0
+    if max(rows) <= MOST_SHUFFLED and drawn <= MOST_DRAWN:
+        return
+    told = f"a rollout has {max(rows):,} rows of a team, and {MOST_SHUFFLED:,} can be shuffled"
+    if drawn > MOST_DRAWN:
+        told = f"num_epochs={num_epochs} of {sum(rows):,} rows draw more random numbers than a graph's {MOST_DRAWN:,}"
+    raise PlanError(f"{told}; use fewer num_envs, or a shorter rollout_length")
+
+
 class Learner:
     """What learning changes, which is what a checkpoint holds. actor: all teams' policies, as one."""
 
@@ -234,6 +265,7 @@ class Learner:
             raise PlanError(
                 f"policy={config.policy!r} has a memory, which cleanrl_demo.ppo_lstm keeps, and this does not"
             )
+        require_shuffled(config, [config.rollout_length * vec.num_envs * len(places) for places in teams.values()])
         policy: Any = self.actor.policy.to(config.device)
         parts = {name: policy.policy_of(name) if len(teams) > 1 else policy for name in teams}
         self.teams = [
@@ -386,13 +418,12 @@ def ppo_step(
     counts: Tensor,
 ) -> Tensor:
     """Take one step against PPO's loss; return Config.losses. counts: 1 where a row counts, else 0."""
-    shares = shares_of(counts)
+    shares, normalized = weighed(gains, counts, config.advantage_floor)
     distribution, values, _ = team.actor(observations)
     log_ratios = distribution.log_prob(choices, gains[:, None]) - old_log_probs
     ratios = log_ratios.exp()
-    gains = normalized(gains, shares, config.advantage_floor)
     bounded = ratios.clamp(1 - config.clip, 1 + config.clip)
-    gained = torch.min(ratios * gains, bounded * gains)
+    gained = torch.min(ratios * normalized, bounded * normalized)
     errors = 0.5 * (values - returns).square()
     entropies = distribution.entropy()
     losses = config.value_coefficient * errors - gained - team.entropy_coefficient * entropies
@@ -402,15 +433,18 @@ def ppo_step(
         return torch.stack(terms) @ shares
 
 
-def shares_of(counts: Tensor) -> Tensor:
-    """Return how much each row adds to a mean over those that count, of all processes."""
-    return counts / total(counts.sum()).clamp(min=1)
+def weighed(gains: Tensor, counts: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Return how much each row adds to a mean over those that count, of all processes, and normalized advantages.
 
-
-def normalized(gains: Tensor, shares: Tensor, floor: float) -> Tensor:
-    """Return advantages less their mean, over their deviation, which is taken for no less than ``floor``."""
-    centred = gains - total(gains @ shares)
-    return centred / total(centred.square() @ shares).sqrt().clamp(min=floor)
+    Those are less their mean, over their deviation, which is taken for no less than ``floor``. Processes wait for each
+    other once: the count and both moments are one sum, of float64, whose difference is the variance.
+    """
+    own = (gains * counts).double()
+    sums = total(torch.stack([counts.sum(dtype=own.dtype), own.sum(), own.square().sum()]))
+    count = sums[0].clamp(min=1)
+    mean, square = (sums[1:] / count).unbind()
+    deviation = (square - mean.square()).clamp(min=0).sqrt().clamp(min=floor)
+    return counts / count.float(), (gains - mean.float()) / deviation.float()
 
 
 def descend(team: Team, loss: Tensor, config: DeviceConfig) -> None:
@@ -435,13 +469,15 @@ def learn(
     What is told of an iteration is read when the next one is under way, unless it may have been the stretch's last.
     """
     report = session.report
-    for last_step in session.stretches():
-        with on_own_stream(config.device):
-            rollout = Rollout(session.vec, learner, config)
+    with on_own_stream(config.device):
+        rollout: Rollout | None = None  # all stretches have one, and its graph: a second would take as much again
+        for last_step in session.stretches():
+            if rollout is None:
+                rollout = Rollout(session.vec, learner, config)
+                iterate = iteration(rollout, config, update)
             rollout.begin()
             if rollout.exposures is not None:
                 show(session, rollout.exposures, learner, Reading(rollout.exposures.tensors(1), ()).values())
-            iterate = iteration(rollout, config, update)
             most_steps = int(total(torch.tensor(rollout.real.numel(), device=config.device)))  # of an iteration
             before: Reading | None = None
             known_steps = learner.num_steps  # without those of the iteration before, even where these have been read

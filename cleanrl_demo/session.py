@@ -409,7 +409,8 @@ def torch_set_up(config: RunConfig) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(config.torch_threads)
-        stack.enter_context(torch.random.fork_rng(devices=() if torch.device(config.device).type == "cpu" else None))
+        on_host = torch.device(config.device).type == "cpu"
+        stack.enter_context(torch.random.fork_rng(devices=() if on_host else (config.device,)))
         torch.manual_seed(config.seed)
         yield
 

@@ -9,13 +9,14 @@ policy.cuh      what chooses actions in front of a step: sampling.cuh of logits,
                 them; exponentials.cuh has exp, log and tanh that are NumPy's to the bit
 network         a torch.nn.Sequential as layers.cuh reads it
 data            the data manager: arrays on the device, owned once; what crosses the bus is counted
-functions       the function manager: kernels compiled for where they run, kept, and launched
+functions       the function manager: kernels compiled for the host, kept, and played; how launches are laid out
+device          the same for a CUDA device
 sources         the programs that are compiled
 checking        kernels played as a device would, on the host, with errors in words where threads would wait for ever
 host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers;
                 host_main.h plays launches of them, environments one after another or many at once; host_crew.h has the
                 threads that share a launch
-nvrtc           the same kernels compiled for GPUs that are not there
+nvrtc           what compiles kernels for a device, and says what they take, also where there is none
 report          what there is for kernels on this machine, in words
 references/     environments in NumPy to which kernels are equal, bit for bit
 """

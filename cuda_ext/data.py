@@ -14,9 +14,10 @@ import numpy as np
 from cuda_ext.schema import CONSTANTS, LAUNCH, Field, KernelEnv, Schema
 from pufferlib.errors import KernelError
 
-__all__ = ["Data", "arguments_dtype", "constants_of", "parameters_of"]
+__all__ = ["MOST_ELEMENTS", "Data", "arguments_dtype", "constants_of", "parameters_of"]
 
 Array = np.ndarray[Any, Any]
+MOST_ELEMENTS = 2**31 - 1  # of a field, or rows: what a kernel's int counts
 
 
 def arguments_dtype(schema: Schema, constants: Mapping[str, Any] | None = None) -> np.dtype[Any]:
@@ -58,16 +59,28 @@ class Data:
         self.host_to_device_nbytes = self.device_to_host_nbytes = 0
         self.arrays: dict[str, Any] = {}
         for each in self.fields.values():
+            num = math.prod(self._shape(each))
+            if num > MOST_ELEMENTS:
+                raise KernelError(
+                    f'{each.name} of "{kernel.name}" would have {num:,} elements for num_envs={num_envs}, and kernels '
+                    f"count to {MOST_ELEMENTS:,}; use fewer environments"
+                )
+        for each in self.fields.values():
             if each.role == "const":
                 value = _attribute(kernel, reference, each.name)
                 array = np.zeros(0, each.dtype) if value is None else np.ascontiguousarray(value, each.dtype)
                 self.arrays[each.name] = self._pushed(array)
             else:
-                shape = (num_envs, num_agents) if each.per == "agent" else (num_envs,)
-                shape += (self.parameters[each.size],) if each.size else ()
-                self.arrays[each.name] = self.zeros(shape, each.dtype)
+                self.arrays[each.name] = self.zeros(self._shape(each), each.dtype)
         # NumPy sets the members of a struct several times faster than torch is asked for an address.
         self.addresses = {name: array.data_ptr() for name, array in self.arrays.items()}
+
+    def _shape(self, field: Field) -> tuple[int, ...]:
+        """Return the shape of a field's array; () of what is const."""
+        if field.role == "const":
+            return ()
+        shape = (self.num_envs, self.num_agents) if field.per == "agent" else (self.num_envs,)
+        return (*shape, self.parameters[field.size]) if field.size else shape
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new tensor of zeros on the device. uint32 is kept as int32, which torch can index and compare."""

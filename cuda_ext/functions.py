@@ -1,8 +1,8 @@
 """The function manager: kernels compiled for where they run, kept, and launched.
 
-For a device CuPy compiles them with NVRTC, and keeps the cubins in its cache, by source, options and architecture. For
-the host they are in the library that setup.py has built; those of others, and all where nothing was built, are compiled
-once with the system's C++ compiler and kept in the user's cache folder.
+For the host they are in the library that setup.py has built; those of others, and all where nothing was built, are
+compiled once with the system's C++ compiler. For a device NVRTC compiles them (device.py). What is compiled at run time
+is kept in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
-from pufferlib.errors import KernelError, MissingExtra
+from pufferlib.errors import KernelError
+from pufferlib.files import written_whole
 
 __all__ = [
-    "DeviceKernel",
     "HostKernel",
     "Shape",
     "built_library",
     "cache_folder",
+    "check_source",
     "compiled_library",
     "compiler_command",
+    "explained",
     "fitting",
     "is_built",
 ]
 
-OPTIONS = ("--std=c++17", "--fmad=false")  # rounding is the reference's
 NUM_LANES = 32
 MOST_THREADS = 768  # of 1,024 none has more than 64 registers, and tag/continuous spills some
 TILE_NBYTES = 16384  # of shared memory for a block's observations: more would leave fewer blocks to a multiprocessor
@@ -124,62 +124,14 @@ class HostKernel:
         return lambda stream: play(crew, address)
 
 
-class DeviceKernel:
-    """A kernel for a CUDA device, of a fixed number of agents and other constants."""
-
-    def __init__(self, kernel: KernelEnv, shape: Shape, constants: Mapping[str, int | float]) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise MissingExtra(
-                f'"{kernel.name}" on a CUDA device needs CuPy: pip install "pufferlib[cuda]"; '
-                'or use device="host", which plays the same kernel on the CPU'
-            ) from error
-        _check_source(kernel)
-        self.shape = shape
-        name = sources.entry(kernel)
-        source = sources.for_device(kernel, name, constants, shape.macros)
-        try:
-            module = cupy.RawModule(code=source, options=OPTIONS, name_expressions=None)
-            self._function = module.get_function(name).kernel  # compiles
-        except cupy.cuda.compiler.CompileException as error:
-            raise KernelError(explained(kernel, str(error))) from error
-        self._device = cupy.cuda.Device()  # the present one, for which it was compiled
-        self._present_device = cupy.cuda.runtime.getDevice
-
-    def bound(self, arguments: Any, num_envs: int) -> Callable[[int], None]:
-        """Return what launches on a stream, given by its address, and returns at once.
-
-        arguments: a NumPy array of one ``struct Env``, copied at each call.
-        """
-        grid, block = (self.shape.num_blocks(num_envs), 1, 1), (self.shape.block_size, 1, 1)
-        function, given, device, present = self._function, (arguments,), self._device, self._present_device
-
-        def launch(stream: int) -> None:
-            if present() == device.id:
-                function(grid, block, given, 0, _Stream(stream))
-                return
-            with device:  # streams, the default one above all, are of the device that is present
-                function(grid, block, given, 0, _Stream(stream))
-
-        return launch
-
-
-class _Stream:
-    """What CuPy takes for a stream: anything with its address."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-
-def _check_source(kernel: KernelEnv) -> None:
+def check_source(kernel: KernelEnv) -> None:
     if not Path(kernel.source).is_file():
         raise KernelError(f'"{kernel.name}": there is no file {kernel.source}; the kernel\'s source= names it')
 
 
 def _library(kernel: KernelEnv) -> ctypes.CDLL:
     """Return the library that holds a kernel for the host: the one that was built, unless its sources have changed."""
-    _check_source(kernel)
+    check_source(kernel)
     library = built_library()
     if library is not None and is_built(library, kernel):
         return library
@@ -208,12 +160,12 @@ def compiled_library(kernel: KernelEnv, program: str, flags: Sequence[str] = ())
     flags: for the compiler, after HOST_FLAGS.
     Raises KernelError where there is no compiler, or the program is wrong.
     """
-    _check_source(kernel)
+    check_source(kernel)
     compiler = compiler_command()
     if shutil.which(compiler[0]) is None:
         raise KernelError(
             f'"{kernel.name}" has to be compiled for the host, and there is no {compiler[0]}: install a C++ compiler '
-            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, for which CuPy compiles"
+            "(Debian and Ubuntu: apt-get install g++) or name one in CXX, or use a CUDA device, which needs none"
         )
     command = [*compiler, *sources.HOST_FLAGS, *flags, "-shared", "-fPIC"]
     command += ["-I", str(sources.FOLDER), "-x", "c++", "-"]
@@ -229,17 +181,10 @@ def compiler_command() -> list[str]:
 
 
 def _compile(kernel: KernelEnv, command: list[str], program: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    os.close(descriptor)
-    try:
-        result = subprocess.run([*command, part], input=program, capture_output=True, text=True)
+    with written_whole(path) as part:
+        result = subprocess.run([*command, str(part)], input=program, capture_output=True, text=True)
         if result.returncode:
             raise KernelError(explained(kernel, result.stderr))
-        os.replace(part, path)  # whole or not at all, also for those who compile the same at the same time
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
 
 
 def cache_folder() -> Path:

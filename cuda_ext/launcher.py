@@ -9,7 +9,8 @@ import numpy as np
 
 from cuda_ext.checking import CheckedKernel
 from cuda_ext.data import Data, arguments_dtype, constants_of
-from cuda_ext.functions import DeviceKernel, HostKernel, Shape, fitting
+from cuda_ext.device import DeviceKernel
+from cuda_ext.functions import HostKernel, Shape, fitting
 from cuda_ext.schema import KernelEnv
 
 __all__ = ["Launcher"]

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module, metadata
 
-from cuda_ext import functions, sources
-from pufferlib.errors import KernelError
+from cuda_ext import functions, nvrtc, sources
+from pufferlib.errors import KernelError, MissingExtra
 
 __all__ = ["built", "compiler", "device"]
 
 CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
 def built() -> str:
@@ -51,14 +50,21 @@ def _kept() -> str:
         folder = functions.cache_folder()
     except KernelError as error:
         return str(error)
-    sizes = [path.stat().st_size for path in folder.glob("*.so")]
+    sizes = [path.stat().st_size for path in folder.iterdir() if path.suffix in (".so", ".cubin")]
     shown = str(folder).replace(os.path.expanduser("~"), "~", 1)  # whose home it is, is nobody's business
     return f"{len(sizes)} kernel{'s' * (len(sizes) != 1)} ({sum(sizes) / 2**20:.1f} MiB) are kept in {shown}"
 
 
 def device() -> str:
     """Return how many devices CuPy sees, and which NVRTC there is."""
-    return f"{_cupy()}; {next(_versions(NVRTC), 'no NVRTC')}"
+    return f"{_cupy()}; {_nvrtc()}"
+
+
+def _nvrtc() -> str:
+    try:
+        return "NVRTC {}.{}".format(*nvrtc.version())
+    except MissingExtra:
+        return "no NVRTC"
 
 
 def _cupy() -> str:

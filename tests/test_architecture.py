@@ -48,7 +48,7 @@ LAYERS = [
 # Who stands beside the layers sees itself and what is named here.
 BESIDE = {
     "ocean": {"pufferlib.environment", "pufferlib.philox"},
-    "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.philox"},
+    "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.files", "pufferlib.philox"},
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
 }
 # Optional packages are imported in the files about them, and nowhere else in pufferlib.

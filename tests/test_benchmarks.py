@@ -712,6 +712,8 @@ def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytes
     assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
     assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
     assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
+    assert all(nbytes < struct / 5 for struct, nbytes in results["argument_us"].values())
+    assert re.search(r"Arguments of tag/grid, handed to CuPy: [\d.]+ µs a launch; as a struct", gpu.table(results))
     assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
     assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
     told = lines_of(lines)
@@ -737,8 +739,6 @@ def test_kernels_are_measured_by_their_worth_while_there_is_time(
     assert results["left_out"][0] == "tag/grid 10 x 5, for want of time" and len(results["left_out"]) >= 4
     with pytest.raises(argparse.ArgumentTypeError, match=r"'tag/cube:3x4' is no case; write ENV:NUM_ENVSxNUM_AGENTS"):
         gpu.Case.of("tag/cube:3x4")
-
-
 
 
 def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:

@@ -27,7 +27,7 @@ from pufferlib import environments
 from pufferlib.bench import Speed, compare_backends, profile_text, right_one, verdict
 from pufferlib.cli import main, options, parsing
 from pufferlib.cli.options import Autotune, Wrap, typed
-from pufferlib.errors import PlanError
+from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.testing import CHECKS
 
 pytestmark = pytest.mark.beside
@@ -487,7 +487,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert "self test     passed" in shown
     assert all(name in shown for name in ("ocean/squared", "tag/grid", "tag/continuous", metadata.version("ray")))
     assert re.search(
-        r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|nvidia)", shown, re.M
+        r"^CUDA +(no driver|driver .*); torch \S+ sees .*; (no CuPy|cupy).*; (no NVRTC|NVRTC 1\d\.\d)$", shown, re.M
     )
 
 
@@ -501,6 +501,8 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("CXX")
     library = functions.compiled_library(KERNEL, functions.sources.for_host(KERNEL))
     assert re.search(r"; 1 kernel \(\d\.\d MiB\) are kept in", report.compiler())
+    (tmp_path / "pufferlib/kernels/kernel_x-sm_90-0.cubin").touch()
+    assert "; 2 kernels (" in report.compiler()
     spec = SimpleNamespace(origin=library._name)  # in which there is one of them
     monkeypatch.setattr(functions.importlib.util, "find_spec", lambda name: spec)
     names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
@@ -518,7 +520,15 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert report.device().startswith("cupy-cuda13x 13.6.0 sees no device: import of cupy halted")
     runtime = SimpleNamespace(getDeviceCount=lambda: 2)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    assert report.device() == "cupy-cuda13x 13.6.0 sees 2 devices; nvidia-cuda-nvrtc 13.6.0"
+    monkeypatch.setattr(report.nvrtc, "version", lambda: (13, 6))
+    assert report.device() == "cupy-cuda13x 13.6.0 sees 2 devices; NVRTC 13.6"
+    monkeypatch.undo()
+    monkeypatch.setattr(report.nvrtc, "_library", refused_nvrtc)
+    assert report.device().endswith("; no NVRTC")
+
+
+def refused_nvrtc() -> Any:
+    raise MissingExtra("no NVRTC here")
 
 
 def test_doctor_finds_what_is_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

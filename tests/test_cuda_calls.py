@@ -149,7 +149,8 @@ def test_the_device_of_one_is_a_device_for_another(vec: Any) -> None:
 
 
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cuda_ext.functions import DeviceKernel, Shape
+    from cuda_ext.device import DeviceKernel
+    from cuda_ext.functions import Shape
     from cuda_ext.tag_grid import KERNEL
 
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -277,6 +278,33 @@ def test_wrong_calls_change_nothing(call: Callable[[Any], Any], error: Any, mess
     assert before[1:] == (vec.get_attr("seed"), vec.get_attr("episode"))
     vec.step(np.zeros(12, int))
     assert vec.get_attr("t") == [1] * 4
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"actions": np.zeros(1)}, {"keep": False}])
+def test_more_rows_than_a_kernel_counts_are_refused(kwargs: dict[str, Any], vec: Any) -> None:
+    """12 rows a step: before anything is made of them."""
+    vec.reset()
+    alone = not kwargs.get("keep", True)
+    num_steps = 2**31 if alone else 2**31 // 12 + 1
+    advice = ", or keep=False" if not kwargs else ""
+    told = (
+        rf"num_steps={num_steps} of 12 rows each are more than a kernel's 2,147,483,647; play fewer at a time{advice}$"
+    )
+    with pytest.raises(CallError, match=told):
+        vec.rollout(num_steps, **kwargs)
+    vec.step(np.zeros(12, int))
+    assert vec.get_attr("t") == [1] * 4
+
+
+def test_more_environments_than_a_kernel_counts_are_refused() -> None:
+    from cuda_ext.data import Data
+    from cuda_ext.references.tag_grid import TagGrid
+
+    told = (
+        r'acts of "tag/grid" would have 2,684,354,560 elements for num_envs=536870912, and kernels count to 2,147,483'
+    )
+    with pytest.raises(KernelError, match=told):
+        Data(KERNEL, 2**29, 5, "cpu", TagGrid())
 
 
 def test_reset_of_some_is_synchronous() -> None:

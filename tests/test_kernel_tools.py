@@ -297,7 +297,8 @@ def test_other_mistakes_are_shown_as_the_compiler_puts_them(tmp_path: Path) -> N
 
 def test_without_nvrtc_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     nvrtc._library.cache_clear()
-    monkeypatch.setattr(nvrtc.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(nvrtc, "_folders", lambda name: iter(()))
+    monkeypatch.setattr(nvrtc, "NAMES", ())
     try:
         with pytest.raises(MissingExtra, match="compiling for a GPU needs NVRTC: pip install nvidia-cuda-nvrtc"):
             nvrtc.compiled(KERNEL, Shape.of(5, 21), {})

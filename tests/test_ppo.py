@@ -194,14 +194,15 @@ def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
 # ------------------------------------------------------------------------------------------------------ training
 
 
-def test_weights_as_one_vector_learn_as_they_would_apart():
+@pytest.mark.parametrize("multiple", [1, 32])
+def test_weights_as_one_vector_learn_as_they_would_apart(multiple: int):
     torch.manual_seed(1)
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
     layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
     decisions, apart, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
     together.load_state_dict(apart.state_dict())
-    one = as_one(together)
-    for policy, weights in ((apart, list(apart.parameters())), (together, [one])):
+    vector = as_one(together, multiple)
+    for policy, weights in ((apart, list(apart.parameters())), (together, [vector])):
         optimizer = torch.optim.Adam(weights, 0.1, fused=True)
         for _ in range(3):
             optimizer.zero_grad(set_to_none=False)
@@ -213,6 +214,9 @@ def test_weights_as_one_vector_learn_as_they_would_apart():
     for one, other in zip(apart.parameters(), together.parameters(), strict=True):
         torch.testing.assert_close(one, other)
     assert not torch.equal(apart.log_std, torch.zeros(2))
+    places = [(part.data_ptr() - vector.data_ptr()) // 4 for part in together.parameters()]
+    assert places == sorted(places) and not any(place % multiple for place in places)
+    assert vector.count_nonzero() == sum(part.count_nonzero() for part in together.parameters())
 
 
 class Echo(gymnasium.Env):

@@ -21,7 +21,7 @@ from cleanrl_demo.plot import read
 from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
 from cleanrl_demo.report import Report
 from cleanrl_demo.teams import teams_of
-from pufferlib.errors import PlanError
+from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Origin, load_policy
 from pufferlib.models.files import read_checkpoint
 from pufferlib.registry import creator
@@ -139,6 +139,15 @@ def test_teams_learn_apart_by_their_own_settings() -> None:
         torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
 
 
+def test_weights_lie_where_a_gpu_reads_them_at_once() -> None:
+    """With 5 options, what is behind the actor's biases would begin between two words of 16 bytes."""
+    learner, _, vec = played(config(separate=True))
+    with vec:
+        for team in learner.teams:
+            places = [part.data_ptr() for part in team.actor.policy.parameters()]
+            assert len(places) > 6 and not any(place % 16 for place in places)
+
+
 def test_episodes_are_told_of(tmp_path: Path) -> None:
     settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
     folder = train(settings).run_folder
@@ -219,6 +228,15 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
     with load_policy(half.run_folder / "policy.pt") as player:
         while env.agents:
             observations, *_, infos = env.step(player.act(observations, infos))
+
+
+def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ppo_cuda, "ALIGNED", 1)
+        folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
+    assert folder is not None
+    with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):
+        ppo_cuda.resume(folder, total_steps=300)
 
 
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])

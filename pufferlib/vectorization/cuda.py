@@ -38,6 +38,7 @@ from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 from pufferlib.vectorization.device_policy import LOGITS, NO_POLICY, Chosen, Policies
 from pufferlib.vectorization.device_rollout import Rollout, played
 from pufferlib.vectorization.device_rows import FLYING, NEW, WAITING, Block, Ids, States, array_of
+from pufferlib.vectorization.device_streams import Streams, require_uncaptured
 from pufferlib.vectorization.device_twins import Twins
 from pufferlib.vectorization.launch import start_method
 from pufferlib.vectorization.messages import EnvFace, Failed
@@ -164,12 +165,13 @@ class CUDA(VecEnv):
         self._look_like(face, plan.num_envs, plan.batch_size, autoreset_mode)
         self._check_spaces(kernel.name)
         self._open(kernel, num_threads, checked)
+        self._leased: deque[Block] = deque()
+        self._stream = _host_stream if self._on_host else Streams(torch, self.device, self._newest).current
         self._twins = Twins(self._data, reference)
         self._policies = Policies(self, torch)
         batches = -(-plan.num_envs // plan.batch_size)
         self._blocks = [Block(self, torch, plan.batch_size) for _ in range(batches + 2)]
         self._free = deque(self._blocks)
-        self._leased: deque[Block] = deque()
         self._filling: Block | None = None
         self._full: deque[Block] = deque()
         self._states = States(plan.num_envs)
@@ -207,8 +209,16 @@ class CUDA(VecEnv):
         }
 
         def made(**more: Any) -> Any:
-            on_device = self.device.type == "cuda"
-            with self._torch.cuda.device(self.device) if on_device else contextlib.nullcontext():
+            place: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if not self._on_host:
+                place = self._torch.cuda.device(self.device)
+                require_uncaptured(
+                    self._torch,
+                    self._torch.cuda.current_stream(self.device),
+                    "this call is the first that needs its kernel, which is compiled and loaded then, and a capture "
+                    "holds none of that; make it once before the capture",
+                )
+            with place:
                 found = launcher.Launcher(kernel, self._data, {**fixed, **more}, num_threads, checked)
             self._launchers.append(found)
             return found
@@ -232,6 +242,7 @@ class CUDA(VecEnv):
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
         self._refuse_closed()
+        self._stream()  # which may be refused, while nothing has changed
         ids: Ids
         if env_ids is None:
             ids = range(self.num_envs)
@@ -286,6 +297,7 @@ class CUDA(VecEnv):
     def _ids_of(self, env_ids: Sequence[int] | None) -> Ids:
         """Return the environments that a call is about: those named, or those of the last batch."""
         self._refuse_closed()
+        self._stream()
         if env_ids is not None:
             return np.array(checked_ids(env_ids, self.num_envs))
         if self._last is None:
@@ -417,6 +429,7 @@ class CUDA(VecEnv):
                 f"return; {'send actions for more' if len(self._states.where(WAITING)) else 'call reset first'}"
             )
         if self._plan.synchronous:
+            self._stream()
             return self._full.popleft()
         block = next((each for each in self._full if each.is_done()), self._full[0])
         self._full.remove(block)
@@ -481,9 +494,15 @@ class CUDA(VecEnv):
             self._filling = None
             self._full.append(block)
 
-    def _stream(self) -> int:
-        """Return the address of torch's current stream; 0 on the host."""
-        return 0 if self._on_host else self._torch.cuda.current_stream(self.device).cuda_stream
+    def _settle(self) -> None:
+        """Have the current stream wait for all that was launched."""
+        self._stream()
+        for block in self._blocks:
+            block.wait()
+
+    def _newest(self) -> Block | None:
+        """Return the block of the last batch."""
+        return self._leased[-1] if self._leased else None
 
     def _carried(self, array: Array, kept: list[Any]) -> int:
         """Copy an array to the device; return its address."""
@@ -537,14 +556,17 @@ class CUDA(VecEnv):
 
     def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
         self._refuse_closed()
+        self._settle()
         return self._twins.call(name, args, kwargs, self._chosen(env_ids))
 
     def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
         self._refuse_closed()
+        self._settle()
         return self._twins.get(name, self._chosen(env_ids))
 
     def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
         self._refuse_closed()
+        self._settle()
         self._twins.set(name, values, self._chosen(env_ids))
 
     def _chosen(self, env_ids: Sequence[int] | None) -> list[int]:
@@ -556,6 +578,7 @@ class CUDA(VecEnv):
         env_ids: an int64 tensor on the device, with which nothing crosses the bus or waits, or a sequence.
         """
         self._refuse_closed()
+        self._settle()
         if not isinstance(env_ids, self._torch.Tensor):
             env_ids = self._torch.tensor(self._chosen(env_ids), dtype=self._torch.int64, device=self.device)
         return self._twins.states(env_ids)
@@ -591,8 +614,7 @@ class CUDA(VecEnv):
     def episode_sums(self, *, reset: bool = False) -> EpisodeSums:
         """Return what ``episode_stats`` is made of, on the device, without waiting for it: ``.stats()`` waits."""
         self._refuse_closed()
-        for block in self._blocks:
-            block.wait()
+        self._settle()
         return EpisodeSums.of(self._data.arrays, self.agent_names, reset=reset)
 
     def _clear_stats(self) -> None:
@@ -631,6 +653,11 @@ class CUDA(VecEnv):
             f"CUDA(num_envs={self.num_envs}, batch_size={self.batch_size}, device={str(self.device)!r}, "
             f"agents_per_env={self.agents_per_env}{', closed' if self._closed else ''})"
         )
+
+
+def _host_stream() -> int:
+    """Return the address of the stream of launches on the host, which has none."""
+    return 0
 
 
 def _listed(ids: Ids) -> Sequence[int]:

@@ -37,6 +37,7 @@ class Rollout(NamedTuple):
 def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, keep: bool) -> Batch | Rollout:
     """Play a rollout of a CUDA, whose method of this name says the rest."""
     vec._refuse_closed()
+    vec._stream()
     if not vec._plan.synchronous or vec._states.all != WAITING:
         raise CallError("a rollout is of all environments at once, after reset or recv, with batch_size=num_envs")
     if num_steps < 1:
@@ -44,9 +45,15 @@ def played(vec: Any, num_steps: int, actions: Any, policy: Any, greedy: bool, ke
     if policy is not None and actions is not None:
         raise CallError("a rollout has actions, or a policy that chooses them; leave one out")
     rows, num_envs = vec.agents_per_batch, vec.num_envs
+    all_rows = keep or actions is not None
+    most = importlib.import_module("cuda_ext.data").MOST_ELEMENTS
+    if num_steps * (rows if all_rows else 1) > most:
+        raise CallError(
+            f"num_steps={num_steps} of {rows} rows each are more than a kernel's {most:,}; play fewer at a time"
+            + (", or keep=False" if keep and actions is None else "")
+        )
     if actions is not None:
         actions = vec._actions.checked(actions, range(num_envs), num_steps)
-    all_rows = keep or actions is not None
     chosen = None
     kept: list[Any] = []  # what the launch reads
     if policy is None:

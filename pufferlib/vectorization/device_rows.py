@@ -12,6 +12,7 @@ from pufferlib.errors import CallError, ClosedError
 from pufferlib.vectorization.batch import IDS, Batch, poison
 from pufferlib.vectorization.device_infos import Deferred, Endings
 from pufferlib.vectorization.device_policy import LOGITS, Chosen
+from pufferlib.vectorization.device_streams import require_uncaptured
 from pufferlib.vectorization.infos import Infos, Source
 
 __all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
@@ -234,6 +235,7 @@ class Block:
         """
         if self._arrays is not None:
             return self._arrays
+        self._vec._stream()
         arrays = tuple(array_of(column) for column in self._columns)
         if self._vec._plan.synchronous:
             for index in IDS:
@@ -286,6 +288,7 @@ class Block:
             raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
         if self._vec.closed:
             raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
+        self._vec._stream()
         return self._read(self._endings())
 
 
@@ -302,20 +305,27 @@ class _Launching:
         self._block, self._kept = block, kept
 
     def __enter__(self) -> int:
-        torch, device, stream = self._block._torch, self._block._vec.device, self._block._stream
-        if device.type == "cpu":
-            return 0
+        torch, vec, stream = self._block._torch, self._block._vec, self._block._stream
+        address: int = vec._stream()
         if stream is None:
-            return int(self._block._vec._stream())
-        stream.wait_stream(torch.cuda.current_stream(device))
+            return address
+        caller = torch.cuda.current_stream(vec.device)
+        require_uncaptured(
+            torch,
+            caller,
+            f"batch_size={vec.batch_size} of num_envs={vec.num_envs} plays on streams of its own, whose batches come "
+            "in no order that a graph could hold; capture with batch_size=num_envs",
+        )
+        stream.wait_stream(caller)
         for tensor in self._kept:
             tensor.record_stream(stream)
         return int(stream.cuda_stream)
 
     def __exit__(self, *_: object) -> None:
-        if self._block._stream is not None:
-            self._block._event = self._block._torch.cuda.Event()
-            self._block._event.record(self._block._stream)
+        block = self._block
+        if block._stream is not None:
+            block._event = block._event or block._torch.cuda.Event()
+            block._event.record(block._stream)
 
 
 def _indices(ids: Ids) -> Any:

@@ -1,0 +1,163 @@
+"""What a GPU is given: machine code as the tests compile it, and arguments whose memory is the struct's.
+
+CuPy is played by a stand-in that notes what it is handed; where there is a GPU, the same kernel plays there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kernel_programs import COUNTING, counting
+
+import pufferlib
+from cuda_ext import nvrtc
+from cuda_ext.data import arguments_dtype
+from cuda_ext.device import DeviceKernel
+from cuda_ext.functions import Shape
+from cuda_ext.schema import KernelEnv
+from pufferlib.errors import KernelError
+
+pytestmark = pytest.mark.beside
+
+SHAPE = Shape.of(4, 1)
+
+
+class StandIn:
+    """CuPy as far as a DeviceKernel asks it: notes the files that it loads and what is launched."""
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[Path, str]] = []
+        self.launched: list[tuple[Any, ...]] = []
+        self.present, self.error = 0, ""
+        self.cuda = SimpleNamespace(Device=lambda: Device(self), runtime=SimpleNamespace(getDevice=self.get_device))
+
+    def get_device(self) -> int:
+        return self.present
+
+    def RawModule(self, *, path: str) -> Any:
+        def get_function(name: str) -> Any:
+            if self.error:
+                raise RuntimeError(self.error)
+            self.loaded.append((Path(path), name))
+            return SimpleNamespace(kernel=self.launch)
+
+        return SimpleNamespace(get_function=get_function)
+
+    def launch(self, grid: Any, block: Any, given: Any, shared_nbytes: int, stream: Any) -> None:
+        self.launched.append((grid, block, given, shared_nbytes, stream.ptr, self.present))
+
+
+class Device:
+    def __init__(self, cupy: StandIn) -> None:
+        self.cupy, self.id, self.compute_capability = cupy, cupy.present, "90"
+
+    def __enter__(self) -> None:
+        self.before, self.cupy.present = self.cupy.present, self.id
+
+    def __exit__(self, *_: object) -> None:
+        self.cupy.present = self.before
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
+    found = StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", found)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return found
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelEnv:
+    return counting(tmp_path)
+
+
+def test_a_device_loads_what_the_tests_compile(cupy: StandIn, kernel: KernelEnv) -> None:
+    """Kept by source and constants, and compiled once."""
+    for num_agents in (4, 5, 4):
+        DeviceKernel(kernel, Shape.of(num_agents, 1), {"num_agents": num_agents})
+    first, other, again = cupy.loaded
+    assert first == again != other and first[1] == "kernel_counting"
+    assert first[0].read_bytes() == nvrtc.compiled(kernel, SHAPE, {"num_agents": 4}, "sm_90").code
+    assert len([*first[0].parent.iterdir()]) == 2
+
+
+def test_arguments_are_the_memory_of_the_struct_without_its_fields(cupy: StandIn, kernel: KernelEnv) -> None:
+    """NumPy describes every field to whoever asks for the interface of a structured array, as CuPy does."""
+    arguments = np.zeros((), arguments_dtype(kernel.schema))
+    launch = DeviceKernel(kernel, SHAPE, {}).bound(arguments, 100)
+    for stream in (0, 77):
+        arguments["num_envs"] = 100 + stream
+        launch(stream)
+        grid, block, (given,), shared_nbytes, on, _ = cupy.launched[-1]
+        assert (given.dtype.fields, given.dtype.names, given.size) == (None, None, 1)
+        assert given.nbytes == arguments.nbytes and np.shares_memory(given, arguments)
+        assert given.__array_interface__["data"] == arguments.__array_interface__["data"]
+        assert given.tobytes() == arguments.tobytes()
+        assert (grid, block, shared_nbytes, on) == ((4, 1, 1), (128, 1, 1), 0, stream)
+
+
+def test_launches_go_to_the_device_that_was_compiled_for(cupy: StandIn, kernel: KernelEnv) -> None:
+    launch = DeviceKernel(kernel, SHAPE, {}).bound(np.zeros((), arguments_dtype(kernel.schema)), 1)
+    for cupy.present in (0, 1):
+        launch(0)
+    assert [each[-1] for each in cupy.launched] == [0, 0] and cupy.present == 1
+
+
+def test_a_driver_that_is_too_old_is_named(cupy: StandIn, kernel: KernelEnv) -> None:
+    cupy.error = "CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid"
+    told = r'"counting": the driver does not load what NVRTC \d+\.\d+ has compiled for sm_90: CUDA_ERROR_INVALID_IMAGE'
+    with pytest.raises(KernelError, match=told):
+        DeviceKernel(kernel, SHAPE, {})
+
+
+def test_a_kernel_without_its_file_is_named(cupy: StandIn, kernel: KernelEnv) -> None:
+    with pytest.raises(KernelError, match="there is no file .*nowhere.cuh; the kernel's source= names it"):
+        DeviceKernel(dataclasses.replace(kernel, source="nowhere.cuh"), SHAPE, {})
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [("80", "sm_80"), ("86", "sm_86"), ("90", "sm_90"), ("119", "sm_110")]
+)
+def test_a_device_runs_what_is_compiled_for_its_generation(
+    capability: str, architecture: str, kernel: KernelEnv
+) -> None:
+    assert nvrtc.architecture_of(kernel, capability) == architecture
+
+
+@pytest.mark.parametrize("capability", ["35", "999"])
+def test_a_device_that_nvrtc_does_not_know(capability: str, kernel: KernelEnv) -> None:
+    told = rf"compiles for sm_\d+ to sm_\d+, and the device is an sm_{capability}; install a version of nvidia-cuda-n"
+    with pytest.raises(KernelError, match=told):
+        nvrtc.architecture_of(kernel, capability)
+
+
+def test_cudas_headers_are_found_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel of cuda_ext includes one, those of others may."""
+    kernel = counting(tmp_path, source="#include <own_numbers.h>\n" + COUNTING)
+    folder = tmp_path / "include"
+    monkeypatch.setattr(nvrtc, "_folders", lambda name: iter([folder]))
+    with pytest.raises(KernelError, match="own_numbers.h: CUDA's own headers come with pip install nvidia-cuda-run"):
+        nvrtc.compiled(kernel, SHAPE, {})
+    folder.mkdir()
+    for name in ("cuda_runtime_api.h", "own_numbers.h"):
+        (folder / name).touch()
+    assert nvrtc.compiled(kernel, SHAPE, {}).code
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_a_kernel_of_ones_own(kernel: KernelEnv) -> None:
+    with pufferlib.make(kernel, backend="cuda", num_envs=3) as vec:
+        vec.reset()
+        for t in (1, 2, 3):
+            observations, _, _, truncations, _ = vec.step(torch.arange(12, device="cuda") % 5)
+            sums = (torch.arange(12) % 5).view(3, 4).sum(1)
+            assert torch.equal(observations[:, 0].cpu(), t * sums.repeat_interleave(4).float())
+            assert bool(truncations.all()) == bool(truncations.any()) == (t == 3)
