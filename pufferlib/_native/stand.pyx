@@ -576,7 +576,7 @@ cdef class Stand:
             if stepper.masks is not None:
                 observation, info = stepper.masked(observation, info), unmasked(info)
             # Nothing that can fail may lie between claim and commit, so infos come first.
-            told = self.tell(stepper, env_id, info, reward, terminated or truncated)
+            told = 0 if is_empty(info) else self.tell(stepper, env_id, info, reward, terminated or truncated)
             if told != NOT_HERE and self.write(stepper, observation, env_id, &slot):
                 self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
                 return 0
