@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,10 @@ __all__ = ["STAGES", "Run", "main", "summary"]
 ROOT = Path(__file__).parent.parent
 NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
 PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
+# What has tests marked gpu, and imports no more than is there.
+TESTS = tuple(
+    f"tests/test_{name}.py" for name in ("device_kernel", "device_streams", "iterations", "planner", "tensors")
+)
 TOOLS = ("memcheck", "racecheck", "synccheck")
 FAULT = 9  # the exit status of compute-sanitizer that has found one
 # What tools say that a machine keeps from the device's counters or its debugger.
@@ -145,24 +150,20 @@ def versions(run: Run, limit_s: float) -> Outcome:
 
 
 def check(run: Run, limit_s: float) -> Outcome:
-    """Run the tests marked gpu, on the device or where it plays its part."""
-    files = sorted(
-        f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py") if "from devices import" in path.read_text()
-    )
-    options = ["-m", "gpu", "--device", run.device, "-p", "benchmarks.gpu_stages", "--lines", str(run.lines)]
+    """Run the tests marked gpu."""
+    options = ["-m", "gpu", "-p", "benchmarks.gpu_stages", "--lines", str(run.lines)]
     plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q"]
-    if not files:
-        return Outcome("failed", "no file of tests takes its devices from tests/devices.py")
-    status, text = run.python("-m", "pytest", *plain, *options, *files, limit_s=limit_s)
+    status, text = run.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
     tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
-    passed = sum(line["outcome"] == "passed" for line in tests)
-    failed = [line["test"] for line in tests if line["outcome"] == "failed"]
-    if failed:
-        return Outcome("failed", f"{len(failed)} of {len(tests)} tests: {', '.join(failed)[:300]}")
-    if status == 0 and not passed:
-        return Outcome("failed", "no test ran")
+    outcomes = Counter(line["outcome"] for line in tests)
+    counted = ", ".join(f"{outcomes[each]} {each}" for each in sorted(outcomes))
+    if outcomes["failed"]:
+        failed = ", ".join(line["test"] for line in tests if line["outcome"] == "failed")
+        return Outcome("failed", f"{counted}: {failed[:300]}")
     ended = outcome_of(status, text)
-    return Outcome(ended.status, f"{passed} tests passed{'; ' * bool(ended.words)}{ended.words}")
+    if ended == DONE and not outcomes["passed"]:
+        return Outcome("not available" if run.device == "host" else "failed", f"{counted}: they need a CUDA device")
+    return Outcome(ended.status, f"{counted}{'; ' * bool(ended.words)}{ended.words}")
 
 
 def sanitize(run: Run, limit_s: float) -> Outcome:

@@ -46,17 +46,18 @@ THERE = (
 BLOCK = f"""
 import os
 import sys
+from importlib.machinery import PathFinder
 
-class Block:
+class Some:
     there = {{*sys.stdlib_module_names, *sys.builtin_module_names, *{THERE!r}}}
     here = {{name.partition(".")[0] for folder in {[str(ROOT), str(ROOT / "tests")]!r} for name in os.listdir(folder)}}
 
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if path is None and not top.startswith("_") and top not in self.there | self.here:
-            raise ModuleNotFoundError(f"No module named {{name!r}}: the test blocks it", name=name)
+        there = path is not None or top.startswith("_") or top in self.there | self.here
+        return PathFinder.find_spec(name, path, target) if there else None
 
-sys.meta_path.insert(0, Block())
+sys.meta_path[:] = [*(each for each in sys.meta_path if each is not PathFinder), Some()]
 """
 
 
@@ -267,9 +268,10 @@ def test_all_stages_pass_on_the_host_with_what_a_gpu_machine_has(tmp_path: Path)
     lines = lines_of(out / "lines.jsonl")
     stages = {line["stage"]: line["status"] for line in lines if line["of"] == "stage"}
     assert done.returncode == 0 and "failed" not in stages.values(), (out / "log.txt").read_text()[-5000:]
-    assert stages["build"] == stages["versions"] == stages["check"] == "done", stages
-    assert stages["sanitize"] == stages["profile"] == "not available"
-    assert any(line["of"] == "test" and line["outcome"] == "passed" for line in lines)
+    assert stages["build"] == stages["versions"] == "done", stages
+    assert stages["check"] == stages["sanitize"] == stages["profile"] == "not available"
+    tests = [line for line in lines if line["of"] == "test"]
+    assert tests and {line["outcome"] for line in tests} == {"skipped"}
     assert {line["way"] for line in lines if line["of"] == "play"} >= {"launch", "rollout"}
     assert any(line["of"] == "training" for line in lines)
     assert len(list(out.iterdir())) <= 8
