@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.util
 import itertools
 import json
 import math
@@ -67,6 +68,7 @@ TARGETS = {("tag/grid", 2_000, 5): 2e7, ("tag/grid", 2_000, 1_000): 2e6, ("tag/g
 TAG_12: Mapping[str, Any] = {**GAMES["tag/continuous"], "num_runners": 10}
 WAYS = ("device", "pool", "one after another")
 TEAMS = ("tagger", "runner")
+FOR_LEARNING = ("tensorboard", "threadpoolctl")  # which keep its curves, and make processes
 
 
 @dataclass(frozen=True)
@@ -389,7 +391,11 @@ def main() -> None:
         print(f"{case.text:32} {found['median']:,.3g} env-steps/s", flush=True)
         append(options.lines, of="training", **found)
         figures.append(found)
-    for seed, shift in itertools.product(range(1, settings["seeds"] + 1), range(len(WAYS))):
+    lacking = [package for package in FOR_LEARNING if importlib.util.find_spec(package) is None]
+    if lacking:
+        left_out.append(f"learning, for want of {', '.join(lacking)}")
+    seeds = range(1, settings["seeds"] + 1) if not lacking else ()
+    for seed, shift in itertools.product(seeds, range(len(WAYS))):
         if time.perf_counter() >= deadline_s:
             left_out.append(f"learning from seed {seed} on, for want of time")
             break
