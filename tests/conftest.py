@@ -19,6 +19,8 @@ import pytest
 
 from pufferlib.vectorization.launch import running_threads
 
+pytest_plugins = ["devices"]  # fixtures: who plays kernels
+
 # What [dev] leaves out, as it is large or asks for other versions: `make test-adapters` has it.
 WANTED = {"tianshou": "tianshou", "gymnax": "gymnax", "envpool": "envpool", "cleanrl_scripts": "cleanrl"}
 WANTED["rllib"] = "lz4"  # which comes with RLlib

@@ -17,9 +17,18 @@ def covering(axes: Mapping[str, Sequence[Any]], indirect: Sequence[str] = ()) ->
     """
     columns = [[each if hasattr(each, "marks") else pytest.param(*_as_tuple(names, each)) for each in values]
                for names, values in axes.items()]  # fmt: skip
-    longest = max(map(len, columns))
+    # What takes a GPU shows nothing where there is none: short is with it what is short with another in its place.
+    shown = [[place for place, value in enumerate(values) if not _on_gpu(value)] for values in columns]
+    longest = max(map(len, shown))
     # The shorter ones begin again, one place further on each time, so that not always the same values meet.
-    short = {tuple((index + index // len(each)) % len(each) for each in columns) for index in range(longest)}
+    short = {tuple(each[(index + index // len(each)) % len(each)] for each in shown) for index in range(longest)}
+
+    def is_short(places: Sequence[int]) -> bool:
+        return any(
+            all(place in (one, *({place} - {*each})) for place, one, each in zip(places, ones, shown, strict=True))
+            for ones in short
+        )
+
     params = []
     for places in product(*(range(len(each)) for each in columns)):
         parts = [each[place] for each, place in zip(columns, places, strict=True)]
@@ -27,8 +36,12 @@ def covering(axes: Mapping[str, Sequence[Any]], indirect: Sequence[str] = ()) ->
         values = [value for part in parts for value in part.values]
         named = [part.id for part in parts if part.id is not None]
         name = "-".join(str(part.id or _words(part.values)) for part in parts) if named else None
-        params.append(pytest.param(*values, id=name, marks=marks if places in short else [*marks, pytest.mark.long]))
+        params.append(pytest.param(*values, id=name, marks=marks if is_short(places) else [*marks, pytest.mark.long]))
     return pytest.mark.parametrize(",".join(axes), params, indirect=list(indirect))
+
+
+def _on_gpu(value: Any) -> bool:
+    return any(mark.name == "gpu" for mark in value.marks)
 
 
 def _as_tuple(names: str, value: Any) -> tuple[Any, ...]:

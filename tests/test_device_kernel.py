@@ -152,12 +152,11 @@ def test_cudas_headers_are_found_or_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_gpu_a_kernel_of_ones_own(kernel: KernelEnv) -> None:
-    with pufferlib.make(kernel, backend="cuda", num_envs=3) as vec:
+def test_on_a_gpu_a_kernel_of_ones_own(kernel: KernelEnv, device: str) -> None:
+    with pufferlib.make(kernel, backend="cuda", device=device, num_envs=3) as vec:
         vec.reset()
         for t in (1, 2, 3):
-            observations, _, _, truncations, _ = vec.step(torch.arange(12, device="cuda") % 5)
+            observations, _, _, truncations, _ = vec.step(torch.arange(12, device=vec.device) % 5)
             sums = (torch.arange(12) % 5).view(3, 4).sum(1)
             assert torch.equal(observations[:, 0].cpu(), t * sums.repeat_interleave(4).float())
             assert bool(truncations.all()) == bool(truncations.any()) == (t == 3)

@@ -22,7 +22,6 @@ from pufferlib.vectorization.device_streams import Streams
 pytestmark = pytest.mark.beside
 
 ENV: dict[str, Any] = {"num_taggers": 2, "num_runners": 1, "grid_length": 3, "episode_length": 4}
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 class Stream:
@@ -249,12 +248,11 @@ def test_every_call_asks_for_the_stream_before_it_changes_anything(monkeypatch: 
 
 
 @pytest.mark.gpu
-@needs_cuda
-def test_on_a_gpu_streams_take_turns() -> None:
+def test_on_a_gpu_streams_take_turns(cuda: str) -> None:
     """Each step on another stream plays what all of them on one do."""
-    made: dict[str, Any] = {"backend": "cuda", "num_envs": 50_000, "env_kwargs": ENV, "seed": 1}
+    made: dict[str, Any] = {"backend": "cuda", "device": cuda, "num_envs": 50_000, "env_kwargs": ENV, "seed": 1}
     with pufferlib.make("tag/grid", **made) as vec, pufferlib.make("tag/grid", **made) as other:
-        actions = torch.randint(0, 5, (vec.agents_per_batch,), device="cuda")
+        actions = torch.randint(0, 5, (vec.agents_per_batch,), device=cuda)
         torch.cuda.synchronize()
         vec.reset()
         other.reset()
@@ -269,10 +267,9 @@ def test_on_a_gpu_streams_take_turns() -> None:
 
 
 @pytest.mark.gpu
-@needs_cuda
-def test_on_a_gpu_captures_that_cannot_be_replayed_are_refused() -> None:
-    with pufferlib.make("tag/grid", backend="cuda", num_envs=10, env_kwargs=ENV, seed=1) as vec:
-        actions = torch.zeros(vec.agents_per_batch, dtype=torch.int64, device="cuda")
+def test_on_a_gpu_captures_that_cannot_be_replayed_are_refused(cuda: str) -> None:
+    with pufferlib.make("tag/grid", backend="cuda", device=cuda, num_envs=10, env_kwargs=ENV, seed=1) as vec:
+        actions = torch.zeros(vec.agents_per_batch, dtype=torch.int64, device=cuda)
         vec.reset()
         for _ in range(3):
             vec.step(actions)
@@ -293,15 +290,13 @@ def test_on_a_gpu_captures_that_cannot_be_replayed_are_refused() -> None:
 
 
 @pytest.mark.gpu
-@needs_cuda
-def test_on_a_gpu_state_is_that_of_what_was_launched_last() -> None:
+def test_on_a_gpu_state_is_that_of_what_was_launched_last(device: str) -> None:
     """Of a pool, whose blocks fly on streams of their own. Nobody moves, so nobody is tagged."""
     env_kwargs = {**ENV, "episode_length": 999, "start": "fixed"}
-    with pufferlib.make(
-        "tag/grid", backend="cuda", num_envs=60_000, batch_size=20_000, env_kwargs=env_kwargs, seed=1
-    ) as vec:
+    made: dict[str, Any] = {"backend": "cuda", "device": device, "num_envs": 60_000, "batch_size": 20_000, "seed": 1}
+    with pufferlib.make("tag/grid", **made, env_kwargs=env_kwargs) as vec:
         vec.async_reset()
-        actions = torch.zeros(vec.agents_per_batch, dtype=torch.int64, device="cuda")
+        actions = torch.zeros(vec.agents_per_batch, dtype=torch.int64, device=vec.device)
         for num_steps in range(1, 20):
             for _ in range(3):
                 vec.send(actions, env_ids=vec.recv().env_ids.tolist())

@@ -246,23 +246,21 @@ def test_on_the_host_a_policy_may_wait() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_gpu_a_policy_that_waits_is_told_to_do_without_graphs() -> None:
-    settings: dict[str, Any] = {"device": "cuda", "policy": f"{__name__}:Waiting", "total_steps": 2000}
+def test_on_a_gpu_a_policy_that_waits_is_told_to_do_without_graphs(cuda: str) -> None:
+    settings: dict[str, Any] = {"device": cuda, "policy": f"{__name__}:Waiting", "total_steps": 2000}
     with pytest.raises(PlanError, match="cannot be captured in a CUDA graph: CUDA error: .* train with --no-graphs"):
         train(config(**settings))
     assert train(config(**settings, graphs=False)).num_steps >= 2000
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_a_gpu_a_second_stretch_takes_no_more_memory_and_nobody_warns() -> None:
+def test_on_a_gpu_a_second_stretch_takes_no_more_memory_and_nobody_warns(cuda: str) -> None:
     peaks = []
     for every in (None, 30_000):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            train(config(device="cuda", num_envs=500, total_steps=80_000, checkpoint_every=every))
+            train(config(device=cuda, num_envs=500, total_steps=80_000, checkpoint_every=every))
         peaks.append(torch.cuda.max_memory_reserved())
     assert peaks[1] <= 1.1 * peaks[0]

@@ -31,3 +31,11 @@ def test_values_of_several_names_marks_and_ids_are_kept() -> None:
     assert [each.values for each in params] == [(1, 2, 5), (1, 2, 6), (3, 4, 5), (3, 4, 6)]
     assert [each.id for each in params] == [None, "1-2-six", None, "3-4-six"]
     assert [[mark.name for mark in each.marks] for each in params] == [[], ["xfail", "long"], ["long"], ["xfail"]]
+
+
+def test_what_takes_a_gpu_is_no_one_elses_short_form() -> None:
+    on_gpu = pytest.param("g", marks=pytest.mark.gpu)
+    without = cases({"player": "ab", "size": [1, 2, 3]})[0]
+    short, _ = cases({"player": ["a", "b", on_gpu], "size": [1, 2, 3]})
+    assert [each for each in short if "g" not in each] == without
+    assert [each for each in short if "g" in each] == [("g", 1), ("g", 2), ("g", 3)]

@@ -138,11 +138,10 @@ def test_a_run_has_the_number_that_was_found(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("graphs", [True, False])
-def test_on_a_gpu_a_run_takes_no_more_than_was_free(graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_a_run_takes_no_more_than_was_free(graphs: bool, cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ppo_cuda, "free_nbytes", lambda device: 2e9)
-    settings = config(device="cuda", graphs=graphs, num_envs="auto", total_steps=10_000_000)
+    settings = config(device=cuda, graphs=graphs, num_envs="auto", total_steps=10_000_000)
     num_envs = ppo_cuda.num_envs_that_fit(settings)
     before = torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()

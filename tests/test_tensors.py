@@ -490,15 +490,11 @@ def test_only_cuda_pins() -> None:
     Tensors().finish(0)
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-
-
 @pytest.mark.gpu
-@needs_cuda
 @pytest.mark.parametrize("copy", [False, True])
 @pytest.mark.parametrize("pin", [False, True])
-def test_on_a_gpu_every_batch_arrives(pin: bool, copy: bool) -> None:
-    tensors, blocks = Tensors("cuda", copy=copy), Blocks(4, rows=4096)
+def test_on_a_gpu_every_batch_arrives(pin: bool, copy: bool, cuda: str) -> None:
+    tensors, blocks = Tensors(cuda, copy=copy), Blocks(4, rows=4096)
     if pin:
         assert tensors.pin(blocks.memory) and tensors.pin(blocks.flags)
         assert torch.from_numpy(blocks.memory).is_pinned()
@@ -519,9 +515,8 @@ def test_on_a_gpu_every_batch_arrives(pin: bool, copy: bool) -> None:
 
 
 @pytest.mark.gpu
-@needs_cuda
-def test_on_a_gpu_of_does_not_wait_for_the_device() -> None:
-    tensors, blocks = Tensors("cuda"), Blocks(3, rows=1024)
+def test_on_a_gpu_of_does_not_wait_for_the_device(cuda: str) -> None:
+    tensors, blocks = Tensors(cuda), Blocks(3, rows=1024)
     assert tensors.pin(blocks.memory) and tensors.pin(blocks.flags)
     for key in range(3):
         tensors.of(key, blocks.arrays[key])
@@ -535,8 +530,7 @@ def test_on_a_gpu_of_does_not_wait_for_the_device() -> None:
 
 
 @pytest.mark.gpu
-@needs_cuda
-def test_on_a_gpu_actions_come_back_and_spaces_are_checked() -> None:
-    assert as_numpy((torch.arange(3, device="cuda"), torch.ones(2, device="cuda")))[0].tolist() == [0, 1, 2]
-    Tensors("cuda").check(gymnasium.spaces.Box(0, 255, (2,), np.uint8))
+def test_on_a_gpu_actions_come_back_and_spaces_are_checked(cuda: str) -> None:
+    assert as_numpy((torch.arange(3, device=cuda), torch.ones(2, device=cuda)))[0].tolist() == [0, 1, 2]
+    Tensors(cuda).check(gymnasium.spaces.Box(0, 255, (2,), np.uint8))
     Tensors("cuda:0").check(gymnasium.spaces.Discrete(3))
