@@ -84,8 +84,7 @@ def begin(name: str) -> None:
 
 def array_of(column: Any) -> np.ndarray[Any, Any]:
     """Return an array or a tensor, wherever it is, as an array of its own."""
-    found: np.ndarray[Any, Any] = np.array(column.cpu() if hasattr(column, "cpu") else column)
-    return found
+    return np.array(column.detach().cpu().numpy() if hasattr(column, "detach") else column)
 
 
 def assert_same_bits(found: Any, expected: Any, told: Any = "") -> None:

@@ -1,4 +1,4 @@
-"""Every kernel of cuda_ext plays what its reference plays, as loops and as a device would; a new file is found here."""
+"""Every kernel of cuda_ext plays what its reference plays, as loops, as fibres and on a device; a new file is found here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import Player, array_of, assert_same_bits
 from matrix import covering
 
 import pufferlib
@@ -41,74 +42,72 @@ CONFIGURATIONS: dict[str, list[dict[str, Any]]] = {
 CASES = [(name, kwargs) for name in NAMES for kwargs in [{}, *CONFIGURATIONS.get(name, [])]]
 
 
-@pytest.mark.parametrize(("name", "kwargs"), CASES, ids=str)
-def test_as_loops(name: str, kwargs: dict[str, Any]) -> None:
-    report = check_kernel(name, device="host", env_kwargs=kwargs, num_envs=5, num_steps=150)
-    assert report.passed, str(report)
-    assert report.num_episodes > 0
+COMPARED = {"loops": (5, 150), "fibres": (7, 40), "device": (9, 150)}  # how many environments and steps
+COLUMNS = ("observations", "rewards", "terminations", "truncations", "masks")
 
 
 @pytest.mark.parametrize(("name", "kwargs"), CASES, ids=str)
-def test_as_a_device_would(name: str, kwargs: dict[str, Any]) -> None:
-    report = check_kernel(
-        name, device="host", env_kwargs=kwargs, num_envs=7, num_steps=40, backend_kwargs={"checked": True}
-    )
+def test_a_kernel_equals_its_reference(name: str, kwargs: dict[str, Any], player: Player) -> None:
+    num_envs, num_steps = COMPARED[player.name]
+    compared: dict[str, Any] = dict(env_kwargs=kwargs, num_envs=num_envs, num_steps=num_steps)
+    report = check_kernel(name, device=player.device, backend_kwargs=player.backend_kwargs, **compared)
     assert report.passed, str(report)
+    assert report.num_episodes > 0 or player.name == "fibres"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_rollout_is_the_same_as_its_steps(name: str) -> None:
-    made: dict[str, Any] = dict(backend="cuda", device="host", num_envs=5, seed=1)
-    with pufferlib.make(name, **made) as whole, pufferlib.make(name, **made) as single:
+def test_a_rollout_is_the_same_as_its_steps(name: str, player: Player) -> None:
+    made: dict[str, Any] = dict(num_envs=5, seed=1)
+    with player.make(name, **made) as whole, player.make(name, **made) as single:
         whole.reset()
         single.reset()
         space = single.action_space
         space.seed(1)
         table = np.stack([space.sample() for _ in range(60)])
-        played = whole.rollout(60, table)  # type: ignore[attr-defined]
+        played = whole.rollout(60, table)
         for step, actions in enumerate(table):
             single.step(actions)
-            for column in ("observations", "rewards", "terminations", "truncations", "masks"):
-                expected = getattr(single.batch, column)
-                assert np.array_equal(getattr(played, column)[step], expected), (step, column)
+            for column in COLUMNS:
+                assert_same_bits(getattr(played, column)[step], getattr(single.batch, column), (step, column))
         last = np.asarray(table[0])
         whole.step(last)
         single.step(last)
-        assert np.array_equal(whole.batch.observations, single.batch.observations)  # type: ignore[union-attr]
+        assert_same_bits(whole.batch.observations, single.batch.observations)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_random_rollout_repeats_with_its_seed(name: str) -> None:
+def test_a_random_rollout_repeats_with_its_seed(name: str, player: Player) -> None:
     played = []
     for keep in (True, False):
-        with pufferlib.make(name, backend="cuda", device="host", num_envs=5, seed=1) as vec:
+        with player.make(name, num_envs=5, seed=1) as vec:
             vec.reset()
-            played.append(vec.rollout(60, keep=keep))  # type: ignore[attr-defined]
-    assert np.array_equal(played[0].observations[-1], played[1].observations)
-    assert len(np.unique(played[0].observations.numpy().reshape(60, -1), axis=0)) > 30  # it does not stand still
+            played.append(array_of(vec.rollout(60, keep=keep).observations))
+    assert_same_bits(played[0][-1], played[1])
+    assert len(np.unique(played[0].reshape(60, -1), axis=0)) > 30  # it does not stand still
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str) -> None:
+def test_random_actions_are_drawn_by_seed_episode_step_and_agent(name: str, player: Player) -> None:
     """A component of an action is of the word of its number, of one draw."""
     made: dict[str, Any] = dict(num_envs=4, seed=1)
+    num_steps = 120 if player.name != "fibres" else 20
     with (
-        pufferlib.make(name, backend="cuda", device="host", **made) as vec,
+        player.make(name, **made) as vec,
         pufferlib.make(reference_of(kernel_of(name)), backend="serial", **made) as reference,
     ):
         vec.reset()
         reference.reset()
-        played = vec.rollout(120)  # type: ignore[attr-defined]
+        played = vec.rollout(num_steps)
         space = reference.single_action_space
         most = np.array(getattr(space, "nvec", getattr(space, "n", None)))
         agents = np.arange(reference.agents_per_env)
-        for step in range(120):
+        for step in range(num_steps):
             seed, episode, t = (np.array(reference.get_attr(each))[:, np.newaxis] for each in ("seed", "episode", "t"))
             words = philox_array(seed, episode, t + 1, agents, POLICY).reshape(4, -1)[: most.size]
             reference.step(below(words.T, most).reshape(-1, *most.shape))
-            for column in ("observations", "rewards", "terminations", "truncations", "masks"):
+            for column in COLUMNS:
                 expected = getattr(reference.batch, column)
-                np.testing.assert_array_equal(getattr(played, column)[step], expected, f"{column} of step {step}")
+                assert_same_bits(getattr(played, column)[step], expected, f"{column} of step {step}")
 
 
 DEVICE_CASES: list[tuple[str, dict[str, Any]]] = [
@@ -124,8 +123,28 @@ DEVICE_CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+SOON_OVER: dict[str, dict[str, Any]] = {
+    "classic/cartpole": {"max_episode_steps": 4},
+    "ocean/squared": {},
+    "tag/grid": {"grid_length": 9, "episode_length": 4},
+    "tag/continuous": {"grid_length": 9, "episode_length": 4, "tagging_distance": 0.05},
+}
+
+
 def test_each_kernel_is_compiled_for_devices() -> None:
     assert {name for name, _ in DEVICE_CASES} == set(NAMES)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [*DEVICE_CASES[:-2], *(pytest.param(*case, marks=pytest.mark.long) for case in DEVICE_CASES[-2:])],
+    ids=str,
+)
+def test_on_a_gpu_any_number_of_agents_equals_the_reference(name: str, kwargs: dict[str, Any], device: str) -> None:
+    report = check_kernel(name, device=device, env_kwargs={**kwargs, **SOON_OVER[name]}, num_envs=2, num_steps=12)
+    assert report.passed, str(report)
+    assert report.num_episodes > 0
 
 
 @covering({"case": DEVICE_CASES, "architecture": ["sm_80", "sm_90", "sm_120"]})
@@ -144,8 +163,8 @@ def test_no_register_is_spilled(case: tuple[str, dict[str, Any]], architecture: 
     assert cubin.shared_nbytes <= 48 * 1024  # what a block has without asking for more
 
 
-def test_the_score_of_a_policy_that_solves() -> None:
-    with pufferlib.make("ocean/squared", backend="cuda", device="host", num_envs=20, seed=1) as vec:
+def test_the_score_of_a_policy_that_solves(player: Player) -> None:
+    with player.make("ocean/squared", num_envs=20, seed=1) as vec:
         vec.reset()
         for _ in range(3):
             vec.step(np.concatenate(vec.call("solve")))
