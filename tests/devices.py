@@ -14,7 +14,7 @@ import pytest
 
 import pufferlib
 
-__all__ = ["LOOPS", "ON_HOST_AND_DEVICE", "PLAYERS", "Player", "array_of", "assert_same_bits"]
+__all__ = ["FIBRES", "LOOPS", "ON_HOST_AND_DEVICE", "PLAYERS", "Player", "array_of", "assert_same_bits"]
 
 ON_DEVICE = pytest.param("device", marks=pytest.mark.gpu)
 PLAYERS = ["loops", "fibres", ON_DEVICE]  # the values of the fixture ``player``
@@ -36,7 +36,7 @@ class Player(NamedTuple):
         )
 
 
-LOOPS = Player("loops", "host", BACKEND_KWARGS["loops"])
+LOOPS, FIBRES = (Player(name, "host", BACKEND_KWARGS[name]) for name in ("loops", "fibres"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

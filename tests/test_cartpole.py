@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from devices import FIBRES, LOOPS, Player, array_of
 from gymnasium.utils.env_checker import check_env
 from kernel_programs import COMPILER
 
@@ -95,22 +96,23 @@ def test_pictures() -> None:
 
 def rows(vec: Any) -> list[Any]:
     batch = vec.batch
-    order = np.argsort(np.asarray(batch.env_ids), kind="stable")
+    order = np.argsort(array_of(batch.env_ids), kind="stable")
     told = sorted((info["env_id"], info["episode"]["l"]) for info in batch.infos)
     finals = [info["final_obs"].tolist() for info in batch.infos if "final_obs" in info]
-    ended = vec._leased[-1].ended.numpy()[order].tolist()
-    return [*(np.asarray(getattr(batch, name))[order].tobytes() for name in COLUMNS), told, finals, ended]
+    ended = array_of(vec._leased[-1].ended)[order].tolist()
+    return [*(array_of(getattr(batch, name))[order].tobytes() for name in COLUMNS), told, finals, ended]
 
 
-def played(checked: bool, num_envs: int, mode: str, kind: str = "int64", batch_size: int | None = None) -> list[Any]:
+THREE = LOOPS._replace(backend_kwargs={"threads": 3})
+
+
+def played(player: Player, num_envs: int, mode: str, kind: str = "int64", batch_size: int | None = None) -> list[Any]:
     """What 30 steps give, with a reset of some in between, or with batches of fewer than all."""
     found = []
-    made: dict[str, Any] = dict(backend="cuda", device="host", autoreset_mode=mode, batch_size=batch_size, seed=5)
-    made |= {
-        "env_kwargs": {"max_episode_steps": 14},
-        "backend_kwargs": {"checked": True} if checked else {"threads": 3},
-    }
-    with pufferlib.make("classic/cartpole", num_envs=num_envs, **made) as vec:
+    made: dict[str, Any] = dict(
+        env_kwargs={"max_episode_steps": 14}, autoreset_mode=mode, batch_size=batch_size, seed=5
+    )
+    with player.make("classic/cartpole", num_envs=num_envs, **made) as vec:
         vec.async_reset()
         for step in range(30):
             vec.recv()
@@ -131,12 +133,20 @@ def test_many_at_once_play_as_one_after_another(mode: str, monkeypatch: pytest.M
     """Fewer than are played at once, more by one, shared among threads; with both widths of actions."""
     monkeypatch.setattr(functions, "THREAD_NS", 0)
     for num_envs, kind in ((1, "int64"), (17, "int32"), (257, "int64"), (1025, "int32")):
-        assert played(False, num_envs, mode, kind) == played(True, num_envs, mode, kind), (num_envs, mode)
+        assert played(THREE, num_envs, mode, kind) == played(FIBRES, num_envs, mode, kind), (num_envs, mode)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_device_plays_as_the_host_does(mode: str, device: str) -> None:
+    for num_envs, kind in ((1, "int64"), (17, "int32"), (257, "int64"), (1025, "int32")):
+        there = played(Player("device", device, {}), num_envs, mode, kind)
+        assert there == played(LOOPS, num_envs, mode, kind), (num_envs, mode)
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_batches_of_fewer_than_all(mode: str) -> None:
-    assert played(False, 520, mode, batch_size=300) == played(True, 520, mode, batch_size=300)
+    assert played(THREE, 520, mode, batch_size=300) == played(FIBRES, 520, mode, batch_size=300)
 
 
 def reports() -> bool:

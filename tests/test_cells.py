@@ -11,9 +11,9 @@ from typing import Any
 import kernel_programs
 import numpy as np
 import pytest
+from devices import Player, array_of
 from kernel_programs import REPORTED
 
-import pufferlib
 from cuda_ext.functions import Shape
 from cuda_ext.tag_continuous import KERNEL
 from pufferlib.testing import check_kernel
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.beside
 
 LENGTH = 8.0
 NUM_AGENTS = 200
-PLAYERS: dict[str, dict[str, Any] | None] = {"loops": None, "fibres": {"checked": True}}
 FAR = np.random.default_rng(1).uniform(0, LENGTH, (NUM_AGENTS, 2))
 
 
@@ -59,49 +58,37 @@ def made(places: Any, num_nearest: int, num_taggers: int = 2, **kwargs: Any) -> 
 
 @pytest.mark.parametrize("num_nearest", [1, 32])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_nearest_are_the_references(scene: str, num_nearest: int) -> None:
-    for kwargs in PLAYERS.values():
-        report = check_kernel(
-            KERNEL,
-            device="host",
-            env_kwargs=made(SCENES[scene], num_nearest),
-            num_envs=1,
-            num_steps=2,
-            backend_kwargs=kwargs,
-        )
-        assert report.passed, str(report)
+def test_the_nearest_are_the_references(scene: str, num_nearest: int, player: Player) -> None:
+    played: dict[str, Any] = dict(device=player.device, backend_kwargs=player.backend_kwargs, num_envs=1, num_steps=2)
+    report = check_kernel(KERNEL, env_kwargs=made(SCENES[scene], num_nearest), **played)
+    assert report.passed, str(report)
 
 
-@pytest.mark.parametrize("player", PLAYERS)
-def test_who_has_left_is_not_seen(player: str) -> None:
+def test_who_has_left_is_not_seen(player: Player) -> None:
     """All but some leave in the first step, so that fewer are alive than could be seen."""
     places = np.where(np.arange(NUM_AGENTS)[:, np.newaxis] % 40 == 3, [8, 8], SCENES["in the corners"] / 100)
-    report = check_kernel(
-        KERNEL,
-        device="host",
-        env_kwargs=made(places, 20, tagging_distance=0.5),
-        num_envs=2,
-        num_steps=3,
-        backend_kwargs=PLAYERS[player],
-    )
+    played: dict[str, Any] = dict(device=player.device, backend_kwargs=player.backend_kwargs, num_envs=2, num_steps=3)
+    report = check_kernel(KERNEL, env_kwargs=made(places, 20, tagging_distance=0.5), **played)
     assert report.passed, str(report)
 
 
 @pytest.mark.parametrize(
-    ("num_agents", "player"), [(33, "fibres"), (1_100, "loops"), (1_100, "fibres"), (2_049, "loops")]
+    ("num_agents", "player"),
+    [
+        (33, "fibres"),
+        (1_100, "loops"),
+        (1_100, "fibres"),
+        (2_049, "loops"),
+        *(pytest.param(num_agents, "device", marks=pytest.mark.gpu) for num_agents in (33, 800, 1_100, 2_049)),
+    ],
+    indirect=["player"],
 )
-def test_any_number_of_agents(num_agents: int, player: str) -> None:
+def test_any_number_of_agents(num_agents: int, player: Player) -> None:
     """From one agent a thread to several, and to more than cells hold."""
     places = np.random.default_rng(2).uniform(0, LENGTH, (num_agents, 2)).astype(np.float32)
-    with pufferlib.make(
-        KERNEL,
-        backend="cuda",
-        device="host",
-        env_kwargs=made(places, 10),
-        backend_kwargs=PLAYERS[player],
-    ) as vec:
+    with player.make(KERNEL, env_kwargs=made(places, 10)) as vec:
         observations, _ = vec.reset(seed=1)
-        found = np.asarray(observations)[:, :20].reshape(num_agents, 2, 10)
+        found = array_of(observations)[:, :20].reshape(num_agents, 2, 10)
     diagonal = np.float32(LENGTH) * np.float32(np.sqrt(2))
     for agent in range(0, num_agents, 7):
         gaps = places - places[agent]

@@ -1,4 +1,4 @@
-"""Kernels beside their references: the same to the bit, as plain loops and as fibres in the place of CUDA's threads."""
+"""Kernels beside their references, the same to the bit: as plain loops, as fibres that stand for threads, on a device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from devices import FIBRES, LOOPS, PLAYERS, Player, assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matrix import covering
@@ -19,10 +20,6 @@ pytestmark = pytest.mark.beside
 
 REFERENCE = "cuda_ext.references.tag_grid:TagGrid"
 STAY, RIGHT, LEFT, UP, DOWN = range(5)
-PLAYERS: dict[str, dict[str, Any]] = {  # of the kernel
-    "loops": {"threads": 2},
-    "fibres": {"checked": True},
-}
 SHAPES = [  # for which fibres are compiled: taggers, runners, whether all is seen, how many nearest
     (1, 1, True, 1),
     (3, 2, False, 4),
@@ -32,11 +29,9 @@ SHAPES = [  # for which fibres are compiled: taggers, runners, whether all is se
 ]
 
 
-def make(player: str, **kwargs: Any) -> Any:
-    """The reference for "serial", else its kernel."""
-    if player == "serial":
-        return pufferlib.make(REFERENCE, **kwargs)
-    return pufferlib.make("tag/grid", backend="cuda", device="host", backend_kwargs=PLAYERS[player], **kwargs)
+def make(player: Player | None, **kwargs: Any) -> Any:
+    """The kernel, or where nobody plays it the reference."""
+    return pufferlib.make(REFERENCE, **kwargs) if player is None else player.make("tag/grid", **kwargs)
 
 
 class Rows(NamedTuple):
@@ -63,9 +58,7 @@ def assert_same(found: Rows, expected: Rows) -> None:
         if name == "infos":
             assert_same_infos(one, other)
         else:
-            assert (one.dtype, one.shape) == (other.dtype, other.shape), name
-            as_bits = {4: np.uint32}.get(one.itemsize, one.dtype)
-            np.testing.assert_array_equal(one.view(as_bits), other.view(as_bits), err_msg=name)
+            assert_same_bits(one, other, name)
 
 
 def assert_same_infos(found: Any, expected: Any) -> None:
@@ -86,7 +79,7 @@ def assert_same_infos(found: Any, expected: Any) -> None:
         assert found == expected
 
 
-def rollout(player: str, num_steps: int, actions_seed: int = 0, **kwargs: Any) -> list[Rows]:
+def rollout(player: Player | None, num_steps: int, actions_seed: int = 0, **kwargs: Any) -> list[Rows]:
     rng = np.random.default_rng(actions_seed)
     with make(player, **kwargs) as vec:
         vec.reset()
@@ -143,32 +136,39 @@ any_shape = st.tuples(st.integers(1, 12), st.integers(1, 12), st.booleans(), st.
 @settings(max_examples=15)
 @given(kwargs=arguments(any_shape), actions_seed=st.integers(0, 99))
 def test_loops_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) -> None:
-    check_equality("loops", kwargs, actions_seed)
+    check_equality(LOOPS, kwargs, actions_seed)
 
 
 @settings(max_examples=10)
 @given(kwargs=arguments(st.sampled_from(SHAPES)), actions_seed=st.integers(0, 99))
 def test_fibres_equal_the_reference(kwargs: dict[str, Any], actions_seed: int) -> None:
-    check_equality("fibres", kwargs, actions_seed)
+    check_equality(FIBRES, kwargs, actions_seed)
+
+
+@pytest.mark.gpu
+@settings(max_examples=15)
+@given(kwargs=arguments(any_shape), actions_seed=st.integers(0, 99))
+def test_a_device_equals_the_reference(device: str, kwargs: dict[str, Any], actions_seed: int) -> None:
+    check_equality(Player("device", device, {}), kwargs, actions_seed)
 
 
 @pytest.mark.long
 @settings(max_examples=100)
 @given(kwargs=arguments(any_shape), actions_seed=st.integers(0, 99))
 def test_loops_equal_the_reference_at_length(kwargs: dict[str, Any], actions_seed: int) -> None:
-    check_equality("loops", kwargs, actions_seed)
+    check_equality(LOOPS, kwargs, actions_seed)
 
 
 @pytest.mark.long
 @settings(max_examples=100)
 @given(kwargs=arguments(st.sampled_from(SHAPES)), actions_seed=st.integers(0, 99))
 def test_fibres_equal_the_reference_at_length(kwargs: dict[str, Any], actions_seed: int) -> None:
-    check_equality("fibres", kwargs, actions_seed)
+    check_equality(FIBRES, kwargs, actions_seed)
 
 
-def check_equality(player: str, kwargs: dict[str, Any], actions_seed: int) -> None:
+def check_equality(player: Player, kwargs: dict[str, Any], actions_seed: int) -> None:
     num_steps = 2 * kwargs["env_kwargs"]["episode_length"] + 3  # two episodes at least
-    expected = rollout("serial", num_steps, actions_seed, **kwargs)
+    expected = rollout(None, num_steps, actions_seed, **kwargs)
     assert sum(info.get("env", False) for rows in expected for info in rows.infos) >= 2 * kwargs["num_envs"]
     for found, rows in zip(rollout(player, num_steps, actions_seed, **kwargs), expected, strict=True):
         assert_same(found, rows)
@@ -183,30 +183,40 @@ NUM_AGENTS = [  # taggers, runners, whether all is seen
 @covering({"agents": NUM_AGENTS, "autoreset_mode": ["next_step", "same_step"]})
 def test_any_number_of_agents(agents: tuple[int, int, bool], autoreset_mode: str) -> None:
     """A thread an agent, with threads to spare and without, in a part of a warp or a block; and fewer threads."""
+    check_number(agents, autoreset_mode, LOOPS, FIBRES)
+
+
+@pytest.mark.gpu
+@covering({"agents": NUM_AGENTS, "autoreset_mode": ["next_step", "same_step"]})
+def test_any_number_of_agents_on_a_device(agents: tuple[int, int, bool], autoreset_mode: str, device: str) -> None:
+    check_number(agents, autoreset_mode, Player("device", device, {}))
+
+
+def check_number(agents: tuple[int, int, bool], autoreset_mode: str, *players: Player) -> None:
     taggers, runners, full = agents
     env_kwargs = dict(num_taggers=taggers, num_runners=runners, full_observation=full, num_nearest=3, episode_length=2)
     num_envs = 9 if taggers + runners < 100 else 2
     kwargs = dict(env_kwargs=env_kwargs, num_envs=num_envs, seed=5, autoreset_mode=autoreset_mode)
-    expected = rollout("serial", 4, **kwargs)
-    for player in PLAYERS:
+    expected = rollout(None, 4, **kwargs)
+    for player in players:
         for found, rows in zip(rollout(player, 4, **kwargs), expected, strict=True):
             assert_same(found, rows)
 
 
 def test_shared_among_threads_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "THREAD_NS", 0)
-    monkeypatch.setitem(PLAYERS, "loops", {"threads": 3})
+    three = LOOPS._replace(backend_kwargs={"threads": 3})
     for num_envs in (1, 2, 3, 7):
         kwargs: dict[str, Any] = dict(num_envs=num_envs, seed=5, env_kwargs=dict(grid_length=2, episode_length=3))
-        expected = rollout("serial", 8, **kwargs)
-        for found, rows in zip(rollout("loops", 8, **kwargs), expected, strict=True):
+        expected = rollout(None, 8, **kwargs)
+        for found, rows in zip(rollout(three, 8, **kwargs), expected, strict=True):
             assert_same(found, rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- a pool
 
 
-def trajectories(player: str, batch_size: int, num_steps: int, **kwargs: Any) -> list[list[Rows]]:
+def trajectories(player: Player | None, batch_size: int, num_steps: int, **kwargs: Any) -> list[list[Rows]]:
     """What each environment gives, where its own step decides what it does."""
     with make(player, num_envs=7, batch_size=batch_size, **kwargs) as vec:
         found: list[list[Rows]] = [[] for _ in range(7)]
@@ -226,11 +236,13 @@ def trajectories(player: str, batch_size: int, num_steps: int, **kwargs: Any) ->
         return [each[:num_steps] for each in found]
 
 
-@covering({"player": [*PLAYERS], "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]})
-def test_trajectories_do_not_depend_on_the_batch(player: str, batch_size: int, autoreset_mode: str) -> None:
+@covering(
+    {"player": PLAYERS, "batch_size": [1, 3, 5], "autoreset_mode": ["next_step", "same_step"]}, indirect=["player"]
+)
+def test_trajectories_do_not_depend_on_the_batch(player: Player, batch_size: int, autoreset_mode: str) -> None:
     env_kwargs = dict(num_taggers=3, num_runners=2, full_observation=False, num_nearest=4, grid_length=2)
     kwargs = dict(env_kwargs={**env_kwargs, "episode_length": 6}, seed=8, autoreset_mode=autoreset_mode)
-    expected = trajectories("serial", 7, 16, **kwargs)
+    expected = trajectories(None, 7, 16, **kwargs)
     for found, rows in zip(trajectories(player, batch_size, 16, **kwargs), expected, strict=True):
         for one, other in zip(found, rows, strict=True):
             assert_same(one, other)
@@ -293,9 +305,17 @@ SCENES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("player", ["serial", *PLAYERS])
 @pytest.mark.parametrize("name", SCENES)
-def test_scenes(name: str, player: str) -> None:
+def test_scenes_of_the_reference(name: str) -> None:
+    check_scene(name, None)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_scenes(name: str, player: Player) -> None:
+    check_scene(name, player)
+
+
+def check_scene(name: str, player: Player | None) -> None:
     scene = SCENES[name]
     env_kwargs = {
         "num_taggers": scene.taggers, "num_runners": len(scene.cells) - scene.taggers, "grid_length": 4, **scene.kwargs
@@ -333,16 +353,17 @@ RESETS: dict[str, list[dict[str, Any]]] = {  # one after another, four steps aft
 @covering(
     {
         "calls": [pytest.param(calls, id=name) for name, calls in RESETS.items()],
-        "player": [*PLAYERS],
+        "player": PLAYERS,
         "autoreset_mode": ["next_step", "same_step", "disabled"],
-    }
+    },
+    indirect=["player"],
 )
-def test_resets(calls: list[dict[str, Any]], player: str, autoreset_mode: str) -> None:
+def test_resets(calls: list[dict[str, Any]], player: Player, autoreset_mode: str) -> None:
     """Also the rows of environments that are not reset: as they were, their masks False."""
 
-    def played(name: str) -> list[Rows]:
+    def played(by: Player | None) -> list[Rows]:
         rng, found = np.random.default_rng(0), []
-        with make(name, num_envs=4, seed=6, env_kwargs=ENDLESS, autoreset_mode=autoreset_mode) as vec:
+        with make(by, num_envs=4, seed=6, env_kwargs=ENDLESS, autoreset_mode=autoreset_mode) as vec:
             vec.reset()
             for call in calls:
                 before = rows_of(vec)
@@ -357,20 +378,19 @@ def test_resets(calls: list[dict[str, Any]], player: str, autoreset_mode: str) -
                     found.append(rows_of(vec))
         return found
 
-    for one, other in zip(played(player), played("serial"), strict=True):
+    for one, other in zip(played(player), played(None), strict=True):
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("player", PLAYERS)
 @pytest.mark.parametrize("batch_size", [2, 3, 6])
-def test_resets_between_send_and_recv(batch_size: int, player: str) -> None:
+def test_resets_between_send_and_recv(batch_size: int, player: Player) -> None:
     """All restart, whatever was under way; some restart while others play on."""
 
-    def played(name: str) -> list[list[Any]]:
+    def played(by: Player | None) -> list[list[Any]]:
         rows: list[list[Any]] = [[] for _ in range(6)]
 
         kwargs = dict(num_taggers=1, num_runners=1, grid_length=9, episode_length=4)
-        with make(name, num_envs=6, batch_size=batch_size, seed=6, env_kwargs=kwargs) as vec:
+        with make(by, num_envs=6, batch_size=batch_size, seed=6, env_kwargs=kwargs) as vec:
 
             def receive_all() -> None:
                 for _ in range(6 // batch_size):
@@ -390,18 +410,17 @@ def test_resets_between_send_and_recv(batch_size: int, player: str) -> None:
                 receive_all()
         return rows
 
-    for found, expected in zip(played(player), played("serial"), strict=True):
+    for found, expected in zip(played(player), played(None), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("player", PLAYERS)
-def test_resets_of_some_just_after_an_end(player: str, autoreset_mode: str) -> None:
+def test_resets_of_some_just_after_an_end(player: Player, autoreset_mode: str) -> None:
     """What ended is told once, with its own row, and not again with the rows that come back unchanged."""
 
-    def played(name: str) -> list[Rows]:
+    def played(by: Player | None) -> list[Rows]:
         kwargs = dict(num_envs=3, seed=6, env_kwargs={**ENDLESS, "episode_length": 2}, autoreset_mode=autoreset_mode)
-        with make(name, **kwargs) as vec:
+        with make(by, **kwargs) as vec:
             vec.reset()
             found = []
             for num_steps in (2, 3, 2, 1):
@@ -412,15 +431,14 @@ def test_resets_of_some_just_after_an_end(player: str, autoreset_mode: str) -> N
                 found.append(rows_of(vec))
         return found
 
-    for one, other in zip(played(player), played("serial"), strict=True):
+    for one, other in zip(played(player), played(None), strict=True):
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("player", PLAYERS)
-def test_some_begin_while_others_go_on(player: str) -> None:
-    def played(name: str) -> list[Rows]:
+def test_some_begin_while_others_go_on(player: Player) -> None:
+    def played(by: Player | None) -> list[Rows]:
         found = []
-        with make(name, num_envs=4, batch_size=2, seed=6, env_kwargs=ENDLESS) as vec:
+        with make(by, num_envs=4, batch_size=2, seed=6, env_kwargs=ENDLESS) as vec:
             vec.async_reset(env_ids=[3, 1])
             vec.recv()
             found.append(rows_of(vec))
@@ -434,7 +452,7 @@ def test_some_begin_while_others_go_on(player: str) -> None:
         assert episodes == [0, 1, 0, 1]
         return found
 
-    for one, other in zip(by_env(played(player)), by_env(played("serial")), strict=True):
+    for one, other in zip(by_env(played(player)), by_env(played(None)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -445,8 +463,7 @@ def by_env(batches: list[Rows]) -> list[Any]:
     return [value for _, value in sorted(zip(rows, values, strict=True), key=lambda each: each[0])]
 
 
-@pytest.mark.parametrize("player", PLAYERS)
-def test_whose_episode_is_over_rests_until_it_is_reset(player: str) -> None:
+def test_whose_episode_is_over_rests_until_it_is_reset(player: Player) -> None:
     """With autoreset_mode="disabled"; others are not held up."""
     env_kwargs = dict(num_taggers=1, num_runners=1, grid_length=4, episode_length=5)
     with make(player, num_envs=2, seed=1, env_kwargs=env_kwargs, autoreset_mode="disabled") as vec:

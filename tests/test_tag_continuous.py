@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import ON_HOST_AND_DEVICE, Player
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pettingzoo.test import parallel_api_test, parallel_seed_test
@@ -547,10 +548,11 @@ def test_plays_by_the_rules(config: dict[str, Any], seed: int) -> None:
 
 
 @pytest.mark.extras
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @settings(max_examples=10)
-@given(configs)
-def test_the_kernel_plays_the_same_with_any_arguments(config: dict[str, Any]) -> None:
-    report = check_kernel("tag/continuous", device="host", env_kwargs=config, num_envs=2, num_steps=40)
+@given(config=configs)
+def test_the_kernel_plays_the_same_with_any_arguments(config: dict[str, Any], player: Player) -> None:
+    report = check_kernel("tag/continuous", device=player.device, env_kwargs=config, num_envs=2, num_steps=40)
     assert report.passed, str(report)
 
 
