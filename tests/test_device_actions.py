@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from devices import LOOPS, ON_DEVICE, ON_HOST_AND_DEVICE, Player, assert_same_bits
 from gymnasium import spaces
 
 import pufferlib
@@ -28,8 +30,8 @@ COLUMNS = ("observations", "rewards", "terminations", "truncations", "masks")
 WRONG = [-1, 99, 2**31 - 1, -(2**31), 2**32 + 1, -(2**63), 2**63 - 1]
 
 
-def make(name: Any, **kwargs: Any) -> Any:
-    return pufferlib.make(name, **{"backend": "cuda", "device": "host", "num_envs": NUM_ENVS, "seed": 1, **kwargs})
+def make(name: Any, player: Player = LOOPS, **kwargs: Any) -> Any:
+    return player.make(name, **{"num_envs": NUM_ENVS, "seed": 1, **kwargs})
 
 
 def good(vec: Any, num_envs: int = NUM_ENVS) -> Any:
@@ -42,10 +44,17 @@ def pattern(vec: Any, row: int, env_id: int) -> str:
 
 
 @pytest.mark.parametrize("value", WRONG)
-@pytest.mark.parametrize("kwargs", [{}, {"backend_kwargs": {"checked": True}}, {"num_workers": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("player", "kwargs"),
+    [("loops", {}), ("fibres", {}), ("loops", {"num_workers": 2}), pytest.param("device", {}, marks=pytest.mark.gpu)],
+    indirect=["player"],
+    ids=str,
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_on_the_host_every_step_is_checked(name: str, kwargs: dict[str, Any], value: int) -> None:
-    with make(name, **kwargs) as vec:
+def test_what_comes_from_the_host_is_checked_at_every_step(
+    name: str, player: Player, kwargs: dict[str, Any], value: int
+) -> None:
+    with make(name, player, **kwargs) as vec:
         vec.reset()
         for step in range(3):
             for dtype in (np.int64, np.int32):
@@ -61,9 +70,10 @@ def test_on_the_host_every_step_is_checked(name: str, kwargs: dict[str, Any], va
             assert vec.get_attr("t") == [step + 1] * NUM_ENVS
 
 
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_last_action_is_one_and_the_next_is_none(name: str) -> None:
-    with make(name) as vec:
+def test_the_last_action_is_one_and_the_next_is_none(name: str, player: Player) -> None:
+    with make(name, player) as vec:
         vec.reset()
         space = vec.single_action_space
         options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
@@ -78,9 +88,10 @@ def test_the_last_action_is_one_and_the_next_is_none(name: str) -> None:
                 actions.reshape(vec.agents_per_batch, -1)[row, choice] -= 1
 
 
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @pytest.mark.parametrize("name", NAMES)
-def test_environments_are_named_by_their_ids(name: str) -> None:
-    with make(name) as vec, make(name, batch_size=2) as pooled:
+def test_environments_are_named_by_their_ids(name: str, player: Player) -> None:
+    with make(name, player) as vec, make(name, player, batch_size=2) as pooled:
         vec.reset()
         pooled.async_reset()
         ids = [int(env_id) for env_id in pooled.recv().env_ids]
@@ -112,15 +123,26 @@ class OnDevice:
         self.vec.close()
 
 
+@pytest.fixture(params=["stand-in", ON_DEVICE])
+def on_device(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Makes environments on a device, or what is taken for that."""
+    place = "host" if request.param == "stand-in" else request.getfixturevalue("device")
+    if place == "host":
+        return OnDevice
+    return lambda name, **kwargs: make(name, Player("device", place, {}), **kwargs)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_device_the_first_step_is_checked_and_others_play_action_0(name: str, dtype: Any) -> None:
+def test_on_a_device_the_first_step_is_checked_and_others_play_action_0(
+    name: str, dtype: Any, on_device: Callable[..., Any]
+) -> None:
     """So no value reaches memory that is not the environment's: those that there are not play what zeros play."""
     random = np.random.default_rng(1)
-    with OnDevice(name) as vec, make(name) as zeros:
+    with on_device(name) as vec, make(name) as zeros:
         vec.reset()
         zeros.reset()
-        wrong = torch.from_numpy(good(vec)).to(dtype)
+        wrong = torch.from_numpy(good(vec)).to(vec.device, dtype)
         wrong[2] = 99
         with pytest.raises(ActionError, match=pattern(vec, 2, 2 // vec.agents_per_env)):
             vec.send(wrong)
@@ -130,12 +152,13 @@ def test_on_a_device_the_first_step_is_checked_and_others_play_action_0(name: st
             sent = np.where(there, actions, random.choice(WRONG, actions.shape))
             if step == 0:
                 sent = actions
-            vec.step(torch.from_numpy(sent) if dtype == torch.int64 else _narrowed(sent))
+            tensor = torch.from_numpy(sent) if dtype == torch.int64 else _narrowed(sent)
+            vec.step(tensor.to(vec.device))
             zeros.step(actions)
             for column in COLUMNS:
-                assert torch.equal(getattr(vec.batch, column), getattr(zeros.batch, column)), (step, column)
+                assert_same_bits(getattr(vec.batch, column), getattr(zeros.batch, column), (step, column))
         with pytest.raises(ActionError, match="of row 2 "):
-            vec.send(wrong.numpy())  # what is on the host is read anyway
+            vec.send(wrong.cpu().numpy())  # what is on the host is read anyway
 
 
 def _narrowed(actions: Any) -> torch.Tensor:
@@ -145,11 +168,13 @@ def _narrowed(actions: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("kwargs", [{"check": "always"}, {"debug": True}], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_device_every_step_is_checked_where_that_is_asked_for(name: str, kwargs: dict[str, Any]) -> None:
-    with OnDevice(name, **kwargs) as vec:
+def test_on_a_device_every_step_is_checked_where_that_is_asked_for(
+    name: str, kwargs: dict[str, Any], on_device: Callable[..., Any]
+) -> None:
+    with on_device(name, **kwargs) as vec:
         vec.reset()
         for step in range(3):
-            actions = torch.from_numpy(good(vec))
+            actions = torch.from_numpy(good(vec)).to(vec.device)
             vec.step(actions)
             actions[1] = -1
             with pytest.raises(ActionError, match=pattern(vec, 1, 1 // vec.agents_per_env)):
@@ -159,38 +184,43 @@ def test_on_a_device_every_step_is_checked_where_that_is_asked_for(name: str, kw
             assert vec.get_attr("t") == [step + 1] * NUM_ENVS
 
 
-def test_on_a_device_each_environment_has_its_first_step() -> None:
-    with OnDevice("classic/cartpole", batch_size=1) as vec:
+def test_on_a_device_each_environment_has_its_first_step(on_device: Callable[..., Any]) -> None:
+    seen: list[int] = []
+    with on_device("classic/cartpole", batch_size=1) as vec:
         vec.async_reset()
-        for turn in range(NUM_ENVS + 2):
+        wrong = torch.tensor([5], device=vec.device)
+        while len({*seen}) < NUM_ENVS or len(seen) < NUM_ENVS + 2:
             env_id = int(vec.recv().env_ids[0])
-            wrong = torch.tensor([5])
-            if turn < NUM_ENVS:
+            if env_id in seen:
+                vec.send(wrong)
+            else:
                 with pytest.raises(ActionError, match=rf"action 5 of row 0 \(environment {env_id}\)"):
                     vec.send(wrong)
                 vec.send(wrong * 0)
-            else:
-                vec.send(wrong)
+            seen.append(env_id)
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(NUM_ENVS), torch.full((NUM_ENVS,), float("nan")), torch.zeros(1).bool()])
-def test_on_a_device_shape_and_dtype_are_checked_at_every_step(wrong: torch.Tensor) -> None:
-    with OnDevice("classic/cartpole") as vec:
+def test_on_a_device_shape_and_dtype_are_checked_at_every_step(
+    wrong: torch.Tensor, on_device: Callable[..., Any]
+) -> None:
+    with on_device("classic/cartpole") as vec:
         vec.reset()
         for _ in range(3):
             with pytest.raises(ActionError, match=r"actions have (dtype torch.float32|shape \(1,\)), expected"):
-                vec.send(wrong)
-            vec.step(torch.ones(NUM_ENVS, dtype=torch.bool))
+                vec.send(wrong.to(vec.device))
+            vec.step(torch.ones(NUM_ENVS, dtype=torch.bool, device=vec.device))
 
 
-def test_logits_choose_actions_that_there_are() -> None:
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_logits_choose_actions_that_there_are(player: Player) -> None:
     for logits in (np.nan, np.inf, -np.inf, 1e38):
-        with make("tag/continuous", check="always") as vec:
+        with make("tag/continuous", player, check="always") as vec:
             vec.reset()
             nvec = vec.single_action_space.nvec
             for _ in range(3):
                 chosen = vec.send_logits(torch.full((vec.agents_per_batch, int(nvec.sum())), logits))
-                assert ((chosen.actions >= 0) & (chosen.actions < torch.from_numpy(nvec))).all()
+                assert ((chosen.actions >= 0) & (chosen.actions < torch.from_numpy(nvec).to(vec.device))).all()
                 vec.recv()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import ON_HOST_AND_DEVICE, Player
 
-import pufferlib
 from pufferlib.errors import ClosedError
 
 pytestmark = pytest.mark.beside
@@ -20,7 +20,6 @@ KERNELS: dict[str, dict[str, Any]] = {
         "edge_hit_penalty": -0.3, "step_reward_for_runner": 0.07,
     },
 }  # fmt: skip
-PLAYERS: dict[str, dict[str, Any] | None] = {"loops": None, "fibres": {"checked": True}}
 FIELDS = ("ended_episodes", "ended_steps", "ended_scores", "ended_returns")
 
 
@@ -63,9 +62,8 @@ def drawn(random: np.random.Generator, vec: Any, num_envs: int) -> np.ndarray[An
 
 def hold(vec: Any, told: Told) -> None:
     """Compare what has been added up since the last time, to the bit, and its means; and begin again."""
-    arrays = {name: vec.data.arrays[name].numpy().copy() for name in FIELDS}
     for name, expected in zip(FIELDS, (told.num, told.steps, told.scores, told.returns), strict=True):
-        np.testing.assert_array_equal(arrays[name], expected, name)
+        np.testing.assert_array_equal(vec.data.pull(name), expected, name)
     stats, num = vec.episode_stats(reset=True), int(told.num.sum())
     assert num > 5 and stats.num_episodes == num
     assert stats.mean_length == told.steps.sum() / num
@@ -77,22 +75,18 @@ def hold(vec: Any, told: Told) -> None:
     told.clear()
 
 
-@pytest.mark.parametrize("player", PLAYERS)
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("batch_size", [NUM_ENVS, 2])
 @pytest.mark.parametrize("name", KERNELS)
-def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mode: str, player: str) -> None:
+def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mode: str, player: Player) -> None:
     random = np.random.default_rng(1)
-    with pufferlib.make(
+    with player.make(
         name,
-        backend="cuda",
-        device="host",
         num_envs=NUM_ENVS,
         batch_size=batch_size,
         seed=1,
         env_kwargs=KERNELS[name],
         autoreset_mode=autoreset_mode,
-        backend_kwargs=PLAYERS[player],
     ) as vec:
         told = Told(vec)
         vec.async_reset()
@@ -100,7 +94,7 @@ def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mo
             for step in range(1, 60 * NUM_ENVS // batch_size):
                 batch = vec.recv()
                 told.read(batch.infos)
-                env_ids = np.asarray(batch.env_ids).tolist()
+                env_ids = batch.env_ids.tolist()
                 ended = {info["env_id"] for info in batch.infos if info.get("env")}
                 again = [each for each in env_ids if each in ended and autoreset_mode == "disabled"]
                 if step % 7 == 0 and env_ids[0] not in again:  # in the midst of an episode, too
@@ -118,30 +112,33 @@ def test_statistics_are_what_infos_tell(name: str, batch_size: int, autoreset_mo
             vec.async_reset()
 
 
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
-def test_a_rollout_counts_as_its_steps_do(autoreset_mode: str) -> None:
-    made: dict[str, Any] = dict(backend="cuda", device="host", num_envs=NUM_ENVS, seed=1, autoreset_mode=autoreset_mode)
+def test_a_rollout_counts_as_its_steps_do(autoreset_mode: str, player: Player) -> None:
+    made: dict[str, Any] = dict(num_envs=NUM_ENVS, seed=1, autoreset_mode=autoreset_mode)
     made["env_kwargs"] = KERNELS["tag/continuous"]
-    with pufferlib.make("tag/continuous", **made) as whole, pufferlib.make("tag/continuous", **made) as single:
+    with player.make("tag/continuous", **made) as whole, player.make("tag/continuous", **made) as single:
         whole.reset()
         single.reset()
         random, told = np.random.default_rng(1), Told(single)
         table = np.stack([drawn(random, single, NUM_ENVS) for _ in range(50)])
-        whole.rollout(50, table)  # type: ignore[attr-defined]
+        whole.rollout(50, table)
         for actions in table:
             told.read(single.step(actions)[4])
         hold(whole, told)
 
 
-def test_sums_stay_on_the_device_until_they_are_read() -> None:
-    with pufferlib.make("tag/grid", backend="cuda", device="host", num_envs=2, seed=1) as vec:
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_sums_stay_on_the_device_until_they_are_read(player: Player) -> None:
+    with player.make("tag/grid", num_envs=2, seed=1) as vec:
         assert str(vec.episode_stats()) == "no episode has ended"
         assert np.isnan(vec.episode_stats().mean_return)
         vec.reset()
         vec.stats(reset=True)
-        vec.rollout(100, keep=False)  # type: ignore[attr-defined]
-        sums = vec.episode_sums(reset=True)  # type: ignore[attr-defined]
+        vec.rollout(100, keep=False)
+        sums = vec.episode_sums(reset=True)
         assert vec.stats().device_to_host_nbytes == 0
+        assert {each.device for each in (sums.num_episodes, sums.num_steps, sums.scores, sums.returns)} == {vec.device}
         assert sums.num_episodes.shape == () and sums.returns.shape == (vec.agents_per_env,)
         assert vec.episode_stats().num_episodes == 0
         assert vec.stats().device_to_host_nbytes > 0
@@ -153,7 +150,7 @@ def test_sums_stay_on_the_device_until_they_are_read() -> None:
         assert by_type["runner"] == stats.mean_returns[-1]
     with pytest.raises(ClosedError, match="this CUDA is closed"):
         vec.episode_stats()
-    with pufferlib.make("ocean/squared", backend="cuda", device="host", seed=1) as vec:
+    with player.make("ocean/squared", seed=1) as vec:
         vec.reset()
-        vec.rollout(30)  # type: ignore[attr-defined]
+        vec.rollout(30)
         assert vec.episode_stats().mean_returns_by_type == {} and "score" in str(vec.episode_stats())

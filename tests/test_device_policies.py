@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import test_kernel_tools
 import torch
+from devices import FIBRES, LOOPS, ON_HOST_AND_DEVICE, Player, array_of, assert_same_bits
 from torch import nn
 
-import pufferlib
 from cuda_ext.data import constants_of, parameters_of
 from cuda_ext.functions import WEIGHTS_NBYTES, Shape, fitting
 from cuda_ext.nvrtc import Cubin, compiled
@@ -39,10 +39,9 @@ IN_CELLS = ("tag/continuous", {"num_taggers": 20, "num_runners": 480, "full_obse
 ROWS = ("observations", "rewards", "terminations", "truncations", "masks")
 
 
-def make(which: str, **kwargs: Any) -> CUDA:
+def make(which: str, player: Player = LOOPS, **kwargs: Any) -> CUDA:
     name, env_kwargs = ENVS[which]
-    made: dict[str, Any] = {"num_envs": 5, "seed": 3, "env_kwargs": env_kwargs, **kwargs}
-    vec = pufferlib.make(name, backend="cuda", device="host", **made)
+    vec = player.make(name, **{"num_envs": 5, "seed": 3, "env_kwargs": env_kwargs, **kwargs})
     assert isinstance(vec, CUDA)
     return vec
 
@@ -53,7 +52,7 @@ def nvec_of(vec: CUDA) -> list[int]:
 
 
 def network_for(vec: CUDA, *hidden: int, seed: int = 1) -> tuple[nn.Sequential, list[Layer]]:
-    """Return a network of an observation's size and the actions' options, and the same for the reference."""
+    """Return a network of an observation's size and the actions' options, on the device, and the same for NumPy."""
     torch.manual_seed(seed)
     widths = [int(np.prod(vec.single_observation_space.shape or ())), *hidden, sum(nvec_of(vec))]
     parts: list[nn.Module] = [nn.Flatten()]
@@ -64,7 +63,7 @@ def network_for(vec: CUDA, *hidden: int, seed: int = 1) -> tuple[nn.Sequential, 
         parts += [linear, *({"tanh": [nn.Tanh()], "relu": [nn.ReLU()], "linear": []}[follows])]
         biases = np.zeros(widths[k + 1]) if linear.bias is None else linear.bias.detach().numpy()
         layers.append((linear.weight.detach().numpy(), biases, follows))
-    return nn.Sequential(*parts), layers
+    return nn.Sequential(*parts).to(vec.device), layers
 
 
 def expected(vec: CUDA, logits: np.ndarray, masks: Any = None, greedy: bool = False, env_ids: Any = None) -> Any:
@@ -79,14 +78,18 @@ def expected(vec: CUDA, logits: np.ndarray, masks: Any = None, greedy: bool = Fa
 
 def assert_same(found: Any, wanted: Any) -> None:
     for name, ours, theirs in zip(("actions", "log_probs", "entropies"), found, wanted, strict=True):
-        np.testing.assert_array_equal(np.asarray(ours), theirs, name)
+        np.testing.assert_array_equal(array_of(ours), array_of(theirs), name)
 
 
-@pytest.mark.parametrize("checked", [False, True])
+def assert_same_rows(found: Any, wanted: Any, told: Any = "") -> None:
+    for column in ROWS:
+        assert_same_bits(getattr(found, column), getattr(wanted, column), (told, column))
+
+
 @pytest.mark.parametrize("which", ENVS)
-def test_logits_in_front_of_a_step(which: str, checked: bool) -> None:
+def test_logits_in_front_of_a_step(which: str, player: Player) -> None:
     """One launch chooses and plays what the sampler would choose and ``send`` would play."""
-    with make(which, backend_kwargs={"checked": checked}) as vec, make(which) as other:
+    with make(which, player) as vec, make(which) as other:
         vec.reset()
         other.reset()
         random = np.random.default_rng(0)
@@ -100,13 +103,13 @@ def test_logits_in_front_of_a_step(which: str, checked: bool) -> None:
             batch = vec.recv()
             assert_same(chosen, wanted)
             other.step(wanted[0])
-            for column in ROWS:
-                assert np.array_equal(getattr(batch, column), getattr(other.batch, column)), (step, column)
+            assert_same_rows(batch, other.batch, step)
         assert vec.stats().num_launches == launches + 12
 
 
-def test_sampling_alone_plays_nothing_and_foretells() -> None:
-    with make("some agents") as vec:
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_sampling_alone_plays_nothing_and_foretells(player: Player) -> None:
+    with make("some agents", player) as vec:
         vec.reset()
         logits = np.random.default_rng(1).normal(size=(25, 5)).astype(np.float32)
         before = vec.get_attr("x"), vec.get_attr("t")
@@ -119,7 +122,7 @@ def test_sampling_alone_plays_nothing_and_foretells() -> None:
         sent = vec.send_logits(logits)
         assert_same(sent, chosen)
         vec.recv()
-        assert not np.array_equal(vec.sample(logits).actions, chosen.actions)
+        assert not np.array_equal(array_of(vec.sample(logits).actions), array_of(chosen.actions))
 
 
 @pytest.mark.parametrize("kwargs", [{"batch_size": 2}, {"batch_size": 2, "autoreset_mode": "same_step"}], ids=str)
@@ -138,26 +141,24 @@ def test_batches_of_some_environments(kwargs: dict[str, Any]) -> None:
             other.send(wanted[0])
 
 
-CHECKED: dict[str, Any] = {"backend_kwargs": {"checked": True}}
+NETWORKS: list[Any] = [
+    *((which, "loops", "next_step") for which in ENVS),
+    ("some agents", "loops", "same_step"),
+    ("some agents", "fibres", "next_step"),
+    ("many agents", "fibres", "next_step"),
+    *(pytest.param(which, "device", "next_step", marks=pytest.mark.gpu) for which in ENVS),
+    pytest.param("some agents", "device", "same_step", marks=pytest.mark.gpu),
+]
 
 
-@pytest.mark.parametrize(
-    ("which", "kwargs"),
-    [
-        *((which, {}) for which in ENVS),
-        ("some agents", {"autoreset_mode": "same_step"}),
-        ("some agents", CHECKED),
-        ("many agents", CHECKED),
-    ],
-    ids=str,
-)
-def test_a_network_plays_a_rollout(which: str, kwargs: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("which", "player", "autoreset_mode"), NETWORKS, indirect=["player"])
+def test_a_network_plays_a_rollout(which: str, player: Player, autoreset_mode: str) -> None:
     """Every row and choice is that of single steps with the reference's network and sampler."""
-    plain = {name: value for name, value in kwargs.items() if name != "backend_kwargs"}
-    with make(which, **kwargs) as vec, make(which, **plain) as other:
+    mode = {"autoreset_mode": autoreset_mode}
+    with make(which, player, **mode) as vec, make(which, **mode) as other:
         vec.reset()
         other.reset()
-        for hidden, num_steps in (((20, 9), 15), *([((), 3)] if kwargs is not CHECKED else [])):
+        for hidden, num_steps in (((20, 9), 15), *([((), 3)] if player != FIBRES else [])):
             policy, layers = network_for(vec, *hidden)
             played = vec.rollout(num_steps, policy=policy)
             for step in range(num_steps):
@@ -168,38 +169,40 @@ def test_a_network_plays_a_rollout(which: str, kwargs: dict[str, Any]) -> None:
                 assert_same((played.actions[step], played.log_probs[step], played.entropies[step]), wanted)
                 other.step(wanted[0])
                 for column in ROWS:
-                    assert np.array_equal(getattr(played, column)[step], getattr(other.batch, column)), (step, column)
+                    assert_same_bits(getattr(played, column)[step], getattr(other.batch, column), (step, column))
         with torch.no_grad():  # the reference is torch's network, but for rounding
-            np.testing.assert_allclose(policy(torch.from_numpy(seen)), logits, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(policy.cpu()(torch.from_numpy(seen)), logits, rtol=1e-4, atol=1e-5)
 
 
-def test_a_rollout_tells_the_last_step_alone_and_goes_on() -> None:
-    with make("some agents") as vec, make("some agents") as other:
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_a_rollout_tells_the_last_step_alone_and_goes_on(player: Player) -> None:
+    with make("some agents", player) as vec, make("some agents", player) as other:
         vec.reset()
         other.reset()
         policy, _ = network_for(vec, 64, 64, 64)
         last, whole = vec.rollout(30, policy=policy, keep=False), other.rollout(30, policy=policy)
         for name in (*ROWS, "actions", "log_probs", "entropies"):
-            assert np.array_equal(getattr(last, name), getattr(whole, name)[-1]), name
+            assert_same_bits(getattr(last, name), getattr(whole, name)[-1], name)
         assert vec.stats().num_launches == 2
         likeliest = [each.rollout(5, policy=policy, greedy=True).actions for each in (vec, other)]
-        assert np.array_equal(*likeliest)
+        assert_same_bits(*likeliest)
         logits = np.zeros((25, 5), np.float32)
         assert_same(vec.send_logits(logits), other.send_logits(logits))
-        assert np.array_equal(vec.recv().observations, other.recv().observations)
+        assert_same_bits(vec.recv().observations, other.recv().observations)
 
 
-def test_what_is_trained_meanwhile_counts_from_the_next_rollout_on() -> None:
-    with make("some agents") as vec, make("some agents") as other:
+@pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+def test_what_is_trained_meanwhile_counts_from_the_next_rollout_on(player: Player) -> None:
+    with make("some agents", player) as vec, make("some agents", player) as other:
         vec.reset()
         other.reset()
         policy, _ = network_for(vec, 8)
         first = vec.rollout(3, policy=policy)
-        assert np.array_equal(first.log_probs, other.rollout(3, policy=policy).log_probs)
+        assert_same_bits(first.log_probs, other.rollout(3, policy=policy).log_probs)
         with torch.no_grad():
             for each in policy.parameters():
                 each.mul_(3)
-        assert not np.array_equal(vec.rollout(3, policy=policy).log_probs, first.log_probs)
+        assert not np.array_equal(array_of(vec.rollout(3, policy=policy).log_probs), array_of(first.log_probs))
 
 
 def test_mistakes_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Kernels beside their references, the same to the bit: as plain loops, as fibres that stand for threads, on a device."""
+"""Kernels beside their references: the same to the bit, as plain loops, as fibres, and on a device."""
 
 from __future__ import annotations
 
