@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from devices import ON_HOST_AND_DEVICE, Player, array_of
 
 import pufferlib
 from cuda_ext.tag_grid import KERNEL
@@ -75,9 +76,12 @@ def test_a_comparison_ends_with_its_budget_and_tells_how_far_it_is() -> None:
         compared(budget=0)
 
 
-@pytest.fixture
-def vec() -> Iterator[Any]:
-    with make() as vec:
+on_host_and_device = pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+
+
+@pytest.fixture(params=ON_HOST_AND_DEVICE)
+def vec(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with make(device="host" if request.param == "loops" else request.getfixturevalue("device")) as vec:
         yield vec
 
 
@@ -143,9 +147,11 @@ def test_no_device(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
         make(device="cuda:1", backend_kwargs={"checked": True})
 
 
-def test_the_device_of_one_is_a_device_for_another(vec: Any) -> None:
-    with make(device=vec.device) as another:
-        assert another.device == vec.device == torch.device("cpu")
+@on_host_and_device
+def test_the_device_of_one_is_a_device_for_another(player: Player) -> None:
+    with make(device=player.device) as vec, make(device=vec.device) as another:
+        assert another.device == vec.device
+        assert vec.device.type == ("cpu" if player.device == "host" else "cuda")
 
 
 def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +213,7 @@ def test_any_integers_are_actions(kind: Any, strided: bool, env_ids: Any, vec: A
         serial.reset()
         serial.send(chosen, env_ids)
         vec.send(actions, env_ids)
-        np.testing.assert_array_equal(vec.recv().observations, serial.recv().observations)
+        np.testing.assert_array_equal(array_of(vec.recv().observations), serial.recv().observations)
 
 
 def test_calls_out_of_order(vec: Any) -> None:
@@ -312,8 +318,9 @@ def test_reset_of_some_is_synchronous() -> None:
         vec.reset(env_ids=[1])
 
 
-def test_infos_are_read_in_time() -> None:
-    with make(env_kwargs={**SMALL, "start": "fixed"}, num_envs=2) as vec:
+@on_host_and_device
+def test_infos_are_read_in_time(player: Player) -> None:
+    with make(device=player.device, env_kwargs={**SMALL, "start": "fixed"}, num_envs=2) as vec:
         vec.reset()
         for _ in range(4):
             unread = vec.step(np.zeros(6, int))[-1]
@@ -332,8 +339,9 @@ def test_infos_are_read_in_time() -> None:
         len(late)
 
 
-def test_closed() -> None:
-    vec = make()
+@on_host_and_device
+def test_closed(player: Player) -> None:
+    vec = make(device=player.device)
     vec.reset()
     vec.close()
     vec.close()
@@ -347,9 +355,10 @@ def test_closed() -> None:
             call()
 
 
-def test_valid_until_the_second_recv() -> None:
+@on_host_and_device
+def test_valid_until_the_second_recv(player: Player) -> None:
     """With debug=True what has expired shows itself; with copy=True nothing expires."""
-    with make(debug=True) as vec, make(copy=True) as copying:
+    with make(device=player.device, debug=True) as vec, make(device=player.device, copy=True) as copying:
         first, kept = vec.reset()[0], copying.reset()[0]
         before = first.clone()
         for _ in range(2):
@@ -359,8 +368,9 @@ def test_valid_until_the_second_recv() -> None:
         assert first.isnan().all() and torch.equal(kept, before)
 
 
-def test_attributes_and_calls_reach_a_twin() -> None:
-    with make(env_kwargs={**SMALL, "render_mode": "ansi"}) as vec:
+@on_host_and_device
+def test_attributes_and_calls_reach_a_twin(player: Player) -> None:
+    with make(device=player.device, env_kwargs={**SMALL, "render_mode": "ansi"}) as vec:
         vec.reset()
         vec.set_attr("x", [[0, 0, 3]] * 4)
         vec.set_attr("y", [[0, 0, 3]] * 4)
@@ -374,7 +384,7 @@ def test_statistics_count(vec: Any) -> None:
     vec.reset()
     vec.stats(reset=True)
     for _ in range(3):
-        vec.step(torch.zeros(12, dtype=torch.int64))
+        vec.step(torch.zeros(12, dtype=torch.int64, device=vec.device))
     stats = vec.stats()
     assert (stats.num_launches, stats.num_env_steps) == (3, 12)
     assert (stats.host_to_device_nbytes, stats.device_to_host_nbytes) == (0, 0)
