@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from devices import ON_HOST_AND_DEVICE, Player, array_of
 from torch import Tensor
 
 import pufferlib
@@ -34,6 +35,9 @@ COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "termina
 SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6, "runs": None, "eval_episodes": 2}
 
 
+on_host_and_device = pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+
+
 def config(kind: Any = Config, **given: Any) -> Any:
     return kind(**{"env": "tag/grid", "env_kwargs": SMALL, **SETTINGS, **given})
 
@@ -41,7 +45,7 @@ def config(kind: Any = Config, **given: Any) -> Any:
 def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, pufferlib.VecEnv]:
     """A learner, and a rollout that it has played in environments of its own."""
     torch.manual_seed(weights_seed)
-    vec = pufferlib.make(settings.env, backend="cuda", device="host", num_envs=settings.num_envs,
+    vec = pufferlib.make(settings.env, backend="cuda", device=settings.device, num_envs=settings.num_envs,
                          env_kwargs=settings.env_kwargs)  # fmt: skip
     learner = Learner(vec, Origin(*settings.made_as()), settings)
     rollout = Rollout(vec, learner, settings)
@@ -72,45 +76,49 @@ def test_advantages_are_those_of_the_other_trainer() -> None:
     np.testing.assert_allclose(found.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
 
 
-def test_a_rollout_holds_what_was_seen_done_and_got() -> None:
+@on_host_and_device
+def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
     """The same seed and the actions that were noted give the same rows, one step at a time."""
-    settings = config(rollout_length=25, separate=True)
+    settings = config(rollout_length=25, separate=True, device=player.device)
     _, rollout, vec = played(settings)
     with vec, pufferlib.make("tag/grid", num_envs=8, env_kwargs=SMALL) as other:
         seen = other.reset(seed=settings.seed)[0]
         for step in range(25):
-            assert np.array_equal(rollout.observations[step].flatten(0, 1).numpy(), seen)
-            seen, *told, _ = other.step(rollout.choices[step].reshape(-1).numpy())
+            assert np.array_equal(array_of(rollout.observations[step].flatten(0, 1)), seen)
+            seen, *told, _ = other.step(array_of(rollout.choices[step].reshape(-1)))
             columns = (rollout.rewards, rollout.terminations, rollout.truncations)
             assert all(
-                np.array_equal(column[step].reshape(-1).numpy(), each)
+                np.array_equal(array_of(column[step].reshape(-1)), each)
                 for column, each in zip(columns, told, strict=True)
             )
-            assert np.array_equal(rollout.real[step].reshape(-1).numpy(), other.batch.masks)
+            assert np.array_equal(array_of(rollout.real[step].reshape(-1)), other.batch.masks)
         assert not rollout.real.all() and rollout.terminations.any() and rollout.truncations.any()
 
 
+@on_host_and_device
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
-def test_what_does_not_count_changes_nothing(trainer: Any) -> None:
+def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> None:
     found = []
     for noise in (0.0, 1e3):
-        learner, rollout, vec = played(config(trainer.Config, rollout_length=25))
+        settings = config(trainer.Config, rollout_length=25, device=player.device)
+        learner, rollout, vec = played(settings)
         with vec:
             idle = ~rollout.real
             assert 0 < idle.sum() < idle.numel() / 2
             rollout.rewards += noise * idle
             rollout.log_probs += noise * idle
             rollout.observations[:-1] += noise * idle[..., None]
-            trainer.update(learner, rollout, config(trainer.Config))
+            trainer.update(learner, rollout, settings)
             found.append(learner.teams[0].weights.detach().clone())
     assert torch.equal(*found)
 
 
-def test_a2c_is_ppo_that_learns_once_from_everything() -> None:
+@on_host_and_device
+def test_a2c_is_ppo_that_learns_once_from_everything(player: Player) -> None:
     """Huang et al., arXiv:2205.09123."""
     steps = []
     for trainer, more in ((ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})):
-        settings = config(trainer.Config, rollout_length=25, **more)
+        settings = config(trainer.Config, rollout_length=25, device=player.device, **more)
         learner, rollout, vec = played(settings)
         with vec:
             before = learner.teams[0].weights.detach().clone()
@@ -120,8 +128,10 @@ def test_a2c_is_ppo_that_learns_once_from_everything() -> None:
     torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-6)
 
 
-def test_teams_learn_apart_by_their_own_settings() -> None:
-    settings = config(teams={"tagger": {"learning_rate": 0.0}, "runner": {"schedule": "0:1e-3 100:0"}})
+@on_host_and_device
+def test_teams_learn_apart_by_their_own_settings(player: Player) -> None:
+    teams = {"tagger": {"learning_rate": 0.0}, "runner": {"schedule": "0:1e-3 100:0"}}
+    settings = config(teams=teams, device=player.device)
     learner, rollout, vec = played(settings)
     with vec:
         tagger, runner = learner.teams
@@ -135,21 +145,23 @@ def test_teams_learn_apart_by_their_own_settings() -> None:
         alone = [team.actor(seen)[0].log_probs[0].view(8, 3, -1) for team in learner.teams]
         torch.testing.assert_close(whole[:, :2], alone[0][:, :2])
         torch.testing.assert_close(whole[:, 2:], alone[1][:, 2:])
-        shuffled = torch.randperm(24)
+        shuffled = torch.randperm(24).to(seen.device)
         torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
 
 
-def test_weights_lie_where_a_gpu_reads_them_at_once() -> None:
+@on_host_and_device
+def test_weights_lie_where_a_gpu_reads_them_at_once(player: Player) -> None:
     """With 5 options, what is behind the actor's biases would begin between two words of 16 bytes."""
-    learner, _, vec = played(config(separate=True))
+    learner, _, vec = played(config(separate=True, device=player.device))
     with vec:
         for team in learner.teams:
             places = [part.data_ptr() for part in team.actor.policy.parameters()]
             assert len(places) > 6 and not any(place % 16 for place in places)
 
 
-def test_episodes_are_told_of(tmp_path: Path) -> None:
-    settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
+@on_host_and_device
+def test_episodes_are_told_of(player: Player, tmp_path: Path) -> None:
+    settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True, device=player.device)
     folder = train(settings).run_folder
     assert folder is not None
     length, *returns = (
@@ -297,9 +309,10 @@ def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) ->
 
 
 @pytest.mark.slow
-def test_solves_squared_on_the_device() -> None:
+@on_host_and_device
+def test_solves_squared_on_the_device(player: Player) -> None:
     settings = Config(
-        env="ocean/squared", device="host", num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
+        env="ocean/squared", device=player.device, num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
     )
     assert train(settings).score >= 0.95
 
@@ -323,8 +336,9 @@ def finite(tensor: Tensor) -> bool:
     return bool(tensor.isfinite().all())
 
 
-def test_bfloat16_learns_in_float32() -> None:
-    settings = config(precision="bfloat16")
+@on_host_and_device
+def test_bfloat16_learns_in_float32(player: Player) -> None:
+    settings = config(precision="bfloat16", device=player.device)
     learner, rollout, vec = played(settings)
     with vec:
         told = update(learner, rollout, settings)
