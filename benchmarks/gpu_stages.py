@@ -31,7 +31,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,14 @@ __all__ = ["STAGES", "Run", "main", "summary"]
 ROOT = Path(__file__).parent.parent
 NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheels
 PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
-# What has tests marked gpu, and imports no more than is there.
+# What has tests marked gpu, and imports no more than is there: by what they are worth.
 TESTS = tuple(
-    f"tests/test_{name}.py" for name in ("device_kernel", "device_streams", "iterations", "planner", "tensors")
+    f"tests/test_{name}.py"
+    for name in (
+        *("every_kernel", "gpu", "device_kernel", "device_streams", "device_policies", "device_episodes"),
+        *("device_actions", "iterations", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
+        *("planner", "tensors", "tag_continuous"),
+    )
 )
 TOOLS = ("memcheck", "racecheck", "synccheck")
 FAULT = 9  # the exit status of compute-sanitizer that has found one
@@ -150,11 +155,11 @@ def versions(run: Run, limit_s: float) -> Outcome:
 
 
 def check(run: Run, limit_s: float) -> Outcome:
-    """Run the tests marked gpu; on the host the short forms of those that can run there."""
-    marks = "gpu and not long" if run.device == "host" else "gpu"
-    options = ["-m", marks, "-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
-    plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q"]
-    status, text = run.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
+    """Run the tests marked gpu in their short form; on the host those that can run there."""
+    options = ["-p", "benchmarks.gpu_stages", "--lines", str(run.lines), f"--device={run.device}"]
+    plain = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "-m", "gpu and not long"]
+    own = replace(run, env={**run.env, "OMP_NUM_THREADS": "1"})  # torch's threads wait for each other, and have little
+    status, text = own.python("-m", "pytest", *plain, *options, *TESTS, limit_s=limit_s)
     tests = [line for line in lines_of(run.lines) if line["of"] == "test"]
     outcomes = Counter(line["outcome"] for line in tests)
     counted = ", ".join(f"{outcomes[each]} {each}" for each in sorted(outcomes))

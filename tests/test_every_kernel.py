@@ -136,13 +136,12 @@ def test_each_kernel_is_compiled_for_devices() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("name", "kwargs"),
-    [*DEVICE_CASES[:-2], *(pytest.param(*case, marks=pytest.mark.long) for case in DEVICE_CASES[-2:])],
-    ids=str,
-)
+@pytest.mark.parametrize(("name", "kwargs"), DEVICE_CASES, ids=str)
 def test_on_a_gpu_any_number_of_agents_equals_the_reference(name: str, kwargs: dict[str, Any], device: str) -> None:
-    report = check_kernel(name, device=device, env_kwargs={**kwargs, **SOON_OVER[name]}, num_envs=2, num_steps=12)
+    num_steps = 12 if kwargs.get("num_runners", 1) < 400 else 6  # NumPy takes long for so many
+    report = check_kernel(
+        name, device=device, env_kwargs={**kwargs, **SOON_OVER[name]}, num_envs=2, num_steps=num_steps
+    )
     assert report.passed, str(report)
     assert report.num_episodes > 0
 

@@ -44,13 +44,23 @@ def spoil(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.slow
-def test_the_example_plays_what_it_is_to_play(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "catch.py"]
+def require_played(folder: Path, device: str) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "catch.py", "--device", device]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "bit for bit" in done.stdout and "of which 100% were caught" in done.stdout
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_example_plays_what_it_is_to_play(folder: Path, device: str) -> None:
+    require_played(folder, device)
+
+
+@pytest.mark.slow
+def test_the_example_plays_what_it_is_to_play(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_played(folder, "host")
     assert len(list((folder / "cache/pufferlib/kernels").glob("kernel_catch-*.so"))) == 1
     assert check(folder, monkeypatch) == 0
     assert len(list((folder / "cache/pufferlib/kernels").iterdir())) == 1  # compiled once, and nothing left behind
