@@ -76,9 +76,10 @@ def begin(name: str) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    torch.cuda.set_device(name)
+    torch.cuda.set_device(torch.device(name).index or 0)
     numbers = torch.ones((8, 8), device=name, requires_grad=True)
     (numbers @ numbers).sum().backward()
+    torch.empty(8, pin_memory=True)
     torch.cuda.synchronize()
 
 
