@@ -114,7 +114,8 @@ def test_in_ci_only_what_wants_a_gpu_may_be_skipped(before: str, code: int, tmp_
     folder.mkdir()
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\ntimeout = 60\n")
     (folder / "test_a.py").write_text(SKIPS.format(before))
-    shutil.copy(ROOT / "tests/conftest.py", folder)
+    for name in ("conftest.py", "devices.py"):
+        shutil.copy(ROOT / "tests" / name, folder)
     env = {**ENVIRONMENT, "CI": "true", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-m", "pytest"], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == code and ("CI takes that" in done.stdout) is bool(code), done.stdout + done.stderr
