@@ -381,10 +381,12 @@ def test_attributes_and_calls_reach_a_twin(player: Player) -> None:
 
 
 def test_statistics_count(vec: Any) -> None:
+    actions = torch.zeros(12, dtype=torch.int64, device=vec.device)
     vec.reset()
+    vec.step(actions)  # which a device's values are read of
     vec.stats(reset=True)
     for _ in range(3):
-        vec.step(torch.zeros(12, dtype=torch.int64, device=vec.device))
+        vec.step(actions)
     stats = vec.stats()
     assert (stats.num_launches, stats.num_env_steps) == (3, 12)
     assert (stats.host_to_device_nbytes, stats.device_to_host_nbytes) == (0, 0)

@@ -175,7 +175,11 @@ def test_on_a_device_every_step_is_checked_where_that_is_asked_for(
         vec.reset()
         for step in range(3):
             actions = torch.from_numpy(good(vec)).to(vec.device)
+            before = vec.stats()
             vec.step(actions)
+            after = vec.stats()  # values are read, and go nowhere else
+            assert after.device_to_host_nbytes - before.device_to_host_nbytes == actions.nbytes
+            assert after.host_to_device_nbytes == before.host_to_device_nbytes
             actions[1] = -1
             with pytest.raises(ActionError, match=pattern(vec, 1, 1 // vec.agents_per_env)):
                 vec.send(actions)

@@ -92,12 +92,7 @@ class Actions:
         torch = self._torch
         if self._waits and isinstance(actions, torch.Tensor) and actions.device.type == self._device.type:
             return self._checked_on_device(actions, env_ids, num_steps)
-        actions = as_numpy(actions)
-        if num_steps is None:
-            (array,) = checked_actions(actions, self._values, env_ids, self._agents_per_env)
-            array = array.reshape(-1, *array.shape[2:])
-        else:
-            array = self._checked_table(actions, env_ids, num_steps)
+        array = self._checked_on_host(as_numpy(actions), env_ids, num_steps)
         if array.dtype not in WHOLE_NUMBERS or not array.dtype.isnative:
             array = array.astype(np.int64)
         if not array.flags.carray:
@@ -106,6 +101,12 @@ class Actions:
         if not self._on_host:
             self._data.host_to_device_nbytes += array.nbytes
         return tensor.to(self._device)
+
+    def _checked_on_host(self, actions: Any, env_ids: Sequence[int], num_steps: int | None) -> Array:
+        if num_steps is not None:
+            return self._checked_table(actions, env_ids, num_steps)
+        (array,) = checked_actions(actions, self._values, env_ids, self._agents_per_env)
+        return array.reshape(-1, *array.shape[2:])
 
     def _checked_table(self, actions: Any, env_ids: Sequence[int], num_steps: int) -> Array:
         try:
@@ -135,7 +136,9 @@ class Actions:
         if actions.is_floating_point() or actions.is_complex():
             raise ActionError(f"actions have dtype {actions.dtype}, expected {space.dtype}; convert them")
         if self._due(actions, env_ids):
-            self.checked(actions.cpu().numpy(), env_ids, num_steps)
+            array = actions.cpu().numpy()
+            self._data.device_to_host_nbytes += array.nbytes
+            self._checked_on_host(array, env_ids, num_steps)
             self._unchecked.difference_update(env_ids)
         if actions.dtype not in self._dtypes:
             actions = actions.to(torch.int64)
