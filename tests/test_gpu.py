@@ -284,11 +284,12 @@ def test_stretches_in_a_row_are_those_without_a_graph(trainer: Any, device: str)
 ALONE = """
 import sys, torch.distributed, torch.distributed.nn.functional
 from cleanrl_demo import ppo_cuda
+from devices import begin
 from tests import test_gpu
 
 device = sys.argv[1]
 if device != "host":
-    torch.cuda.set_device(device)
+    begin(device)
 for graphs in (False, True):
     alone = test_gpu.trained(ppo_cuda, device, graphs)
     store = torch.distributed.HashStore()
