@@ -130,7 +130,22 @@ def test_every_output_is_that_of_serial(backend: str, output: dict[str, Any], ga
     assert program(backend, game, **output) == program_of_serial(game, **output)
 
 
-@covering({"backend,game": EACH_GAME, "kind": ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"]})
+KINDS = ["bool", "bool tensor", "list", "big-endian", "uint64", "tensor"]
+ARRAYS: list[dict[str, Any]] = [
+    {"as_torch": False},
+    {"as_torch": False, "copy": True},
+    {"as_torch": False, "autoreset_mode": "same_step"},
+    {"as_torch": False, "debug": True, "check": "always"},
+]
+
+
+@pytest.mark.gpu
+@covering({"kind": ["int64", *KINDS], "game": [*GAMES], "output": ARRAYS})
+def test_arrays_of_a_device_are_those_of_serial(kind: str, game: str, output: dict[str, Any], device: str) -> None:
+    assert program("cuda", game, kind, **output, device=device) == program_of_serial(game, kind, **output)
+
+
+@covering({"backend,game": EACH_GAME, "kind": KINDS})
 def test_any_kind_of_actions_plays_the_same(backend: str, kind: str, game: str) -> None:
     assert program(backend, game, kind, as_torch=False) == program_of_serial(game, kind, as_torch=False)
 
