@@ -148,23 +148,19 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
 }  # the share of the learning rate that is left when so much is done
 
 
-def as_one(policy: nn.Module, multiple: int = 1) -> torch.Tensor:
+def as_one(policy: nn.Module) -> torch.Tensor:
     """Move all weights into one vector and their gradients into another, and return the first.
 
     The policy keeps views of both. Gradients are clipped and applied by a few operations on one long vector rather
     than as many on each of a dozen small tensors, which took a quarter of the time of an update.
-
-    multiple: each part begins at one of these; what is between them stays zero.
     """
-    parts = list(policy.parameters())
-    begins = [0, *itertools.accumulate(-(-part.numel() // multiple) * multiple for part in parts)]
-    weights = parts[0].detach().new_zeros(begins[-1])
+    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
     weights.grad = torch.zeros_like(weights)
-    for begin, part in zip(begins, parts, strict=False):
-        own = slice(begin, begin + part.numel())
-        weights[own] = part.detach().reshape(-1)
-        part.data = weights[own].view_as(part)
-        part.grad = weights.grad[own].view_as(part)
+    nn.utils.vector_to_parameters(weights, policy.parameters())
+    begin = 0
+    for part in policy.parameters():
+        part.grad = weights.grad[begin : begin + part.numel()].view_as(part)
+        begin += part.numel()
     return weights
 
 

@@ -21,6 +21,7 @@ Source: Schulman et al., arXiv:1707.06347 (PPO) and arXiv:1506.02438 (GAE).
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import pufferlib
 from cleanrl_demo.checkpoints import found
@@ -36,7 +37,7 @@ from cleanrl_demo.exposures import Exposures
 from cleanrl_demo.iterations import Iteration, Reading, on_own_stream
 from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
-from cleanrl_demo.ppo import PRECISIONS, SCHEDULES, as_one
+from cleanrl_demo.ppo import PRECISIONS, SCHEDULES
 from cleanrl_demo.results import RETURN_OF, Result
 from cleanrl_demo.runs import num_processes
 from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
@@ -46,7 +47,7 @@ from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
 from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
 
-ALIGNED = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that begin anywhere
+ALIGNMENT = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that begin anywhere
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Team:
         self.schedule = table.get("schedule", config.schedule)
         self.entropy_coefficient = table.get("entropy_coefficient", config.entropy_coefficient)
         actor.precision = PRECISIONS[config.precision]
-        self.weights = as_one(actor.policy, ALIGNED)
+        self.weights = aligned(actor.policy)
         alike(self.weights)
         self.rate = torch.tensor(self.first_rate, device=config.device)
         on_device = self.weights.is_cuda
@@ -165,6 +166,20 @@ class Team:
         else:
             self.optimizer.param_groups[0]["lr"] = rate
         return rate
+
+
+def aligned(policy: nn.Module) -> Tensor:
+    """Do as ``ppo.as_one``; each part begins at a multiple of ALIGNMENT, and what lies between them stays zero."""
+    parts = list(policy.parameters())
+    begins = [0, *itertools.accumulate(-(-part.numel() // ALIGNMENT) * ALIGNMENT for part in parts)]
+    weights = parts[0].detach().new_zeros(begins[-1])
+    weights.grad = torch.zeros_like(weights)
+    for begin, part in zip(begins, parts, strict=False):
+        own = slice(begin, begin + part.numel())
+        weights[own] = part.detach().reshape(-1)
+        part.data = weights[own].view_as(part)
+        part.grad = weights.grad[own].view_as(part)
+    return weights
 
 
 def rate_at(schedule: str, first: float, num_steps: int, total_steps: int) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pufferlib.errors import KernelError
 
-__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network"]
+__all__ = ["CHUNK", "MOST_HIDDEN", "MOST_WIDTH", "Network", "sizes"]
 
 MOST_HIDDEN = 3  # layers between inputs and outputs
 MOST_WIDTH = 256  # outputs of a layer
@@ -55,7 +56,14 @@ class Network:
                 parts.append(torch.nn.functional.pad(rows, missing).reshape(-1))
             weights = torch.cat(parts).to(device, torch.float32, copy=True)
         layers = tuple((each.out_features, following) for each, following in zip(linears, follows, strict=True))
-        return cls(layers, weights, max(-(-outputs // CHUNK) * CHUNK for outputs, _ in layers))
+        width, _ = sizes([num_inputs, *(outputs for outputs, _ in layers)])
+        return cls(layers, weights, width)
+
+
+def sizes(widths: Sequence[int]) -> tuple[int, int]:
+    """Return the width and the number of weights of a padded network. widths: inputs, then outputs of each layer."""
+    padded = [-(-width // CHUNK) * CHUNK for width in widths[1:]]
+    return max(padded), sum((inputs + 1) * outputs for inputs, outputs in zip(widths, padded, strict=False))
 
 
 def _taken_apart(policy: Any) -> tuple[list[Any], list[int]]:

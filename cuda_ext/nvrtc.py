@@ -22,7 +22,7 @@ from cuda_ext.sources import entry, for_device
 from pufferlib.errors import KernelError, MissingExtra
 from pufferlib.files import written_whole
 
-__all__ = ["Cubin", "architecture_of", "compiled", "cubin_file", "version"]
+__all__ = ["Cubin", "architecture_of", "architectures", "compiled", "cubin_file", "version"]
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")  # rounding is the reference's
 TOOLKITS = ("CUDA_PATH", "CUDA_HOME")  # variables
@@ -84,10 +84,7 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
 
     A device runs what is compiled for one of the same generation that is no newer.
     """
-    wanted, library, num = int(capability), _library(), ctypes.c_int()
-    library.nvrtcGetNumSupportedArchs(ctypes.byref(num))
-    known = (ctypes.c_int * num.value)()
-    library.nvrtcGetSupportedArchs(known)
+    wanted, known = int(capability), architectures()
     found = max((each for each in known if each // 10 == wanted // 10 and each <= wanted), default=None)
     if found is None:
         major, minor = version()
@@ -96,6 +93,15 @@ def architecture_of(kernel: KernelEnv, capability: str) -> str:
             f"is an sm_{wanted}; install a version of nvidia-cuda-nvrtc that knows it"
         )
     return f"sm_{found}"
+
+
+def architectures() -> list[int]:
+    """Return what NVRTC compiles for: 90 is sm_90. Raises MissingExtra without NVRTC."""
+    library, num = _library(), ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(num))
+    known = (ctypes.c_int * num.value)()
+    library.nvrtcGetSupportedArchs(known)
+    return list(known)
 
 
 def version() -> tuple[int, int]:

@@ -49,8 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT] = set()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Have one file read, before any other is known to be left."""
+    # A conftest's fixtures are those of its folder, and from pytest 9.1 on those of the folder as it is read first.
+    fixtures: Any = session._fixturemanager
+    pending: dict[Any, Any] = getattr(fixtures, "_pending_conftests", {})
+    while pending:
+        fixtures.parsefactories(holder=pending.popitem()[1], node=session)
     session.config.stash[FILES] = untaken(session.config)
     give_next(session.config)
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")

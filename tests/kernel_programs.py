@@ -97,7 +97,10 @@ def program(kernel: KernelEnv, shape: Shape, num_envs: int, values: Mapping[str,
     floats = rows * values["observation_size"]
     num_of = {"agent": rows, "env": num_envs, "launch": 1, "seeds": num_envs, "ended": num_envs}
     num_of |= {"observations": floats, "final_observations": floats}
-    arrays = {each.name: (CTYPES[each.dtype], num_of[each.per]) for each in kernel.schema.all_fields}
+    arrays = {
+        each.name: (CTYPES[each.dtype], num_of[each.per] * (values[each.size] if each.size else 1))
+        for each in kernel.schema.all_fields
+    }
     for name, ctype in LAUNCH:
         if ctype.endswith("*") and name not in ("env_ids", "actions", "slot_ids"):
             arrays[name] = ctype.removeprefix("const ").removesuffix("*"), num_of.get(name, rows)

@@ -503,7 +503,7 @@ def test_doctor_looks_at_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert re.search(r"; 1 kernel \(\d\.\d MiB\) are kept in", report.compiler())
     (tmp_path / "pufferlib/kernels/kernel_x-sm_90-0.cubin").touch()
     assert "; 2 kernels (" in report.compiler()
-    spec = SimpleNamespace(origin=library._name)  # in which there is one of them
+    spec = SimpleNamespace(origin=library._name, submodule_search_locations=None)  # in which there is one of them
     monkeypatch.setattr(functions.importlib.util, "find_spec", lambda name: spec)
     names = [importlib.import_module(f"cuda_ext.{stem}").KERNEL.name for stem in functions.sources.stems()]
     others = ", ".join(name for name in names if name != "ocean/squared")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.deal import LANES
+
 pytestmark = pytest.mark.beside
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +92,22 @@ def test_a_run_that_is_not_whole_fails(body: str, code: int, says: str, tmp_path
     (tmp_path / "test_a.py").write_text(f"import os\n\ndef test_a():\n    {body}\n")
     done = deal(tmp_path, "--check", "true", *["-m", "left_out"] * (code == 5), "test_a.py")
     assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
+
+
+def test_every_file_has_the_fixtures_of_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture\ndef asked():\n    return 3\n\n"
+        "@pytest.fixture(autouse=True)\ndef always(request):\n    print('always')\n    request.node.had = True\n"
+    )
+    for number in range(2 * LANES + 1):
+        (folder / f"test_{number}.py").write_text(
+            "import pytest\n\npytestmark = pytest.mark.beside\n\ndef test_a(request, asked):\n"
+            "    assert asked == 3 and request.node.had\n"
+        )
+    done = deal(tmp_path, "here")
+    assert done.returncode == 0 and f"= {2 * LANES + 1} passed in " in done.stdout, done.stdout + done.stderr
 
 
 def test_a_check_that_fails_beside_the_tests_fails_the_run(tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ from matrix import covering
 
 import pufferlib
 from cuda_ext import sources
-from cuda_ext.data import constants_of, parameters_of
-from cuda_ext.functions import Shape
-from cuda_ext.nvrtc import compiled
+from cuda_ext.occupancy import MULTIPROCESSORS
 from cuda_ext.references.sampling import POLICY
 from cuda_ext.schema import KernelEnv
-from pufferlib.emulation import emulate
 from pufferlib.philox import below, philox_array
 from pufferlib.testing import check_kernel
+from pufferlib.testing.kernel_usage import kernel_usage
 from pufferlib.vectorization.device_choice import kernel_of, reference_of
 
 pytestmark = pytest.mark.beside
@@ -145,16 +143,10 @@ def test_on_a_gpu_any_number_of_agents_equals_the_reference(name: str, kwargs: d
     assert report.num_episodes > 0
 
 
-@covering({"case": DEVICE_CASES, "architecture": ["sm_80", "sm_90", "sm_120"]})
+@covering({"case": DEVICE_CASES, "architecture": [*MULTIPROCESSORS]})
 def test_no_register_is_spilled(case: tuple[str, dict[str, Any]], architecture: str) -> None:
     name, kwargs = case
-    kernel = kernel_of(name)
-    reference = reference_of(kernel)(**kwargs)
-    rows = emulate(reference)
-    num_agents, size = rows.num_agents, int(np.prod(rows.observation_space.shape))  # type: ignore[attr-defined]
-    values = {**parameters_of(kernel, reference), "num_agents": num_agents, "observation_size": size}
-    values |= {"num_steps": 1, "policy": 0}
-    cubin = compiled(kernel, Shape.of(num_agents, size), constants_of(kernel, values), architecture)
+    cubin = kernel_usage(name, "step", architecture, kwargs).cubin
     assert cubin.code[:4] == b"\x7fELF"
     assert cubin.spilled_nbytes == cubin.stack_nbytes == 0
     assert cubin.num_registers <= 96

@@ -20,6 +20,7 @@ from matrix import covering
 import pufferlib
 from cuda_ext import functions, nvrtc, sources
 from cuda_ext.functions import Shape, explained
+from cuda_ext.occupancy import MULTIPROCESSORS
 from cuda_ext.schema import Field, KernelEnv, Schema
 from cuda_ext.tag_grid import KERNEL
 from pufferlib.errors import KernelError, MissingExtra
@@ -251,7 +252,7 @@ DEVICE_SHAPES = [  # taggers, runners, whether all is seen, how many nearest
 ]  # fmt: skip
 
 
-@covering({"shape": DEVICE_SHAPES, "architecture": ["sm_80", "sm_90", "sm_120"], "steps": ["many", "one"]})
+@covering({"shape": DEVICE_SHAPES, "architecture": [*MULTIPROCESSORS], "steps": ["many", "one"]})
 def test_registers_suffice(shape: tuple[int, int, bool, int], architecture: str, steps: str) -> None:
     taggers, runners, full, num_nearest = shape
     num_agents = taggers + runners

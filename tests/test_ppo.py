@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,6 +15,7 @@ from gymnasium import spaces
 import pufferlib
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.ppo import Config, Rollout, as_one, train
+from cleanrl_demo.ppo_cuda import ALIGNMENT, aligned
 from cleanrl_demo.results import Episode, Episodes
 from pufferlib.layout import observation_layout
 from pufferlib.models import MLP, Actor, BatchPlayer, Decisions
@@ -194,14 +196,14 @@ def test_crash_rows_are_neither_trained_on_nor_worth_anything(backend):
 # ------------------------------------------------------------------------------------------------------ training
 
 
-@pytest.mark.parametrize("multiple", [1, 32])
-def test_weights_as_one_vector_learn_as_they_would_apart(multiple: int):
+@pytest.mark.parametrize(("joined", "multiple"), [(as_one, 1), (aligned, ALIGNMENT)])
+def test_weights_as_one_vector_learn_as_they_would_apart(joined: Any, multiple: int):
     torch.manual_seed(1)
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)])
     layout, rows = observation_layout(spaces.Box(-9, 9, (5,), np.float32)), torch.randn(6, 5)
     decisions, apart, together = Decisions(space), MLP(layout, space, 8), MLP(layout, space, 8)
     together.load_state_dict(apart.state_dict())
-    vector = as_one(together, multiple)
+    vector = joined(together)
     for policy, weights in ((apart, list(apart.parameters())), (together, [vector])):
         optimizer = torch.optim.Adam(weights, 0.1, fused=True)
         for _ in range(3):

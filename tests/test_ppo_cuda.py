@@ -243,7 +243,7 @@ def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_p
 
 def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(ppo_cuda, "ALIGNED", 1)
+        patched.setattr(ppo_cuda, "ALIGNMENT", 1)
         folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
     assert folder is not None
     with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):

@@ -314,7 +314,8 @@ def test_bounds_are_met_and_hold() -> None:
     assert space.high.tolist() == [1, 1, 3, 6, 1, 1, 1, 1]
     env.speed[:], env.direction[:] = (0, 4.5), (np.nextafter(TWO_PI, f(0)), 0)
     env.acceleration[:] = (-env.top_speed_runner, env.top_speed_runner)
-    for name, row in env._by_name(np.arange(2), env._observe()).items():
+    everyone = np.arange(2)
+    for name, row in env._by_name(everyone, env._observe(everyone)).items():
         assert row in space, name
         assert abs(row[2:4]).tolist() == [3, 6]
 

@@ -166,7 +166,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.alive[:] = True
         self.agents = list(self.possible_agents)
         everyone = np.arange(len(self.agents))
-        return self._by_name(everyone, self._observe()), {name: {} for name in self.agents}
+        return self._by_name(everyone, self._observe(everyone)), {name: {} for name in self.agents}
 
     def step(
         self, actions: Mapping[str, Any]
@@ -187,10 +187,10 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         ended = terminated | truncated
         self.agents = [self.possible_agents[i] for i in acting if not ended[i]]
         return (
-            self._by_name(acting, self._observe()),
-            self._by_name(acting, rewards.tolist()),
-            self._by_name(acting, terminated.tolist()),
-            self._by_name(acting, truncated.tolist()),
+            self._by_name(acting, self._observe(acting)),
+            self._by_name(acting, rewards[acting].tolist()),
+            self._by_name(acting, terminated[acting].tolist()),
+            self._by_name(acting, truncated[acting].tolist()),
             {self.possible_agents[i]: {} for i in acting},
         )
 
@@ -275,7 +275,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
     def _taggers(self) -> NDArray[np.intp]:
         """Return who has tagged each agent, (N,), -1 for nobody."""
-        squares = self._squared_distances()[:, : self.num_taggers]
+        squares = self._squared_distances(np.arange(len(self.alive)), self.num_taggers)
         nearest = squares.argmin(axis=1)  # the first of those as near
         reached = squares[np.arange(len(squares)), nearest] < self.squared_reach
         return np.where(self.is_runner & self.alive & reached, nearest, -1)
@@ -291,17 +291,17 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         rewards += np.where(survived, self.end_of_game_reward_for_runner, zero)
         return rewards
 
-    def _squared_distances(self) -> Floats:
-        """Return those between all agents, (N, N)."""
-        dx, dy = self.x - self.x[:, np.newaxis], self.y - self.y[:, np.newaxis]
+    def _squared_distances(self, agents: NDArray[np.intp], num_others: int) -> Floats:
+        """Return those of some agents from the first of all, (len(agents), num_others)."""
+        dx, dy = (axis[:num_others] - axis[agents, np.newaxis] for axis in (self.x, self.y))
         return dx * dx + dy * dy
 
-    def _observe(self) -> Floats:
-        """Return the observations of all agents, (N, size)."""
-        others, there = self._seen()
+    def _observe(self, agents: NDArray[np.intp]) -> Floats:
+        """Return the observations of some agents, (len(agents), size)."""
+        others, there = self._seen(agents)
 
         def difference(values: Floats, scale: Any) -> Floats:
-            return np.where(there, (values[others] - values[:, np.newaxis]) / scale, np.float32(0))
+            return np.where(there, (values[others] - values[agents, np.newaxis]) / scale, np.float32(0))
 
         features = [
             difference(self.x, self.diagonal),
@@ -315,14 +315,15 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         ]
         return np.concatenate(features, axis=1, dtype=np.float32)
 
-    def _seen(self) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return the others of which each agent has features, and whether these are in the game: (N, M) each."""
+    def _seen(self, agents: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return the others of which agents have features, and whether these are in the game: (len(agents), M) each."""
         if self.full_observation:
-            return self._others, self.alive[self._others]
-        squares = self._squared_distances()
+            others = self._others[agents]
+            return others, self.alive[others]
+        squares = self._squared_distances(agents, len(self.alive))
         squares[:, ~self.alive] = np.inf
-        np.fill_diagonal(squares, np.inf)
-        num_seen = min(self.num_nearest, len(squares))
+        squares[np.arange(len(agents)), agents] = np.inf
+        num_seen = min(self.num_nearest, len(self.alive))
         others = np.zeros((len(squares), self.num_nearest), np.intp)
         there = np.zeros(others.shape, bool)
         others[:, :num_seen] = np.argsort(squares, axis=1, kind="stable")[:, :num_seen]
@@ -340,7 +341,7 @@ class TagContinuous(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return spaces.Box(np.array(least + [0] * flags, np.float32), np.array(most + [1] * flags, np.float32))
 
     def _by_name(self, agents: NDArray[np.intp], values: Any) -> dict[str, Any]:
-        return {self.possible_agents[i]: values[i] for i in agents}
+        return {self.possible_agents[i]: value for i, value in zip(agents, values, strict=True)}
 
 
 def _levels(name: str, least: Any, most: Any, num_levels: Any, limit: float) -> Floats:

@@ -21,6 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pufferlib import environments, registry
+from pufferlib.cli.kernels import kernel_report
 from pufferlib.cli.league import league
 from pufferlib.cli.ocean import ocean
 from pufferlib.cli.options import Autotune, Bench, Check, Envs, Record, Replay, Wrap, keywords, typed
@@ -183,7 +184,7 @@ def check(words: list[str]) -> int:
 
     options: Check = parse(Check, "check", words)
     console = new_console()
-    if options.backend is not None or options.device is not None:
+    if options.backend is not None or options.device is not None or options.report:
         return _check_kernel(options, console)
     width = max(map(len, CHECKS))
 
@@ -244,9 +245,11 @@ def _check_kernel(options: Check, console: Any) -> int:
 
     if options.backend != "cuda":
         raise PlanError(
-            "--backend and --device are for kernels, which --backend cuda holds against their references; leave them "
-            "out to check an environment, which is played on all other backends"
+            "--backend, --device and --report are for kernels, which --backend cuda holds against their references; "
+            "leave them out to check an environment, which is played on all other backends"
         )
+    if options.report:
+        return kernel_report(options, console)
     next_s = 0.0
 
     def after(mode: str, step: int, of: int) -> None:

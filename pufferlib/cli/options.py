@@ -92,6 +92,9 @@ class Check:
     """with backend cuda: seconds after which fewer steps than --num-steps are enough"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
+    report: bool = False
+    """with backend cuda: play nothing, and show the registers and the memory that the kernel takes on several GPUs;
+    needs none, only NVRTC"""
 
 
 @dataclass(frozen=True)

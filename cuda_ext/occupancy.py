@@ -1,0 +1,58 @@
+"""How many blocks of a kernel a multiprocessor holds at a time, computed from its registers and shared memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cuda_ext.nvrtc import Cubin
+
+__all__ = ["MULTIPROCESSORS", "Multiprocessor", "Occupancy"]
+
+# The same on all of MULTIPROCESSORS.
+NUM_REGISTERS, NUM_PARTS = 65536, 4  # a part has as many registers as another, for the warps in it
+WARP, REGISTERS_STEP, SHARED_STEP = 32, 256, 128  # threads; registers a warp and bytes a block come in steps of these
+RESERVED_NBYTES = 1024  # of shared memory, for each block
+
+
+class Multiprocessor(NamedTuple):
+    """What a multiprocessor has room for at a time."""
+
+    num_threads: int
+    num_blocks: int
+    shared_nbytes: int
+
+
+# Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(2048, 32, 164 << 10),
+    "sm_90": Multiprocessor(2048, 32, 228 << 10),
+    "sm_100": Multiprocessor(2048, 32, 228 << 10),
+    "sm_120": Multiprocessor(1536, 24, 100 << 10),
+}
+
+
+class Occupancy(NamedTuple):
+    """How many blocks are on a multiprocessor at a time, the share of its threads that is, and why no more."""
+
+    num_blocks: int
+    share: float
+    limit: str  # "threads", "blocks", "registers" or "shared"
+
+    @classmethod
+    def of(cls, cubin: Cubin, block_size: int, architecture: str) -> Occupancy:
+        """Return the occupancy of one of MULTIPROCESSORS. block_size: threads, a multiple of 32."""
+        device = MULTIPROCESSORS[architecture]
+        of_warp = _up(cubin.num_registers * WARP, REGISTERS_STEP)
+        num_warps = NUM_REGISTERS // NUM_PARTS // of_warp * NUM_PARTS
+        fits = {
+            "threads": device.num_threads // block_size,
+            "blocks": device.num_blocks,
+            "registers": num_warps // (block_size // WARP),
+            "shared": device.shared_nbytes // _up(cubin.shared_nbytes + RESERVED_NBYTES, SHARED_STEP),
+        }
+        limit = min(fits, key=fits.__getitem__)
+        return cls(fits[limit], fits[limit] * block_size / device.num_threads, limit)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

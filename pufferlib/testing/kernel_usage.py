@@ -1,0 +1,75 @@
+"""What a kernel takes of a device: registers, memory, blocks at a time. NVRTC says so, and no device is needed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.emulation import emulate
+from pufferlib.vectorization.device_choice import kernel_of, reference_of
+from pufferlib.vectorization.device_policy import LOGITS, NETWORK, NO_POLICY
+
+__all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
+
+# What backend "cuda" compiles kernels for, and the constants of each.
+LAUNCHES = {
+    "step": {"policy": NO_POLICY, "num_steps": 1},
+    "step, logits": {"policy": LOGITS, "num_steps": 1},
+    "rollout": {"policy": NO_POLICY},
+    "rollout, network": {"policy": NETWORK},
+}
+HIDDEN = (64, 64)  # outputs of the hidden layers of that network
+
+
+class KernelUsage(NamedTuple):
+    """What a launch takes. shape, cubin, occupancy: of cuda_ext.functions, cuda_ext.nvrtc and cuda_ext.occupancy."""
+
+    num_agents: int
+    observation_size: int
+    shape: Any
+    cubin: Any
+    occupancy: Any
+
+
+def architectures() -> tuple[str, list[str], list[str]]:
+    """Return NVRTC's version, and the architectures that are reported, such as "sm_90": those it knows, and others.
+
+    Raises MissingExtra without NVRTC.
+    """
+    nvrtc, occupancy = importlib.import_module("cuda_ext.nvrtc"), importlib.import_module("cuda_ext.occupancy")
+    known = {f"sm_{number}" for number in nvrtc.architectures()}
+    ours = list(occupancy.MULTIPROCESSORS)
+    version = "{}.{}".format(*nvrtc.version())
+    return version, [each for each in ours if each in known], [each for each in ours if each not in known]
+
+
+def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[str, Any] | None = None) -> KernelUsage:
+    """Compile a kernel as backend "cuda" does, and return what it takes.
+
+    env, env_kwargs: as ``make(backend="cuda")`` takes them. launch: one of LAUNCHES. architecture: one of
+    ``architectures``. Raises KernelError where the kernel does not compile, MissingExtra without NVRTC.
+    """
+    data, functions, network, nvrtc, occupancy = (
+        importlib.import_module(f"cuda_ext.{name}") for name in ("data", "functions", "network", "nvrtc", "occupancy")
+    )
+    kernel = kernel_of(env)
+    reference = reference_of(kernel)(**(env_kwargs or {}))
+    rows: Any = emulate(reference)
+    size = int(np.prod(rows.observation_space.shape))
+    values = {**data.parameters_of(kernel, reference), "num_agents": rows.num_agents, "observation_size": size}
+    constants = data.constants_of(kernel, {**values, **LAUNCHES[launch]})
+    width = num_weights = 0
+    if LAUNCHES[launch]["policy"] == NETWORK:
+        num_options = int(np.sum(getattr(rows.action_space, "nvec", getattr(rows.action_space, "n", 0))))
+        width, num_weights = network.sizes([size, *HIDDEN, num_options])
+
+    def compiled(shape: Any) -> tuple[Any, Any]:
+        return shape, nvrtc.compiled(kernel, shape, constants, architecture)
+
+    shape, cubin = functions.fitting(compiled, functions.Shape.of(rows.num_agents, size, width, num_weights))
+    return KernelUsage(
+        rows.num_agents, size, shape, cubin, occupancy.Occupancy.of(cubin, shape.block_size, architecture)
+    )
