@@ -60,6 +60,7 @@ REFUSED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 ENV = {"PYTHONUNBUFFERED": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # no machine need have what a plugin imports
+TIME_UP, KILLED = 124, 137  # exit statuses of ``timeout``
 GRACE_S = 3.0  # in which what has to end ends by itself
 
 
@@ -93,12 +94,13 @@ class Run:
     def call(self, command: Sequence[str], limit_s: float) -> tuple[int, str]:
         """Run a command in the repository; return its exit status and what it said, which is logged.
 
-        The status is 124 or 137 where its time was up.
+        The status is TIME_UP where its time was.
 
         ``timeout`` ends it even where this process has been killed.
         """
         limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
         with tempfile.TemporaryFile("w+") as said:
+            start_s = time.monotonic()
             process = subprocess.Popen(limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT)
             try:
                 status = process.wait()
@@ -110,14 +112,17 @@ class Run:
                 text = said.read()
                 with open(self.out / "log.txt", "a") as log:
                     print(f"$ {' '.join(command)}", text, f"exit status {process.returncode}", sep="\n", file=log)
-        return (status + 128 if status < 0 else status), text
+        # ``timeout`` says KILLED of who did not end when asked, and of who was killed for want of memory, say.
+        late = time.monotonic() - start_s >= limit_s
+        status = 128 - status if status < 0 else status
+        return (TIME_UP if status == KILLED and late else status), text
 
 
 def outcome_of(status: int, text: str) -> Outcome:
     """Return how a stage ended whose program ended with this status."""
     if status == 0:
         return DONE
-    if status in (124, 137):
+    if status == TIME_UP:
         return Outcome("cut short", "its time was up")
     last = [line for line in text.splitlines() if line.strip()][-1:]
     return Outcome("failed", f"exit status {status}: {''.join(last)[:300]}")
@@ -194,7 +199,7 @@ def watched(run: Run, tool: str, limit_s: float) -> Outcome:
     with open(run.out / "sanitizers.txt", "a") as file:
         print(f"== {tool}: exit status {status}", text[-20_000:], sep="\n", file=file)
     refused = REFUSED.search(text)
-    if status not in (0, FAULT, 124, 137) and refused:
+    if status not in (0, FAULT, TIME_UP) and refused:
         return Outcome("not available", refused[0].strip())
     if status == FAULT:
         told = [line for line in text.splitlines() if "=========" in line and not line.endswith("=========")]

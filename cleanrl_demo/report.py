@@ -47,8 +47,6 @@ def require_finite(num_steps: int, scalars: Mapping[str, float]) -> None:
 class Lines:
     """What stands for rich's console where there is no rich, as on machines that only train: it prints lines."""
 
-    is_terminal = False
-
     def print(self, line: str, **_: Any) -> None:
         print(line, flush=True)
 

@@ -84,7 +84,9 @@ def test_how_a_program_ends_says_how_its_stage_did(run: Run) -> None:
 
     assert outcome("print('well')") == DONE
     assert outcome("raise SystemExit('a word\\nthe last word')") == Outcome("failed", "exit status 1: the last word")
-    assert outcome("import os; os.kill(os.getpid(), 9)").status in ("failed", "cut short")
+    assert outcome("import os; os.kill(os.getpid(), 9)") == Outcome("failed", "exit status 137: ")
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    assert outcome(deaf, limit_s=1.0) == Outcome("cut short", "its time was up")
     assert outcome("import time; time.sleep(60)", limit_s=1.0) == Outcome("cut short", "its time was up")
     log = (run.out / "log.txt").read_text()
     assert "the last word" in log and "exit status 124" in log

@@ -22,6 +22,7 @@ from tests.test_ppo_cuda import config, played
 pytestmark = [pytest.mark.slow, pytest.mark.beside, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parent.parent
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real")
 
 # Does what torchrun does, once for each script that a line of stdin names, and answers with 0 or 1. The processes are
@@ -68,7 +69,7 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def as_peers() -> Iterator[Callable[[Path], str]]:
     """Give a function that has two processes run a script, which must not fail, and returns what they print."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", FORKED]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forking:
         assert forking.stdin is not None and forking.stdout is not None
@@ -171,7 +172,7 @@ def test_processes_that_are_resumed_end_as_if_they_had_not_stopped(
         as_peers(script)
     else:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     told = {name: [torch.load(tmp_path / f"{name}-{rank}.pt") for rank in range(2)] for name in ("whole", "resumed")}

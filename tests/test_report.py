@@ -221,6 +221,16 @@ def screen(width: int = 80, height: int = 50) -> Console:
     return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
 
 
+def test_lines_are_printed_where_rich_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with Report("ppo", 100, None) as report:
+        report.update(100, {})
+    assert report.live is None and capsys.readouterr().out.startswith("ppo  100%  100 steps  ")
+
+
 def written(console: Console) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
