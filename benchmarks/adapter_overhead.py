@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks.envs import ReturningEnv
 from benchmarks.pages import fill, table, write_page
-from benchmarks.ratios import Spread
+from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 __all__ = ["PAGE", "RESULT", "text"]
 
@@ -131,7 +131,7 @@ def text(stored: Mapping[str, Any]) -> str:
     """Return a table for all rows that compare the same sides, Markdown."""
     tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for name, costs in stored["us_per_step"].items():
-        tables.setdefault(tuple(costs), []).append((name, *(f"{Spread.of(each):.2f}" for each in costs.values())))
+        tables.setdefault(tuple(costs), []).append((name, *(f"{MedianRange.of(each):.2f}" for each in costs.values())))
     heads = {
         "ours": "our `DummyVecEnv`",
         "theirs": "Stable-Baselines3's",

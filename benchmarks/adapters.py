@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import fill, write_page
-from benchmarks.ratios import Spread, ratios
+from benchmarks.ratios import MedianRange, ratios
 from benchmarks.revisions import version
-from pufferlib.bench import machine, overload
+from pufferlib.tuning.bench import machine, overload
 
 __all__ = ["KINDS", "PAGE", "RESULTS", "run", "summary", "text"]
 
@@ -78,7 +78,7 @@ def summary(libraries: Mapping[str, Mapping[str, Any]]) -> str:
         }
         for library, facts in libraries.items():
             rates = facts["steps_per_s"]
-            found = Spread.of(ratios(rates[f"ours{suffix}"], rates[f"theirs{suffix}"]))
+            found = MedianRange.of(ratios(rates[f"ours{suffix}"], rates[f"theirs{suffix}"]))
             always, never, sometimes = sides.values()
             (always if found.low > 1 else never if found.high < 1 else sometimes).append(f"{LIBRARIES[library]}'s")
         told = [f"{side} {_listed(names)}" for side, names in sides.items() if names]
@@ -118,7 +118,7 @@ def table(libraries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _shown(values: Sequence[float], form: str) -> str:
-    spread = Spread.of(values)
+    spread = MedianRange.of(values)
     return f"{spread.median:{form}} ({spread.low:{form}} – {spread.high:{form}})"
 
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.pages import table
-from benchmarks.ratios import Spread, median_interval, rates, ratios
+from benchmarks.ratios import MedianRange, median_interval, rates, ratios
 from benchmarks.workloads import Participant, Workload
 
 __all__ = ["CELLS", "LEAST_PAIRS", "PAIRS", "add", "cell_of", "cells_text", "pairs_of", "said", "section"]
@@ -100,7 +100,7 @@ def section(folder: Path) -> str:
 def cells_text(stored: Result) -> str:
     """Return a line about both revisions, and the table of their cells."""
     before, now = stored["commit"], stored["version"]
-    loads = Spread.of([cell["load"][0] for cell in stored["cells"]])
+    loads = MedianRange.of([cell["load"][0] for cell in stored["cells"]])
     dates = sorted({cell["date"][:10] for cell in stored["cells"]})
     about = (
         f"`{before}` (before) and `{now}` (now), {' to '.join(dict.fromkeys((dates[0], dates[-1])))}; "

@@ -23,7 +23,7 @@ from benchmarks.revisions import version
 from cleanrl_demo.evaluation import Subject, play
 from cleanrl_demo.plot import SECONDS_TAG, Band, draw, read
 from cleanrl_demo.runs import read_config
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results" / "atari-pong.json"

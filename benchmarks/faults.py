@@ -37,7 +37,7 @@ from benchmarks.peers import PLAYERS, RESULTS, terminable, version
 from benchmarks.processes import cpu_s, descendants, marked, shared_files, state
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import LIBRARIES, Participant, Workload
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 __all__ = ["CASES", "PARTICIPANTS", "suffer"]
 

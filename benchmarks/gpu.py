@@ -43,8 +43,8 @@ import pufferlib
 from benchmarks.lines import append
 from benchmarks.revisions import version
 from cuda_ext.data import arguments_dtype
-from pufferlib.bench import machine
-from pufferlib.vectorization.device_choice import kernel_of
+from pufferlib.tuning.bench import machine
+from pufferlib.vectorization.device.kernel_lookup import kernel_of
 
 __all__ = ["Case", "Figure", "cases", "measured"]
 

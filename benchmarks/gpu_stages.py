@@ -133,7 +133,7 @@ def outcome_of(status: int, text: str) -> Outcome:
 
 def build(run: Run, limit_s: float) -> Outcome:
     """Compile the compiled path and the host's kernels in place, where they are not for this Python."""
-    names = ("pufferlib._native.stand", "cuda_ext._host")
+    names = ("pufferlib._native.step_loop", "cuda_ext._host")
     asked = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
     if run.python("-c", asked, *names, limit_s=limit_s)[0] == 0:
         return DONE

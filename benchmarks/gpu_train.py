@@ -44,10 +44,10 @@ import torch
 
 from benchmarks.gpu import RESULTS, Case, Clock, device_facts, timed
 from benchmarks.lines import append
-from benchmarks.ratios import Spread
+from benchmarks.ratios import MedianRange
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
-from cleanrl_demo.iterations import Iteration, on_own_stream
+from cleanrl_demo.cuda_graphs import Iteration, on_own_stream
 from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.session import environments, origin_of, torch_set_up
@@ -344,8 +344,8 @@ def table(results: Mapping[str, Any]) -> str:
         "| --- |" + " ---: |" * 4,
     ]
     for row in results["reached"]:
-        cells = [f"{Spread(*row[name]):,.0f}" for name in ("steps", "steps_per_s")]
-        cells += [f"{Spread(*row[team]):.2f}" for team in TEAMS]
+        cells = [f"{MedianRange(*row[name]):,.0f}" for name in ("steps", "steps_per_s")]
+        cells += [f"{MedianRange(*row[team]):.2f}" for team in TEAMS]
         lines.append(f"| {row['way']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

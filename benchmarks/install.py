@@ -25,10 +25,10 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from benchmarks.pages import fill, write_page
-from benchmarks.ratios import Spread
+from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
 from benchmarks.venvs import copy_tree, ignored_folder, python311, tree_digest
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 NUM_INSTALLS, NUM_IMPORTS = 3, 11
 GYMNASIUM = ("gymnasium==1.4.0", "numpy==2.4.6")
@@ -177,7 +177,7 @@ def table(results: Mapping[str, Any]) -> str:
             continue
         mb = figures["mb"]
         cells = [f"{mb['own']:.1f}", f"{mb['all']:.0f}", f"{mb['torch']:.0f}" if mb["torch"] else ""]
-        install_s, import_s = Spread.of(figures["install_s"]), Spread.of(figures["import_s"])
+        install_s, import_s = MedianRange.of(figures["install_s"]), MedianRange.of(figures["import_s"])
         cells += [f"{install_s:.1f}", f"`{SUBJECTS[name].module}`", f"{import_s:.2f}"]
         lines.append(f"| {name} | {' | '.join(cells)} | {figures['modules']:,} |")
     return "\n".join(lines)

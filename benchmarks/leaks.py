@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.pages import fill, table, write_page
 from benchmarks.revisions import version
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 __all__ = ["RESULTS", "add", "section"]
 

@@ -30,10 +30,10 @@ from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
 from cleanrl_demo import dqn
 from cleanrl_demo.oracles import LearnedOracle
-from pufferlib.bench import machine
-from pufferlib.files import written_whole
 from pufferlib.population import Evaluator, ExactOracle, PayoffTable, PolicyPool, Solver, psro, solvers
 from pufferlib.population.games import GameEnv
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
 __all__ = ["curve", "sections"]
 

@@ -36,7 +36,7 @@ import numpy as np
 from benchmarks.envs import PlainEnv
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
-from pufferlib.bench import machine, overload
+from pufferlib.tuning.bench import machine, overload
 
 __all__ = ["Row", "compiled", "loop_rows", "measure", "process_rows", "program_rows", "python_rows", "section", "table"]
 

@@ -174,7 +174,7 @@ def ratios(rates: dict[str, list[float]], first: str) -> list[float]:
 
 def table(results: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
-    from benchmarks.ratios import Spread  # not above, as in EnvPool's Python there is no such package
+    from benchmarks.ratios import MedianRange  # not above, as in EnvPool's Python there is no such package
 
     lines = [
         f"{results['machine']}; EnvPool {results['figures'][0]['envpool']['version']}; {results['day']}.",
@@ -185,10 +185,10 @@ def table(results: dict[str, Any]) -> str:
     for figure in results["figures"]:
         rates = figure["rates"]
         for name, values in rates.items():
-            times = f"{Spread.of(ratios(rates, name)):.1f}" if name.startswith("ours") else ""
+            times = f"{MedianRange.of(ratios(rates, name)):.1f}" if name.startswith("ours") else ""
             if name == best(rates, "EnvPool"):
                 times = "its best"
-            millions = Spread.of([value / 1e6 for value in values])
+            millions = MedianRange.of([value / 1e6 for value in values])
             lines.append(f"| {figure['num_envs']:,} | {name} | {millions:.2f} | {times} |")
     wanted, num_envs = TARGET
     rates = next(each["rates"] for each in results["figures"] if each["num_envs"] == num_envs)
@@ -215,8 +215,8 @@ def main() -> None:
         return
     from benchmarks.revisions import version
     from benchmarks.venvs import python_of
-    from pufferlib.bench import machine
-    from pufferlib.vectorization.plan import available_cpus
+    from pufferlib.tuning.bench import machine
+    from pufferlib.vectorization.core.plan import available_cpus
 
     python, num_repeats = python_of("envpool"), 3 if given.short else NUM_REPEATS
     figures = []

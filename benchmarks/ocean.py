@@ -34,8 +34,8 @@ from cleanrl_demo.suite import demo
 from cleanrl_demo.suite.examining import Examination, Verdict, examined
 from cleanrl_demo.suite.table import Screen
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, names, tasks
-from pufferlib.bench import machine
-from pufferlib.files import written_whole
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 from pufferlib.version import __version__
 
 FOLDER = Path(__file__).parent

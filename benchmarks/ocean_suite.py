@@ -22,9 +22,9 @@ from typing import Any
 
 from benchmarks.pages import fill, table, write_page
 from benchmarks.processes import children_cpu_s
-from benchmarks.ratios import Spread
+from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 __all__ = ["run", "section"]
 
@@ -52,7 +52,7 @@ def section(results: Mapping[str, Any]) -> str:
     """Return the figures as Markdown: medians, least and greatest."""
     rows = []
     for words, runs in results["runs"].items():
-        wall_s, cpu_s, load = (Spread.of([each[key] for each in runs]) for key in ("wall_s", "cpu_s", "load"))
+        wall_s, cpu_s, load = (MedianRange.of([each[key] for each in runs]) for key in ("wall_s", "cpu_s", "load"))
         said = "; ".join(dict.fromkeys(each["said"] for each in runs))
         rows.append((f"`{words}`", f"{wall_s:.0f}", f"{cpu_s:.0f}", f"{load:.1f}", str(len(runs)), said))
     heads = ("", "seconds", "CPU seconds", "load before", "times", "its last line")

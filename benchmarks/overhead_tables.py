@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.pages import table
 from benchmarks.participants import FLOORS, Participant, floor_of
-from benchmarks.ratios import Spread, figures, overheads, rates, ratios
+from benchmarks.ratios import MedianRange, figures, overheads, rates, ratios
 
 __all__ = ["TABLES", "overhead_tables"]
 
@@ -72,7 +72,7 @@ def _table(name: str, results: Sequence[Result]) -> str:
         # Played environments vary more than overheads do, and ratios of these show nothing.
         shares = {head: _share(entries, peer) for peer, head in SHARES.items()} if not name.startswith("played") else {}
         cell, floor = result["workload"]["cell"], entries.get("bare steps")
-        alone = f"{Spread.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
+        alone = f"{MedianRange.of(figures(floor, 'step_us')):.2f}" if floor is not None and rates(floor) else "—"
         cells |= {head: share for head, share in shares.items() if share}
         rows.append((cell.get("row") or cell["returns"], alone, cells))
     if not rows:
@@ -90,7 +90,7 @@ def _share(entries: Mapping[str, Mapping[str, Any]], peer: str) -> str:
     if not all(side is not None and rates(side) for side in sides):
         return ""
     ours, theirs, floor = (side for side in sides if side is not None)
-    return f"{Spread.of(ratios(overheads(ours, floor), overheads(theirs, floor))):.2f}"
+    return f"{MedianRange.of(ratios(overheads(ours, floor), overheads(theirs, floor))):.2f}"
 
 
 def _cost(entry: Mapping[str, Any], floor: Mapping[str, Any] | None) -> str:
@@ -98,7 +98,7 @@ def _cost(entry: Mapping[str, Any], floor: Mapping[str, Any] | None) -> str:
         return "not handled"
     if floor is None or not rates(floor) or not rates(entry):
         return "—"
-    return f"{Spread.of(overheads(entry, floor)):.2f}"
+    return f"{MedianRange.of(overheads(entry, floor)):.2f}"
 
 
 def _column(name: str, participant: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.revisions import MARK, recorded, results_of, revision_text
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 __all__ = ["fill", "mark", "table", "with_revisions", "without_revisions", "write_page"]
 

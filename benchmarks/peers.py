@@ -42,7 +42,7 @@ from benchmarks.record import ensure, is_there
 from benchmarks.revisions import resolved, version
 from benchmarks.venvs import NotInstalled, ignored_folder, python_of
 from benchmarks.workloads import WORKLOADS, Workload, library_of
-from pufferlib.bench import machine, overload
+from pufferlib.tuning.bench import machine, overload
 
 __all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable"]
 

@@ -38,8 +38,6 @@ from threadpoolctl import threadpool_limits
 import pufferlib
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
-from pufferlib.bench import machine
-from pufferlib.files import written_whole
 from pufferlib.models import MLP, Origin
 from pufferlib.population import (
     Coordinator,
@@ -53,6 +51,8 @@ from pufferlib.population import (
     solvers,
 )
 from pufferlib.population.games import GameEnv
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
 __all__ = ["evaluation", "leduc", "routing", "sections"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from benchmarks.participants import LIBRARIES, Participant, Target
 
 __all__ = [
-    "Spread",
+    "MedianRange",
     "Verdict",
     "ahead",
     "counterpart",
@@ -27,7 +27,7 @@ SIGNIFICANT = 0.05
 MANY = 30  # pairs of which the median's confidence interval is told
 
 
-class Spread(NamedTuple):
+class MedianRange(NamedTuple):
     """The median of some figures, the least and the greatest."""
 
     median: float
@@ -35,7 +35,7 @@ class Spread(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> MedianRange:
         return cls(median(values), min(values), max(values))
 
     def __format__(self, form: str) -> str:
@@ -109,10 +109,10 @@ class Verdict(NamedTuple):
     """reached: what of the target was reached, None where nothing could be compared; met; note: who was compared;
     beside: the same of whom the target has beside ours."""
 
-    reached: Spread | None
+    reached: MedianRange | None
     met: bool | None
     note: str
-    beside: Spread | None = None
+    beside: MedianRange | None = None
 
 
 def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
@@ -131,17 +131,17 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
         if not all(rates(side) for side in sides):
             return Verdict(None, None, "did not run")
         peer, floor = sides
-        reached = Spread.of(ratios(overheads(ours[0], floor), overheads(peer, floor)))
+        reached = MedianRange.of(ratios(overheads(ours[0], floor), overheads(peer, floor)))
         return Verdict(reached, reached.median <= target.at_most, "")
     if target.figure:
-        reached = min(Spread.of(figures(entry, target.figure)) for entry in ours)
+        reached = min(MedianRange.of(figures(entry, target.figure)) for entry in ours)
         floor = found.get(target.beside, NOT_RUN)
-        beside = Spread.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
+        beside = MedianRange.of(figures(floor, target.figure)) if floor["status"] == "ran" else None
         return Verdict(reached, reached.median <= target.at_most, "", beside)
     best = max(ours, key=lambda entry: median(rates(entry)))
     note = best["name"] if len(_names(target.of)) > 1 else ""
     if target.rate is not None:
-        reached = Spread.of([rate / target.rate for rate in rates(best)])
+        reached = MedianRange.of([rate / target.rate for rate in rates(best)])
         steps = f"over {sum(turn['steps'] for turn in best['turns']):,} steps"
         return Verdict(reached, reached.median >= (target.at_least or 1), " ".join(filter(None, (note, steps))))
     compared = {
@@ -159,7 +159,7 @@ def judge(target: Target, entries: Sequence[Mapping[str, Any]]) -> Verdict:
             *((f"(did not run: {', '.join(missing)})",) if missing else ()),
         )
     )
-    reached = Spread.of(compared[strongest])
+    reached = MedianRange.of(compared[strongest])
     if target.at_least is None:
         return Verdict(reached, all(ahead(values) for values in compared.values()), note)
     return Verdict(reached, reached.median >= target.at_least, note)

@@ -28,7 +28,7 @@ import pufferlib
 from benchmarks.envs import PlainEnv
 from benchmarks.pages import fill, write_page
 from benchmarks.revisions import version
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results" / "ray.json"
 PAGE = Path(__file__).parent / "README.md"

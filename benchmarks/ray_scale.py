@@ -30,9 +30,9 @@ from benchmarks.pages import fill, write_page
 from benchmarks.ray_model import Arrangement, Costs, Forecast, fitted, simulate
 from benchmarks.report import PLOTS, RESULTS, ROOT
 from benchmarks.revisions import version
-from pufferlib.bench import machine
-from pufferlib.vectorization.durations import seconds_text
-from pufferlib.vectorization.plan import available_cpus
+from pufferlib.telemetry.durations import seconds_text
+from pufferlib.tuning.bench import machine
+from pufferlib.vectorization.core.plan import available_cpus
 
 __all__ = ["learner_bound", "plot", "scenarios", "texts"]
 

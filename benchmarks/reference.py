@@ -29,11 +29,11 @@ import numpy as np
 from benchmarks import atari
 from benchmarks.pages import mark, write_page
 from benchmarks.revisions import version
-from benchmarks.rivals.settings import REFERENCE
 from benchmarks.train import FOLDER, Contestant, run
+from benchmarks.trainers.settings import REFERENCE
 from benchmarks.venvs import python_of
 from cleanrl_demo.plot import Curve, band_of, draw, interval_radius
-from pufferlib.bench import machine
+from pufferlib.tuning.bench import machine
 
 TIMEOUT_S = 3600
 NUM_POINTS = 60  # of a curve that is kept

@@ -20,7 +20,7 @@ from benchmarks.fault_tables import fault_sections
 from benchmarks.overhead_tables import overhead_tables
 from benchmarks.pages import fill, table, write_page
 from benchmarks.participants import FLOORS
-from benchmarks.ratios import Spread, counterpart, figures, judge, rates, ratios
+from benchmarks.ratios import MedianRange, counterpart, figures, judge, rates, ratios
 from benchmarks.revisions import MARK
 from benchmarks.workloads import LIBRARIES, OURS, WORKLOADS, Participant
 
@@ -120,8 +120,8 @@ def workload_text(result: Result) -> str:
             row.append(f"{entry['status']}: {_short(entry['reason'])}")
         elif played:
             best = counterpart(entry, entries)
-            compared = "" if best in (None, entry) else f"{Spread.of(ratios(rates(best), rates(entry))):.2f}"
-            row += [f"{Spread.of(rates(entry)):,.0f}", compared]
+            compared = "" if best in (None, entry) else f"{MedianRange.of(ratios(rates(best), rates(entry))):.2f}"
+            row += [f"{MedianRange.of(rates(entry)):,.0f}", compared]
         else:
             row += [_figure(figure, entry) for figure in COLUMNS[workload["kind"]]]
         rows.append(row + [""] * (len(heads) - len(row)))
@@ -156,7 +156,7 @@ def losses_table(results: Mapping[str, Result]) -> str:
             # Steps alone, which nothing is done with, are what overheads are measured from.
             if best is None or library in OURS or (library in FLOORS and arrangement == "steps") or not rates(entry):
                 continue
-            spread = Spread.of(ratios(rates(best), rates(entry)))
+            spread = MedianRange.of(ratios(rates(best), rates(entry)))
             if spread.median < 1:
                 row = (result["workload"]["title"], _named(entry), best["name"], f"{spread:.2f}")
                 rows.append((spread.median, row))
@@ -189,12 +189,12 @@ def missing_table(results: Mapping[str, Result]) -> str:
 # ------------------------------------------------------------------------------------------------- what they share
 
 
-def _figure_text(scale: float, form: str) -> Callable[[Spread], str]:
-    return lambda spread: format(Spread(*(scale * value for value in spread)), form)
+def _figure_text(scale: float, form: str) -> Callable[[MedianRange], str]:
+    return lambda spread: format(MedianRange(*(scale * value for value in spread)), form)
 
 
 # What turns give beside steps per second: the heading, and how it is written.
-COLUMNS: dict[str, dict[str, tuple[str, Callable[[Spread], str]]]] = {
+COLUMNS: dict[str, dict[str, tuple[str, Callable[[MedianRange], str]]]] = {
     "play": {},
     "wait": {
         "wait_us": ("µs in recv, median (min – max)", _figure_text(1, ",.0f")),
@@ -213,14 +213,14 @@ FIGURES = {figure: column for columns in COLUMNS.values() for figure, column in 
 FIGURES["step_us"] = ("µs for a step", _figure_text(1, ".2f"))
 
 
-def _reached(figure: str, spread: Spread) -> str:
+def _reached(figure: str, spread: MedianRange) -> str:
     if figure in ("", "overhead"):
         return f"{spread:.2f}"
     return FIGURES[figure][1](spread) + (" %" if figure.endswith("_cpu") else " µs")
 
 
 def _figure(figure: str, entry: Mapping[str, Any]) -> str:
-    return FIGURES[figure][1](Spread.of(figures(entry, figure)))
+    return FIGURES[figure][1](MedianRange.of(figures(entry, figure)))
 
 
 def speed_text(results: Mapping[str, Result]) -> str:
@@ -233,14 +233,14 @@ def speed_text(results: Mapping[str, Result]) -> str:
     )
 
 
-def best_against_peers(result: Result) -> tuple[str, Spread] | None:
+def best_against_peers(result: Result) -> tuple[str, MedianRange] | None:
     """Return the fastest peer and our best arrangement's ratios to it; None if one side did not run."""
     peers = [entry for entry in result["participants"] if Participant.of(entry["name"]).library not in NO_PEERS]
     fastest = max((entry for entry in peers if rates(entry)), key=lambda entry: median(rates(entry)), default=None)
     best = fastest and counterpart(fastest, result["participants"])
     if best is None or fastest is None:
         return None
-    return fastest["name"], Spread.of(ratios(rates(best), rates(fastest)))
+    return fastest["name"], MedianRange.of(ratios(rates(best), rates(fastest)))
 
 
 def _named(entry: Mapping[str, Any]) -> str:
@@ -345,7 +345,7 @@ def draw_points(results: Mapping[str, Result], names: Sequence[str], path: Path,
     )
     for axes, result, entries in zip(grid.flat, shown, ran, strict=False):
         for row, entry in enumerate(entries):
-            spread, library = Spread.of(rates(entry)), Participant.of(entry["name"]).library
+            spread, library = MedianRange.of(rates(entry)), Participant.of(entry["name"]).library
             colour = COLOURS.get(library, OTHERS)
             axes.plot([spread.low, spread.high], [row, row], color=colour, linewidth=2, alpha=0.5)
             axes.plot([spread.median], [row], "o", color=colour, markersize=6)

@@ -25,10 +25,10 @@ from benchmarks.revisions import version
 from cleanrl_demo import ppo_selfplay
 from cleanrl_demo.session import environments, run
 from cleanrl_demo.settings import family_settings
-from pufferlib.bench import machine
-from pufferlib.files import written_whole
 from pufferlib.models import Actor
 from pufferlib.population import Evaluator, PayoffTable
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
 __all__ = ["played", "sections"]
 

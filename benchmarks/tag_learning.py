@@ -27,8 +27,8 @@ import torch
 import pufferlib
 from benchmarks.revisions import version
 from cleanrl_demo.ppo_cuda import Config, train
-from pufferlib.bench import machine
 from pufferlib.models import Actor, Decisions
+from pufferlib.tuning.bench import machine
 
 RESULTS = Path(__file__).parent / "results"
 NUM_EPISODES = 1_000

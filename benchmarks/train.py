@@ -26,11 +26,11 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.ratios import Spread
+from benchmarks.ratios import MedianRange
 from benchmarks.revisions import version
-from benchmarks.rivals.settings import SETTINGS, Settings
+from benchmarks.trainers.settings import SETTINGS, Settings
 from benchmarks.venvs import python_of
-from pufferlib.bench import machine, overload
+from pufferlib.tuning.bench import machine, overload
 
 __all__ = ["CONTESTANTS", "Contestant", "agree", "run", "table"]
 
@@ -119,10 +119,10 @@ def table(entries: Sequence[Mapping[str, Any]]) -> str:
         runs = [each for each in entry["runs"] if each["settings"]["seed"] in base]
         ratios = [base[each["settings"]["seed"]] / each["steps_per_s"] for each in runs]
         ahead = sum(ratio > 1 for ratio in ratios)
-        held = "" if entry is entries[0] else f"{Spread.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
+        held = "" if entry is entries[0] else f"{MedianRange.of(ratios):.2f}, ahead in {ahead} of {len(ratios)}"
         returns = [each["final_return"] for each in runs]
         lines.append(
-            f"| {entry['name']} | {Spread.of([each['steps_per_s'] for each in runs]):,.0f} | {held} "
+            f"| {entry['name']} | {MedianRange.of([each['steps_per_s'] for each in runs]):,.0f} | {held} "
             f"| mean {mean(returns):.1f} ({min(returns):.1f} – {max(returns):.1f}) "
             f"| {median([each['setup_s'] for each in runs]):.1f} |"
         )

@@ -308,7 +308,7 @@ def _telemetry() -> Iterator[Workload]:
 
 
 def _armed() -> Iterator[Workload]:
-    """Restarts and timeouts armed against none: what being ready for faults costs as long as there are none."""
+    """Recovery and timeouts armed against none: what being ready for faults costs as long as there are none."""
     plans = (
         ("sync", "processes@w2", "32/2/32"),
         ("pool", "pool@w4b8", "pool 32/4/8"),

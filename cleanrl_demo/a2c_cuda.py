@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cleanrl_demo import ppo_cuda
 from cleanrl_demo.checkpoints import found
-from cleanrl_demo.peers import joined, require_as_many
+from cleanrl_demo.ddp import joined, require_as_many
 from cleanrl_demo.ppo_cuda import DeviceConfig, Learner, Rollout, as_begun, descend, weighed
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import main, resumed, run

@@ -32,16 +32,16 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.fleet import Fleet, Told, connected, node_name, ray_module
+from cleanrl_demo.fleet import Fleet, RolloutReport, connected, node_name, ray_module
 from cleanrl_demo.minibatches import shares
-from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
-from cleanrl_demo.recent import numbers_in
+from cleanrl_demo.recent_statistics import numbers_in
 from cleanrl_demo.results import Result
+from cleanrl_demo.reward_processing import RewardProcessing
 from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
-from pufferlib import transfer
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, Distribution, Memory, Origin, State, observe
+from pufferlib.vectorization.core import transfer
 
 LOSSES = ("appo", "impala")
 
@@ -196,7 +196,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
 def learn(session: Session, learner: Learner, config: Config) -> None:
     """Have actors play, and learn from what they played, until there have been ``total_steps`` transitions."""
     report, given = session.report, packed(replace(config, device="cpu"), session.env, session.origin)
-    with connected(config) as ray, Fleet(ray, report, config, RolloutActor, given) as fleet:
+    with connected(config) as ray, Fleet(ray, report, config, PolicyActor, given) as fleet:
         for last_step in session.stretches():
             fleet.broadcast(learner.version, learner.actor.policy)
             fleet.begin(session.seed)
@@ -358,11 +358,11 @@ def vtrace(
 
 
 def packed(config: Config, env: Callable[..., Any] | None, origin: Origin) -> bytes:
-    """Return what a ``RolloutActor`` is given."""
+    """Return what a ``PolicyActor`` is given."""
     return pickle.dumps((sys.path, transfer.dumps((config, env, origin))))
 
 
-class RolloutActor:
+class PolicyActor:
     """Environments, and a copy of the policy that plays them. Ray makes a process of it; it needs none to work.
 
     index: among the actors. given: pickled, the learner's ``sys.path``, the configuration, a creator of environments in
@@ -372,7 +372,7 @@ class RolloutActor:
 
     config: Config
     actor: Actor
-    outcomes: Outcomes
+    outcomes: RewardProcessing
     rollout: Rollout
     memory: Memory | None
 
@@ -382,7 +382,7 @@ class RolloutActor:
         self.seed = self.version = -1
         self.num_agents, self.since_s = 0, 0.0
 
-    def play(self, seed: int, version: int, weights: list[Any]) -> tuple[Told, Lines]:
+    def play(self, seed: int, version: int, weights: list[Any]) -> tuple[RolloutReport, Lines]:
         """Play a rollout. seed: of the environments, which begin anew with another one.
 
         weights: a list with a reference to those of this version, which are fetched if the version is another one.
@@ -404,7 +404,7 @@ class RolloutActor:
             infos.append([self._told(info) for info in batch.infos])
         lines, now_s = lines_of(self.rollout), time.perf_counter()
         seconds, self.since_s = now_s - self.since_s, now_s
-        return Told(version, node_name(), int(lines.real.sum()), seconds, infos), lines
+        return RolloutReport(version, node_name(), int(lines.real.sum()), seconds, infos), lines
 
     def close(self) -> None:
         """Close the environments."""
@@ -420,7 +420,7 @@ class RolloutActor:
         self.since_s = time.perf_counter()
         self.vec = vec = environments(config, env)
         self.actor = origin.actor(vec.observation_layout, vec.single_action_space)
-        self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.outcomes = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.num_agents = vec.num_envs * vec.agents_per_env
         return vec
 

@@ -27,15 +27,15 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 import pufferlib
-from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
+from cleanrl_demo.reward_processing import RewardProcessing
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
-from pufferlib.memory import memory_at_hand, memory_text
 from pufferlib.models import Actor, FrameStack, Origin, make_policy
 from pufferlib.models.networks import vision
 from pufferlib.models.reading import Features, Frames, Images, has_images, images_of
+from pufferlib.util.memory import memory_at_hand, memory_text
 
 STEPS_PER_REPORT = 1000
 NETWORK = "cleanrl_demo.dqn:QNetwork"
@@ -118,7 +118,7 @@ class Learner:
         self.target = copy.deepcopy(self.policy.network).requires_grad_(False)
         self.optimizer = Adam(self.policy.network.parameters(), config.learning_rate, fused=True)
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.outcomes = Outcomes(vec, config.gamma, False, config.reward_clip, config.episodic_life)
+        self.outcomes = RewardProcessing(vec, config.gamma, False, config.reward_clip, config.episodic_life)
         self.replay = Replay(vec, self.actor.seen_layout, config.buffer_size)
         self.num_steps, self.num_updates, self.keeps_buffer = 0, 0, config.keep_buffer
 

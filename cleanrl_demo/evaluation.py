@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import pufferlib
-from cleanrl_demo.acting import Act, random_actor
+from cleanrl_demo.random_policy import Act, random_actor
 from cleanrl_demo.results import Episode, Episodes, labels_of, returns_by_label
 from cleanrl_demo.runs import saying_where
 from pufferlib import registry
@@ -198,9 +198,9 @@ def play(
         seers = [taken.of(vec) for taken in (reel, shots) if taken is not None]
         act = subject.act(vec, greedy=greedy, seed=seed)
         if watch is not None:
-            from cleanrl_demo.watch import Watch
+            from cleanrl_demo.terminal_view import TerminalView
 
-            seers.append(stack.enter_context(Watch(vec, watch)).see)
+            seers.append(stack.enter_context(TerminalView(vec, watch)).see)
 
         def see(batch: pufferlib.Batch) -> None:
             for each in seers:
@@ -292,7 +292,7 @@ def _send(vec: pufferlib.VecEnv, env_ids: np.ndarray, actions: Any, late: Sequen
 # ------------------------------------------------------------------------------------------------ what came of them
 
 
-class Spread(NamedTuple):
+class Summary(NamedTuple):
     """Of one number an episode: the mean, the 95 % interval of it, and how the episodes lie."""
 
     mean: float
@@ -303,7 +303,7 @@ class Spread(NamedTuple):
     maximum: float
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
+    def of(cls, values: Iterable[float]) -> Summary:
         """Return the spread of values, of which there must be one at least.
 
         The interval is a bootstrap's: the percentiles 2.5 and 97.5 of the means of episodes drawn with replacement, as
@@ -332,29 +332,29 @@ class Evaluation:
     notes: Sequence[str] = ()  # what else is to be said, in sentences
 
     @property
-    def returns(self) -> Spread:
+    def returns(self) -> Summary:
         """Of the returns, summed over agents."""
-        return Spread.of(episode.episodic_return for episode in self.episodes)
+        return Summary.of(episode.episodic_return for episode in self.episodes)
 
     @property
-    def scores(self) -> Spread | None:
+    def scores(self) -> Summary | None:
         """Of the scores; None where the environment reports none."""
         scores = [episode.score for episode in self.episodes if episode.score is not None]
-        return Spread.of(scores) if scores else None
+        return Summary.of(scores) if scores else None
 
     @property
-    def lengths(self) -> Spread:
+    def lengths(self) -> Summary:
         """Of the episodes' lengths, in steps."""
-        return Spread.of(episode.length for episode in self.episodes)
+        return Summary.of(episode.length for episode in self.episodes)
 
     @property
     def num_cut(self) -> int:
         """How many episodes were cut at ``max_steps``."""
         return sum(episode.cut for episode in self.episodes)
 
-    def spreads(self) -> Mapping[str, Spread]:
+    def spreads(self) -> Mapping[str, Summary]:
         """Return those that there are, by name."""
-        agents = {f"return of {label}": Spread.of(each) for label, each in returns_by_label(self.episodes).items()}
+        agents = {f"return of {label}": Summary.of(each) for label, each in returns_by_label(self.episodes).items()}
         scores = {} if self.scores is None else {"score": self.scores}
         return {"return": self.returns, **agents, **scores, "length": self.lengths}
 

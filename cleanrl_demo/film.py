@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 MAX_FRAMES = 2_000
 MAX_SIDE = 320  # pixels

@@ -1,7 +1,7 @@
 """A fleet of actors over Ray: who is asked for rollouts, what becomes of those that die, and what was lost with them.
 
 A fleet knows nothing of learning. Its actors are of any class with ``play(seed, version, weights)``, which returns what
-is told of a rollout, a ``Told``, and the rollout, and with ``close()``.
+is told of a rollout, a ``RolloutReport``, and the rollout, and with ``close()``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 
 from cleanrl_demo.report import Report
 from pufferlib.errors import MissingExtra, PlanError, PlatformError, PufferError, WorkerError
-from pufferlib.vectorization.ray_connection import head_of, plain, reason, require_address, require_answer
+from pufferlib.vectorization.ray.connection import head_of, plain, reason, require_address, require_answer
 
 MOST_DEATHS = 3  # of an actor in a row, without a rollout in between
 WAIT_S = 1.0  # between two looks at the dashboard
@@ -27,7 +27,7 @@ PATIENCE_S = 30.0  # without any rollout, before that is told
 CLOSE_S = 5.0  # that actors have to close their environments
 
 
-class Told(NamedTuple):
+class RolloutReport(NamedTuple):
     """What is said of a rollout beside its rows."""
 
     version: int  # of the policy that played it
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 
 @dataclass
-class Member:
+class FleetActor:
     """An actor of the fleet, whichever process plays it now."""
 
     index: int
@@ -60,9 +60,9 @@ class Fleet:
         """kind: of the actors, made with an index and with what is given. config: as ``appo_ray.Config``."""
         self.ray, self.report, self.config, self.given = ray, report, config, given
         self.kind = ray.remote(num_cpus=config.cpus_per_actor, scheduling_strategy="SPREAD")(kind)
-        self.members = [Member(index, self._new(index)) for index in range(config.num_actors)]
-        self.plays: dict[Any, tuple[Member, Any]] = {}  # of the references to what is told and to the rollout
-        self.waiting: list[Member] = []  # for the next version, where no lag is allowed
+        self.members = [FleetActor(index, self._new(index)) for index in range(config.num_actors)]
+        self.plays: dict[Any, tuple[FleetActor, Any]] = {}  # of the references to what is told and to the rollout
+        self.waiting: list[FleetActor] = []  # for the next version, where no lag is allowed
         self.num_lost = self.num_dropped = self.num_deaths = 0
 
     def __enter__(self) -> Fleet:
@@ -110,7 +110,7 @@ class Fleet:
             told_at = self._first()
             member, rollout_at = self.plays.pop(told_at)
             try:
-                told: Told = self.ray.get(told_at)
+                told: RolloutReport = self.ray.get(told_at)
             except self.ray.exceptions.RayError as error:
                 self._look_at(rollout_at)
                 self._lose(member, error)
@@ -168,7 +168,7 @@ class Fleet:
         while self.waiting:
             self._ask(self.waiting.pop(0))
 
-    def _ask(self, member: Member) -> None:
+    def _ask(self, member: FleetActor) -> None:
         """Ask an actor for a rollout."""
         seed = int(np.random.SeedSequence([self.seed, member.index, member.life]).generate_state(1)[0])
         told_at, rollout_at = member.handle.play.options(num_returns=2).remote(seed, self.version, [self.weights])
@@ -190,7 +190,7 @@ class Fleet:
                     f"{self.config.cpus_per_actor:g} CPUs each, of which {free:g} are free now"
                 )
 
-    def _lose(self, member: Member, error: Any) -> None:
+    def _lose(self, member: FleetActor, error: Any) -> None:
         """Replace an actor that has died. Raises what its environments or policy raised."""
         cause: Any = getattr(error, "cause", None)
         if isinstance(error, self.ray.exceptions.RayTaskError) and not isinstance(cause, self.ray.exceptions.RayError):
@@ -218,7 +218,7 @@ class Fleet:
         member.handle = self._new(member.index)
         self._ask(member)
 
-    def _explained(self, member: Member, cause: Any, trace: str) -> PufferError:
+    def _explained(self, member: FleetActor, cause: Any, trace: str) -> PufferError:
         """Return what an actor raised as an error of ours that says where."""
         if isinstance(cause, PufferError) and not isinstance(cause, WorkerError):
             return cause

@@ -25,8 +25,8 @@ from cleanrl_demo import dqn, ppo
 from cleanrl_demo.oracles import Config, LearnedOracle
 from pufferlib import VecEnv
 from pufferlib.errors import PlanError
-from pufferlib.population import Delegated, ExactOracle, Mixture, PolicyPool, Seat, Setup
-from pufferlib.toml import checked
+from pufferlib.population import ExactOracle, Mixture, PolicyPool, RemoteOracle, Seat, Setup
+from pufferlib.util.toml import checked
 
 VEC = ("num_envs", "backend", "num_workers", "batch_size")  # of the VecEnv in which responses are learnt
 THE_LEAGUES = {
@@ -89,7 +89,7 @@ class LeagueOracle:
     def respond_all(self, wanted: Sequence[tuple[int, Mixture]]) -> list[int]:
         """Return a response for each seat and mixture; the league's workers learn them at the same time."""
         learned = self._learned()
-        if isinstance(learned, Delegated):
+        if isinstance(learned, RemoteOracle):
             return learned.respond_all(wanted)
         return [self.respond(seat, mixture) for seat, mixture in wanted]
 
@@ -97,12 +97,12 @@ class LeagueOracle:
         """Close the VecEnv."""
         self._vec.close()
 
-    def _learned(self) -> LearnedOracle | Delegated:
+    def _learned(self) -> LearnedOracle | RemoteOracle:
         setup = self._setup
         seed = int(np.random.SeedSequence((setup.seed, len(setup.pool))).generate_state(1)[0])
         if setup.coordinator is None:
             return _made(self._vec, setup.pool, seed, config=self._config, seats=setup.seats)
-        return Delegated(setup.coordinator(), partial(_made, config=self._config, seats=setup.seats), seed=seed)
+        return RemoteOracle(setup.coordinator(), partial(_made, config=self._config, seats=setup.seats), seed=seed)
 
 
 def _made(vec: VecEnv, pool: PolicyPool, seed: int, *, config: Config, seats: Sequence[Seat]) -> LearnedOracle:

@@ -6,7 +6,7 @@
             …
 
 The trainers are ``ppo.py`` and ``dqn.py`` as they are. What they step shows them one seat's rows only, those in which
-it acts (``OwnRows``); a router plays the other seats, by policies that are drawn anew for each episode.
+it acts (``LearnerView``); a router plays the other seats, by policies that are drawn anew for each episode.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pufferlib.errors import PlanError
 from pufferlib.models import Origin
 from pufferlib.population import (
     ImprovingOracle,
+    LearnerView,
     Matchup,
     Mixture,
     Oracle,
-    OwnRows,
     PolicyPool,
     Router,
     Sampled,
@@ -115,7 +115,7 @@ class LearnedOracle(Oracle, ImprovingOracle):
             try:
                 opponents = Opponents(mixture, seat, own, config.seed)
                 router = Router(self.pool, self._vec, opponents, seats=self._seats, seed=config.seed)
-                learn(Practice(OwnRows(self._vec, router, own), learner, config), learner, config)
+                learn(Practice(LearnerView(self._vec, router, own), learner, config), learner, config)
             finally:
                 self.pool.drop(own)
         self.num_episodes += opponents.num_episodes
@@ -145,7 +145,7 @@ class Opponents(Sampled):
 class Practice:
     """As much of a Session as a trainer's ``learn`` needs, in one stretch; its report raises, and says nothing."""
 
-    def __init__(self, vec: OwnRows, learner: Any, config: Config) -> None:
+    def __init__(self, vec: LearnerView, learner: Any, config: Config) -> None:
         self.vec, self.report, self._learner, self._config = vec, self, learner, config
 
     def stretches(self) -> Iterator[int]:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pufferlib.errors import PlanError
-from pufferlib.memory import memory_at_hand, memory_text
+from pufferlib.util.memory import memory_at_hand, memory_text
 
 __all__ = ["AUTO", "Account", "Needs", "as_many_as_fit", "free_nbytes", "measured"]
 

@@ -29,8 +29,8 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo.minibatches import shares
-from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
+from cleanrl_demo.reward_processing import RewardProcessing
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Origin, observe
@@ -102,7 +102,7 @@ class Learner:
     actor: Actor
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
-    outcomes: Outcomes
+    outcomes: RewardProcessing
     num_steps: int = 0
 
     def state(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
     generator = torch.Generator(config.device).manual_seed(config.seed)
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
-    outcomes = Outcomes(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    outcomes = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
     return Learner(actor, optimizer, generator, outcomes)
 
 
@@ -263,7 +263,7 @@ class Rollout:
     """
 
     def __init__(
-        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: Outcomes, num_batches: int, device: str = "cpu"
+        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: RewardProcessing, num_batches: int, device: str = "cpu"
     ) -> None:
         self.outcomes = outcomes
         num_agents = vec.num_envs * vec.agents_per_env

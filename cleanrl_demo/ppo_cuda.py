@@ -33,9 +33,9 @@ from torch import Tensor, nn
 
 import pufferlib
 from cleanrl_demo.checkpoints import found
-from cleanrl_demo.exposures import Exposures
-from cleanrl_demo.iterations import Iteration, Reading, on_own_stream
-from cleanrl_demo.peers import alike, gathered, joined, mine, require_as_many, total
+from cleanrl_demo.cuda_graphs import GraphedIteration, Reading, on_own_stream
+from cleanrl_demo.ddp import alike, gathered, joined, mine, require_as_many, total
+from cleanrl_demo.device_video import DeviceVideo
 from cleanrl_demo.planner import as_many_as_fit, free_nbytes
 from cleanrl_demo.ppo import PRECISIONS, SCHEDULES
 from cleanrl_demo.results import RETURN_OF, Result
@@ -43,9 +43,9 @@ from cleanrl_demo.runs import num_processes
 from cleanrl_demo.session import RunConfig, Session, environments, main, origin_of, resumed, run, torch_set_up
 from cleanrl_demo.teams import OF_A_TEAM, teams_of
 from pufferlib.errors import PlanError
-from pufferlib.memory import memory_text
 from pufferlib.models import Actor, Origin
-from pufferlib.vectorization.device_episodes import EpisodeStats, EpisodeSums
+from pufferlib.util.memory import memory_text
+from pufferlib.vectorization.device.episodes import EpisodeStats, EpisodeSums
 
 ALIGNMENT = 32  # floats, 128 bytes: cuBLAS has slower kernels for matrices that begin anywhere
 
@@ -332,7 +332,7 @@ class Rollout:
         self.choices = zeros(self.num_steps, len(decisions.nvec), dtype=torch.int64)
         self.log_probs, self.rewards = zeros(self.num_steps), zeros(self.num_steps)
         self.terminations, self.truncations, self.real = (zeros(self.num_steps, dtype=torch.bool) for _ in range(3))
-        self.exposures = Exposures(vec, config.video_envs, self.num_steps) if config.video_envs else None
+        self.exposures = DeviceVideo(vec, config.video_envs, self.num_steps) if config.video_envs else None
         self._actions_shape = (vec.agents_per_batch, *(vec.single_action_space.shape or ()))
 
     def begin(self) -> None:
@@ -511,7 +511,9 @@ def learn(
                     session.save_newest()
 
 
-def iteration(rollout: Rollout, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update) -> Iteration:
+def iteration(
+    rollout: Rollout, config: Any, update: Callable[[Learner, Rollout, Any], Tensor] = update
+) -> GraphedIteration:
     """Return what plays a rollout, learns from it, and tells of it.
 
     A call returns how many steps counted, the losses, sums over the episodes that ended, and what is filmed.
@@ -526,7 +528,7 @@ def iteration(rollout: Rollout, config: Any, update: Callable[[Learner, Rollout,
         exposed = () if rollout.exposures is None else rollout.exposures.tensors()
         return total(rollout.real.sum()), losses, *map(total, episodes), *exposed
 
-    return Iteration(play_and_update, learner.generator, config)
+    return GraphedIteration(play_and_update, learner.generator, config)
 
 
 def num_envs_that_fit(
@@ -558,7 +560,7 @@ def num_envs_that_fit(
     return found
 
 
-def show(session: Session, exposures: Exposures, learner: Learner, tensors: Sequence[Tensor]) -> None:
+def show(session: Session, exposures: DeviceVideo, learner: Learner, tensors: Sequence[Tensor]) -> None:
     """Draw what an iteration has filmed, which begins where learning is."""
     if session.videos is not None:
         exposures.show(session.videos, tensors, learner.num_steps)

@@ -5,7 +5,7 @@
 
 One policy learns to play all seats. In each episode it has one of them, the seats taking turns; who has the others is
 drawn when the episode begins: itself as it is now, or a past self, the likelier the more often it beats the learner.
-Past selves are kept in a pool, at equal distances over the run. ``OwnRows`` shows the learner its own rows and has a
+Past selves are kept in a pool, at equal distances over the run. ``LearnerView`` shows the learner its own rows and has a
 router play the others, so that the rest is ppo.py. At the end it plays against chance and against its oldest self.
 
 What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
@@ -36,15 +36,15 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo.minibatches import shares
-from cleanrl_demo.outcomes import Outcomes
 from cleanrl_demo.results import Result
+from cleanrl_demo.reward_processing import RewardProcessing
 from cleanrl_demo.session import RunConfig, Session, main, resumed, run
 from pufferlib.errors import PlanError
 from pufferlib.models import Actor, FrameStack, Origin, observe
 from pufferlib.population import (
     Evaluator,
+    LearnerView,
     Matchup,
-    OwnRows,
     PayoffTable,
     PolicyPool,
     Prioritized,
@@ -139,7 +139,7 @@ class Learner:
     actor: Actor
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
-    outcomes: Outcomes
+    outcomes: RewardProcessing
     origin: Origin
     num_steps: int = 0
     pool: PolicyPool = field(default_factory=PolicyPool)
@@ -181,7 +181,7 @@ def make_learner(vec: pufferlib.VecEnv, origin: Origin, config: Config) -> Learn
     optimizer = torch.optim.Adam([as_one(actor.policy)], config.learning_rate, eps=1e-5, fused=True)
     generator = torch.Generator(config.device).manual_seed(config.seed)
     bound = 10.0 if config.reward_clip is None and config.normalize_rewards else config.reward_clip
-    outcomes = Outcomes(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
+    outcomes = RewardProcessing(vec, config.gamma, config.normalize_rewards, bound, config.episodic_life)
     return Learner(actor, optimizer, generator, outcomes, origin)
 
 
@@ -276,7 +276,7 @@ def learn(session: Session, learner: Learner, config: Config) -> None:
         learner.outcomes.forget()
         league = League(len(seats), learner, config.meet, session.seed)
         router = Router(learner.pool, whole, league, seats=seats, seed=session.seed)
-        vec: Any = OwnRows(whole, router, learner.id)
+        vec: Any = LearnerView(whole, router, learner.id)
         rollout = Rollout(vec, learner.actor, learner.outcomes, num_batches, config.device)
         while session.goes_on(last_step):
             if learner.num_steps >= len(learner.past) * config.total_steps / config.num_past:
@@ -376,7 +376,7 @@ class Rollout:
     """
 
     def __init__(
-        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: Outcomes, num_batches: int, device: str = "cpu"
+        self, vec: pufferlib.VecEnv, actor: Actor, outcomes: RewardProcessing, num_batches: int, device: str = "cpu"
     ) -> None:
         self.outcomes = outcomes
         num_agents = vec.num_envs * vec.agents_per_env

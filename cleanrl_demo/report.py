@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pufferlib
-from cleanrl_demo.recent import Recent
+from cleanrl_demo.recent_statistics import RecentStatistics
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.tracking import Tracker
 
@@ -98,7 +98,7 @@ class Report:
         self.console = console_here() if console is None else console
         self.writer: Any = None  # TensorBoard's
         self.live: Live | None = None
-        self.recent = Recent(labels)
+        self.recent = RecentStatistics(labels)
         self.scalars: dict[str, float] = {}  # those of the last update
         self.num_steps = self.first_step
         self.line_index, self.next_refresh_s = -1, 0.0

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pufferlib
-from pufferlib.bench import machine
-from pufferlib.files import written_whole
+from pufferlib.tuning.bench import machine
+from pufferlib.util.files import written_whole
 
 CONFIG, RUN = "config.json", "run.json"
 PACKAGES = ("torch", "numpy", "gymnasium")

@@ -25,9 +25,9 @@ import torch
 
 import pufferlib
 from cleanrl_demo.checkpoints import FILE, KIND, NEWEST, found, later
+from cleanrl_demo.ddp import gathered, is_first, mine, several
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.minibatches import require_rows
-from cleanrl_demo.peers import gathered, is_first, mine, several
 from cleanrl_demo.planner import AUTO
 from cleanrl_demo.report import Report
 from cleanrl_demo.results import Result, labels_of, summary

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from cleanrl_demo.runs import RUN, read_run
 from pufferlib import environments, registry
 from pufferlib.errors import PlanError
-from pufferlib.toml import checked, read_toml
+from pufferlib.util.toml import checked, read_toml
 
 DEFAULTS = Path(__file__).with_name("defaults.toml")
 ALGORITHM = "algorithm"  # what a file may say of the trainer, which is no setting of it

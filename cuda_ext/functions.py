@@ -23,7 +23,7 @@ from typing import Any
 from cuda_ext import sources
 from cuda_ext.schema import KernelEnv
 from pufferlib.errors import KernelError
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 __all__ = [
     "HostKernel",

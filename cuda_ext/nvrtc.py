@@ -20,7 +20,7 @@ from cuda_ext.functions import Shape, cache_folder, check_source, explained
 from cuda_ext.schema import KernelEnv
 from cuda_ext.sources import entry, for_device
 from pufferlib.errors import KernelError, MissingExtra
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 __all__ = ["Cubin", "architecture_of", "architectures", "compiled", "cubin_file", "version"]
 

@@ -1,6 +1,6 @@
 // Philox4x32-10: random words that are a function of who asks, when, and what for; nothing is kept between two draws.
 //
-// The twin of pufferlib/philox.py, bit for bit: key (seed, purpose), counter (agent, step, episode, block). Plain C++
+// The twin of pufferlib/util/philox.py, bit for bit: key (seed, purpose), counter (agent, step, episode, block). Plain C++
 // but for two keywords, which a compiler for the host needs as macros.
 // Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once

@@ -98,7 +98,7 @@ COMMON = (
     Field("acts", "bool", role="scratch"),  # whether the agent's next action counts
     Field("over", "bool", per="env", role="scratch", reset="zero"),
     Field("episode_return", "float64", role="scratch", reset="zero"),
-    # Sums over the episodes that have ended since somebody asked (see pufferlib/vectorization/device_episodes.py).
+    # Sums over the episodes that have ended since somebody asked (see pufferlib/vectorization/device/episodes.py).
     Field("ended_episodes", "int64", per="env", role="scratch", reset="keep"),
     Field("ended_steps", "int64", per="env", role="scratch", reset="keep"),
     Field("ended_scores", "float64", per="env", role="scratch", reset="keep"),

@@ -20,7 +20,7 @@ import optuna
 import tyro
 
 from cleanrl_demo.ppo import Config, train
-from pufferlib.toml import to_toml
+from pufferlib.util.toml import to_toml
 
 
 @dataclass(frozen=True)

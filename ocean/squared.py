@@ -12,7 +12,7 @@ Score        The share of the targets that were hit. Uniform play: 0.0085; the b
              policy without memory cannot know which are left: the best such one draws lots in the centre.
 Catches      observations transposed on the way to the update, actions or rewards that reach the wrong environment, an
              advantage of the wrong sign, and most of what else can break.
-Source       After "Squared" of PufferLib's Ocean (MIT), written anew. Targets are drawn by ``pufferlib.philox``, as its
+Source       After "Squared" of PufferLib's Ocean (MIT), written anew. Targets are drawn by ``pufferlib.util.philox``, as its
              kernel draws them (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
@@ -26,7 +26,7 @@ from gymnasium import spaces
 
 from ocean._render import RENDER_MODES, check_render_mode, draw
 from pufferlib.environment import PufferEnv
-from pufferlib.philox import below, episode_of, philox
+from pufferlib.util.philox import below, episode_of, philox
 
 MOVES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))  # (rows down, columns right)
 ACTIONS = {move: action for action, move in enumerate(MOVES)}

@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from pufferlib.backends import make
+    from pufferlib.construct import make
     from pufferlib.emulation import wrap
     from pufferlib.environment import PufferEnv
-    from pufferlib.tuning import autotune, load_plan
+    from pufferlib.tuning.autotune import autotune, load_plan
     from pufferlib.vectorization import Batch, VecEnv
 
 # Imported where they are first asked for, so that importing pufferlib costs little.

@@ -34,7 +34,7 @@ import gymnasium
 from pufferlib import environments
 from pufferlib.environments import Family
 from pufferlib.errors import MissingExtra, RegistryError
-from pufferlib.suggestions import near
+from pufferlib.util.suggestions import near
 
 __all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", "names"]
 

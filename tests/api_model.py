@@ -27,15 +27,21 @@ from api_arguments import LETHAL, MOST_ENVS, ODD_ACTIONS, SLOW, WRONG_ACTIONS, F
 from mock_envs import HashEnv
 
 import pufferlib
-from pufferlib.vectorization import flight
-from pufferlib.vectorization.plan import Seeds
+from pufferlib.vectorization.core.plan import Seeds
+from pufferlib.vectorization.driver import scheduler
 
 __all__ = ["Play"]
 
 PATIENCE_S = 60.0  # what has not come by then hangs
 AT_ONCE_S = 10.0  # an error that needs no waiting comes within this, on a busy machine too
 NEW, WAITING, COMING, FAILED = "new", "waiting", "coming", "failed"
-TRUTH = {flight.NEW: NEW, flight.WAITING: WAITING, flight.FLYING: COMING, flight.READY: COMING, flight.FAILED: FAILED}
+TRUTH = {
+    scheduler.NEW: NEW,
+    scheduler.WAITING: WAITING,
+    scheduler.FLYING: COMING,
+    scheduler.READY: COMING,
+    scheduler.FAILED: FAILED,
+}
 
 
 class Command(NamedTuple):
@@ -113,7 +119,7 @@ class Play:
             seed=seed, autoreset_mode=mode, on_error=on_error, max_restarts=most, copy=self.copies,
             debug=lend == "debug",
         )  # fmt: skip
-        self.shares = [range(num_envs)] if self.backend == "serial" else list(self.vec._crew.shares)
+        self.shares = [range(num_envs)] if self.backend == "serial" else list(self.vec._backend.shares)
         self.seeds = Seeds(seed, num_envs)
         self.drawn: dict[tuple[int, int], int] = {}
         self.envs = [Env(self.seeds[env_id]) for env_id in range(num_envs)]
@@ -298,7 +304,7 @@ class Play:
         if not self.ready("kill", None) or self.backend == "serial":
             return
         worker = place % len(self.shares)
-        pid = self.vec._crew.pids()[worker]
+        pid = self.vec._backend.pids()[worker]
         if not pid:
             return
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it is dead, and has been buried
@@ -457,7 +463,7 @@ class Play:
             "options": each if options == "each" or fault in LETHAL else each[0],
             "env_ids": ids,
         }
-        if not everything and (not self.idle(targets) or self.vec._flight.torn):
+        if not everything and (not self.idle(targets) or self.vec._scheduler.torn):
             with self.refused(pufferlib.CallError):
                 call(**arguments)
             return
@@ -530,11 +536,11 @@ class Play:
     def reconcile(self) -> None:
         """Compare the states with the model's. What failures may have changed, is as it is."""
         self.renew()
-        self.vec._flight.of_state()  # has them brought up to date
+        self.vec._scheduler.of_state()  # has them brought up to date
         for env_id, env in enumerate(self.envs):
             if env.cause_at == math.inf and not (self.folder / str(env_id)).exists():
                 env.cause_at = self.clock + 0.5  # it has failed when it was made
-            truth = TRUTH[self.vec._flight.states[env_id]]
+            truth = TRUTH[self.vec._scheduler.states[env_id]]
             if truth == env.state:
                 continue
             if truth == FAILED and env.at_risk and self.may_raise:

@@ -50,7 +50,7 @@ def check(stem: str, keep_speeds: bool = False) -> dict[str, Any]:
     """
     from benchmarks.revisions import version
     from pufferlib import environments
-    from pufferlib.bench import machine
+    from pufferlib.tuning.bench import machine
 
     family = environments.families()[stem]
     before = json.loads((RESULTS / f"{stem}.json").read_text()) if keep_speeds else {}
@@ -116,7 +116,7 @@ def checked(example: Any, before: dict[str, Any] | None = None) -> dict[str, Any
 
 def measured(example: Any) -> dict[str, Any]:
     """Return how many steps an environment makes a second on each backend, and the plan of the pool."""
-    from pufferlib.bench import compare_backends
+    from pufferlib.tuning.bench import compare_backends
 
     rounds: list[dict[str, Any]] = [{"backends": tuple(BACKENDS), "num_envs": 8}]
     if alone(example):
@@ -144,14 +144,18 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     import pufferlib
     from pufferlib.emulation.pettingzoo_rows import as_parallel
     from pufferlib.registry import creator
-    from pufferlib.vectorization.plan import Seeds
+    from pufferlib.vectorization.core.plan import Seeds
 
     env_creator, seeds = creator(example.name), Seeds(SEED, NUM_ENVS)
     steps = {}
     with contextlib.ExitStack() as stack:
         tapes = []
         for env_id in range(NUM_ENVS):
-            raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
+            raw = (
+                Apart(env_creator, **example.env_kwargs)
+                if alone(example)
+                else env_creator(**example.env_kwargs)
+            )
             tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
             stack.callback(tapes[-1].close)
         for backend, plan in (ALONE if alone(example) else BACKENDS).items():

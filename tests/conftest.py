@@ -17,7 +17,7 @@ import hypothesis
 import psutil
 import pytest
 
-from pufferlib.vectorization.launch import running_threads
+from pufferlib.vectorization.processes.start import running_threads
 
 pytest_plugins = ["devices"]  # fixtures: who plays kernels
 

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 import pufferlib
-from pufferlib.vectorization.crewed import CrewedVecEnv
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 
 MIB = 2**20
 
@@ -117,15 +117,15 @@ def restarts(backend: str, options: Any) -> dict[str, float]:
     random = np.random.default_rng(1)
     zeros = np.zeros(8, np.int64)
     with make(backend, on_error="restart", max_restarts=None) as vec:
-        assert isinstance(vec, CrewedVecEnv)
+        assert isinstance(vec, WorkerVecEnv)
         vec.reset()
 
         def act() -> None:
             worker = int(random.integers(2))
-            os.kill(vec._crew.pids()[worker], signal.SIGKILL)
+            os.kill(vec._backend.pids()[worker], signal.SIGKILL)
             deadline = time.monotonic() + 60
             before = sum(vec.restarts)
-            while sum(vec.restarts) == before or vec._restarts.pending:
+            while sum(vec.restarts) == before or vec._recovery.pending:
                 vec.step(zeros)
                 assert time.monotonic() < deadline
 
@@ -140,7 +140,7 @@ def steps(backend: str, options: Any) -> dict[str, float]:
     plain = [random.choice([0, 2], 8) for _ in range(64)]
     rounds = 0
     with make(backend, on_error="restart", max_restarts=None, batch_size=options.batch_size) as vec:
-        assert isinstance(vec, CrewedVecEnv)
+        assert isinstance(vec, WorkerVecEnv)
         num = options.batch_size or 8
         batches = [actions[:num] for actions in plain]
         vec.async_reset()
@@ -168,7 +168,7 @@ def steps(backend: str, options: Any) -> dict[str, float]:
                 vec.recv()
 
         per_act = 8 * 64 * num
-        workers = [] if backend == "serial" else [psutil.Process(pid) for pid in vec._crew.pids()]
+        workers = [] if backend == "serial" else [psutil.Process(pid) for pid in vec._backend.pids()]
         for _ in range(max(8, int(options.warm / per_act))):
             act()
         before = [memory(worker.pid) for worker in workers]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pufferlib
-from pufferlib.vectorization.plan import Seeds
+from pufferlib.vectorization.core.plan import Seeds
 
 __all__ = ["Shadow"]
 
@@ -37,7 +37,7 @@ class Shadow:
         self._drawn: list[list[int]] = [[self._seeds[env_id]] for env_id in range(num)]  # one a restart
         self._envs: list[Any] = [None] * num
         self._made: list[int] = [-1] * num  # which of an environment's lives its shadow leads
-        self._restarts = [0] * num  # the VecEnv's, when the environment was sent something last
+        self._recovery = [0] * num  # the VecEnv's, when the environment was sent something last
         self._begins = [True] * num  # whether the next row is the first of an episode
         self._sent: list[int | None] = [None] * num  # None: a reset
         self.num_steps = self.num_crashes = self.num_resets = 0
@@ -58,7 +58,7 @@ class Shadow:
     def _note(self, env_ids: Any, actions: Any) -> None:
         restarts = self.vec.restarts
         for env_id, action in zip(env_ids, actions, strict=True):
-            self._sent[env_id], self._restarts[env_id] = action, restarts[env_id]
+            self._sent[env_id], self._recovery[env_id] = action, restarts[env_id]
 
     def recv(self) -> pufferlib.Batch:
         """Return the next batch, each of its rows being the one that is due."""
@@ -98,7 +98,7 @@ class Shadow:
 
     def _begun(self, env_id: int) -> Any:
         """Return the first observation of an episode: of a new environment after a restart, seeded as it should be."""
-        life, drawn = self._restarts[env_id], self._drawn[env_id]
+        life, drawn = self._recovery[env_id], self._drawn[env_id]
         seed = None
         if self._envs[env_id] is None or self._made[env_id] != life:
             while len(drawn) <= life:

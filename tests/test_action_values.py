@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mock_envs import TagEnv
 
 import pufferlib
-from pufferlib.action_values import ActionValues
+from pufferlib.layout.action_values import ActionValues
 
 pytestmark = pytest.mark.beside
 

@@ -25,7 +25,7 @@ from counting_envs import Counting, Fragile, Marked
 from programs import running
 
 from cleanrl_demo import appo_ray, ppo
-from cleanrl_demo.appo_ray import Config, Lines, RolloutActor, joined, train, vtrace
+from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
 from cleanrl_demo.fleet import Fleet, Told
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
@@ -126,7 +126,7 @@ def alone(monkeypatch, config, env, index=0):
     ray = SimpleNamespace(get=lambda weights: fetched.append(1) or weights)
     monkeypatch.setattr(appo_ray, "ray_module", lambda: ray)
     monkeypatch.setattr(appo_ray, "node_name", lambda: "here")
-    actor = RolloutActor(index, appo_ray.packed(config, env, Origin(config.policy)))
+    actor = PolicyActor(index, appo_ray.packed(config, env, Origin(config.policy)))
     with environments(config, env) as vec:
         torch.manual_seed(1)
         policy = Actor(config.policy, vec.observation_layout, vec.single_action_space)
@@ -256,7 +256,7 @@ class Telling:
 
 def a_fleet(answers, **settings):
     few, config = FewRays(answers), Config(num_envs=2, **settings)
-    fleet = Fleet(few, Telling(), config, RolloutActor)
+    fleet = Fleet(few, Telling(), config, PolicyActor)
     fleet.broadcast(0, torch.nn.Linear(1, 1))
     fleet.begin(1)
     return few, fleet

@@ -19,12 +19,12 @@ from timing_tools import Sleeper, stats_of
 
 import pufferlib
 from pufferlib.errors import PlanError, PlatformError, WorkerError
-from pufferlib.memory import memory_at_hand, memory_nbytes
-from pufferlib.plans import Row, TunedPlan, load_plan, rate_text
-from pufferlib.toml import read_toml, to_toml
-from pufferlib.trial import Laboratory, Outcome, Trial
-from pufferlib.tuning import autotune
-from pufferlib.vectorization.foresight import Arrangement, steps_per_s
+from pufferlib.telemetry.throughput_model import Arrangement, steps_per_s
+from pufferlib.tuning.autotune import autotune
+from pufferlib.tuning.plans import Row, TunedPlan, load_plan, rate_text
+from pufferlib.tuning.trial import Outcome, Trial, TrialRunner
+from pufferlib.util.memory import memory_at_hand, memory_nbytes
+from pufferlib.util.toml import read_toml, to_toml
 
 pytestmark = pytest.mark.beside
 MIB = 1 << 20
@@ -88,7 +88,7 @@ class World:
 
 
 def tuned(monkeypatch: pytest.MonkeyPatch, world: World, **given: Any) -> TunedPlan:
-    monkeypatch.setattr(module, "Laboratory", lambda arguments: world)
+    monkeypatch.setattr(module, "TrialRunner", lambda arguments: world)
     monkeypatch.setattr(module, "monotonic", lambda: world.now)
     monkeypatch.setattr(module, "available_cpus", lambda: world.cores)
     return autotune("ocean/squared", **{"max_memory": "100 GB", **given})
@@ -143,7 +143,7 @@ def test_what_is_given_stays(given: dict[str, Any], monkeypatch: pytest.MonkeyPa
         for name, value in given.items():
             if name in tried or tried["backend"] != "serial":
                 assert tried[name] == value
-    Plan = importlib.import_module("pufferlib.vectorization.plan").Plan
+    Plan = importlib.import_module("pufferlib.vectorization.core.plan").Plan
     for tried in world.tried:
         Plan.of(tried["num_envs"], tried.get("num_workers"), tried["batch_size"])
 
@@ -334,10 +334,10 @@ def test_a_process_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> N
     def refused(*_: Any, **__: Any) -> Any:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("pufferlib.trial.subprocess.Popen", refused)
-    with Laboratory({"env": raises}) as laboratory:
+    monkeypatch.setattr("pufferlib.tuning.trial.subprocess.Popen", refused)
+    with TrialRunner({"env": raises}) as trial_runner:
         with pytest.raises(PlatformError, match=r"no process can be started to try plans in \(Resource temporarily"):
-            laboratory.try_out(SHORT)
+            trial_runner.try_out(SHORT)
 
 
 @pytest.mark.slow
@@ -348,25 +348,25 @@ def test_a_laboratory_survives_what_environments_do() -> None:
         (kills_itself, "the process died (signal SIGKILL): out of bananas"),
         (hangs, "it did not end within 1 s"),
     ):
-        with Laboratory({"env": creator}) as laboratory:
+        with TrialRunner({"env": creator}) as trial_runner:
             trial = SHORT._replace(limit_s=1.0) if creator is hangs else SHORT
-            assert laboratory.try_out(trial).error == says
+            assert trial_runner.try_out(trial).error == says
             if creator is exits:
-                assert laboratory.try_out(trial).error == says  # by another process
+                assert trial_runner.try_out(trial).error == says  # by another process
 
 
 @pytest.mark.slow
 def test_a_laboratory_plays_plans() -> None:
     # A lambda, a list, agents, and an environment of a module that only the tests' search path has.
     creators = [lambda: TagEnv(num_agents=3)] * 3
-    with Laboratory({"env": creators, "seed": 0}) as laboratory:
+    with TrialRunner({"env": creators, "seed": 0}) as trial_runner:
         plan = {"backend": "pool", "num_envs": 3, "num_workers": 2, "batch_size": 2}
-        outcome = laboratory.try_out(Trial(plan, 0.05, 3, 0.001, 20.0))
+        outcome = trial_runner.try_out(Trial(plan, 0.05, 3, 0.001, 20.0))
         assert not outcome.error
         assert len(outcome.steps_per_s) == 3 and all(0 < rate <= 2 / 0.001 for rate in outcome.steps_per_s)
         assert outcome.memory_nbytes > MIB
         assert outcome.stats is not None and outcome.stats.thinks > 0.1 and outcome.stats.agents_per_env == 3
-        one = laboratory.try_out(SHORT)  # the first of the list
+        one = trial_runner.try_out(SHORT)  # the first of the list
         assert not one.error and one.stats is not None and one.stats.num_envs == 1
 
 

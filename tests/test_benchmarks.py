@@ -26,10 +26,10 @@ from gymnasium.utils.env_checker import check_env
 from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
 from benchmarks.lines import lines_of
 from benchmarks.processes import cpu_s, descendants
-from benchmarks.ratios import Spread, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
+from benchmarks.ratios import MedianRange, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
 from benchmarks.venvs import VENVS
 from benchmarks.workloads import LIBRARIES, OURS, RETURNED, WORKLOADS, Participant, Target, Workload
-from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.core.plan import Plan
 
 pytestmark = [
     pytest.mark.beside,
@@ -118,7 +118,7 @@ def test_workloads_are_whole(workload: Workload) -> None:
     for name in workload.participants:
         task = workload.task(name)
         Plan.of(task["num_envs"], task["num_workers"], task["batch_size"])
-        assert (ROOT / f"benchmarks/players/{LIBRARIES[Participant.of(name).library].file}.py").exists()
+        assert (ROOT / f"benchmarks/vectorizers/{LIBRARIES[Participant.of(name).library].file}.py").exists()
 
 
 def test_all_that_environments_return_is_a_workload() -> None:
@@ -358,7 +358,7 @@ def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
 
 def test_ratios_are_taken_within_a_repeat() -> None:
     assert ratios([10, 20, 90], [5, 5, 30]) == [2, 4, 3]
-    assert Spread.of([2, 4, 3]) == (3, 2, 4)
+    assert MedianRange.of([2, 4, 3]) == (3, 2, 4)
     assert rates({"status": "ran", "turns": [{"steps": 30, "seconds": 2.0}]}) == [15]
     assert rates({"status": "failed", "turns": [{"steps": 30, "seconds": 2.0}]}) == []
 
@@ -634,10 +634,10 @@ def test_training_beside_others_is_told_as_it_was_measured() -> None:
     for measured in json.loads((report.RESULTS / "train.json").read_text())["environments"]:
         ours, *others = measured["contestants"]
         speeds, *theirs = ([run["steps_per_s"] for run in each["runs"]] for each in measured["contestants"])
-        assert f"{ours['name']} (" in table and f"| {Spread.of(speeds):,.0f} | |" in table
+        assert f"{ours['name']} (" in table and f"| {MedianRange.of(speeds):,.0f} | |" in table
         for other, their_speeds in zip(others, theirs, strict=True):
-            held = f"{Spread.of(ratios(speeds, their_speeds)):.2f}"
-            assert f"| {Spread.of(their_speeds):,.0f} | {held} | " in table
+            held = f"{MedianRange.of(ratios(speeds, their_speeds)):.2f}"
+            assert f"| {MedianRange.of(their_speeds):,.0f} | {held} | " in table
             assert f"{held} times" in readme or not other["name"].startswith("SB3")
 
 

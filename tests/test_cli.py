@@ -24,11 +24,11 @@ from timing_tools import stats_of
 
 import pufferlib
 from pufferlib import environments
-from pufferlib.bench import Speed, compare_backends, profile_text, right_one, verdict
 from pufferlib.cli import main, options, parsing
 from pufferlib.cli.options import Autotune, Wrap, typed
 from pufferlib.errors import MissingExtra, PlanError
 from pufferlib.testing import CHECKS
+from pufferlib.tuning.bench import Speed, compare_backends, profile_text, right_one, verdict
 
 pytestmark = pytest.mark.beside
 

@@ -22,10 +22,10 @@ from mock_envs import HashEnv, TagEnv
 from programs import running
 
 import pufferlib
-from pufferlib import leaves
 from pufferlib.layout import Layout
-from pufferlib.vectorization.launch import starting
-from pufferlib.vectorization.plan import Plan, Seeds, _cgroup_cpus, available_cpus
+from pufferlib.layout.layout import leaves
+from pufferlib.vectorization.core.plan import Plan, Seeds, _cgroup_cpus, available_cpus
+from pufferlib.vectorization.processes.start import starting
 
 pytestmark = pytest.mark.beside
 
@@ -362,7 +362,7 @@ def test_worker_output_carries_the_workers_name(backend: str, capfd: pytest.Capt
 @pytest.mark.parametrize("backend", PARALLEL)
 def test_environments_are_made_in_workers_alone(backend: str) -> None:
     with pufferlib.make(Clock, backend=backend, num_envs=2, num_workers=2) as vec:
-        pids = {process.pid for process in vec._crew._processes.values()}
+        pids = {process.pid for process in vec._backend._processes.values()}
         vec.set_attr("where", 0)
         assert os.getpid() not in pids and len(pids) == 2
 
@@ -541,7 +541,7 @@ def test_ctrl_c_inside_a_serial_environment_loses_no_other_row() -> None:
 
 
 def test_spawn_is_chosen_where_threads_run() -> None:
-    from pufferlib.vectorization.launch import start_method
+    from pufferlib.vectorization.processes.start import start_method
 
     assert start_method(None) == "fork"
     stop = threading.Event()
@@ -560,7 +560,7 @@ def test_a_thread_of_c_that_has_ended_is_none_that_runs() -> None:
     """Ray's log from such threads, and Python before 3.13 lists them for ever."""
     import ctypes
 
-    from pufferlib.vectorization.launch import running_threads, start_method
+    from pufferlib.vectorization.processes.start import running_threads, start_method
 
     libc = ctypes.CDLL(None)
     seen: list[threading.Thread] = []

@@ -15,17 +15,17 @@ from test_payoffs import ORIGIN, Pays, pool_of_constants
 from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
 from pufferlib.population import (
     Coordinator,
-    DelegatedTraining,
     Evaluator,
     Member,
     PayoffTable,
     PolicyPool,
+    RemoteTraining,
     Task,
     population_based_training,
     product,
 )
 from pufferlib.population.playing import play
-from pufferlib.population.station import Attempt, Lost, Supply
+from pufferlib.population.task_runner import Attempt, Lost, Supply
 
 pytestmark = [pytest.mark.beside, pytest.mark.filterwarnings("ignore:task .* was lost:RuntimeWarning")]
 
@@ -136,7 +136,7 @@ def test_population_based_training_over_a_coordinator_is_that_of_one_process() -
                 pool.add_learner({"logits": torch.zeros(5)}, ORIGIN): {"rate": 0.1 * number} for number in range(1, 4)
             }
             vec: Any = coordinator._workers.each[0]._station._vec  # type: ignore[attr-defined]
-            train = DelegatedTraining(coordinator, trained_there, others=[1], seed=3) if there else Here(vec, pool)
+            train = RemoteTraining(coordinator, trained_there, others=[1], seed=3) if there else Here(vec, pool)
             generations = population_based_training(pool, settings, train, seed=1)
             members = [next(generations) for _ in range(3)]
             assert (coordinator.num_lost > 0) == there
@@ -310,10 +310,10 @@ def test_what_goes_wrong_is_told_and_the_next_run_is_not_touched_by_it() -> None
             next(coordinator.run([]))
         running.close()  # type: ignore[attr-defined]
         assert [task.name for task, _ in coordinator.run([Task("after", adds)])] == ["after"]
-        crew = coordinator._workers = Several(coordinator, [], lose=1.0, seed=1)
+        backend = coordinator._workers = Several(coordinator, [], lose=1.0, seed=1)
         with pytest.raises(WorkerError, match="task 'adds' was lost 3 times, .*the last time: on purpose"):
             list(coordinator.run([Task("adds", adds)]))
-        assert crew.given == [0, 0, 0]
+        assert backend.given == [0, 0, 0]
     with pytest.raises(ClosedError):
         next(coordinator.run([]))
     limits = [{"task_timeout": each} for each in (0.0, float("nan"), float("inf"), "5")]

@@ -18,8 +18,8 @@ from cuda_ext import sources
 from cuda_ext.classic_cartpole import KERNEL
 from cuda_ext.references.classic_cartpole import ClassicCartpole
 from cuda_ext.schema import KernelEnv
-from pufferlib.action_values import ActionValues
 from pufferlib.errors import ActionError, KernelError
+from pufferlib.layout.action_values import ActionValues
 
 pytestmark = pytest.mark.beside
 

@@ -19,9 +19,9 @@ from cuda_ext.references.layers import Layer, forward
 from cuda_ext.references.sampling import sampled, words_of
 from pufferlib.emulation import emulate
 from pufferlib.errors import ActionError, CallError, ClosedError, KernelError
-from pufferlib.vectorization.cuda import CUDA
-from pufferlib.vectorization.device_choice import kernel_of, reference_of
-from pufferlib.vectorization.device_policy import LOGITS, NETWORK, NO_POLICY
+from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
+from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
+from pufferlib.vectorization.device.vecenv import CUDA
 
 pytestmark = pytest.mark.beside
 

@@ -16,8 +16,8 @@ import torch
 
 import pufferlib
 from pufferlib.errors import CallError
-from pufferlib.vectorization.device_rows import Block, _Launching
-from pufferlib.vectorization.device_streams import Streams
+from pufferlib.vectorization.device.rows import Block, _Launching
+from pufferlib.vectorization.device.streams import Streams
 
 pytestmark = pytest.mark.beside
 

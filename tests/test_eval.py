@@ -18,12 +18,12 @@ from torch import nn
 
 import pufferlib
 from cleanrl_demo import ppo
-from cleanrl_demo.acting import random_actor
-from cleanrl_demo.evaluation import SEED, Spread, Subject, evaluate, play
+from cleanrl_demo.evaluation import SEED, Subject, Summary, evaluate, play
 from cleanrl_demo.plot import read
-from cleanrl_demo.recent import Recent
+from cleanrl_demo.random_policy import random_actor
+from cleanrl_demo.recent_statistics import RecentStatistics
 from cleanrl_demo.report import Report
-from cleanrl_demo.watch import HalfBlocks, Watch
+from cleanrl_demo.terminal_view import HalfBlocks, TerminalView
 from pufferlib.cli import main
 from pufferlib.errors import CheckpointError, PlanError
 from pufferlib.models import Actor, BatchPlayer, Origin, make_policy, save_policy
@@ -253,7 +253,7 @@ def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
         assert lowest <= values.min() <= values.max() <= highest
     ppo.resume(folder, Herd, 500)
     assert read(folder, "charts/return_of/sheep").values[-1] == 6
-    recent, again = Recent(("a", "b")), Recent(("a", "b"))
+    recent, again = RecentStatistics(("a", "b")), RecentStatistics(("a", "b"))
     ends = [{"env_id": 0, "agent_id": place, "episode": {"r": 1.0 + place, "l": 1}} for place in (0, 1)]
     recent.take([*ends, {"env_id": 0, "env": True, "episode": {"r": 3.0, "l": 1}}])
     again.restore(recent.state())
@@ -275,19 +275,19 @@ def test_each_agents_return_is_shown_and_stored(tmp_path, capsys):
 @pytest.mark.parametrize("num_samples", [40, pytest.param(100, marks=pytest.mark.long)])
 def test_the_interval_covers_as_many_means_as_it_says(num_samples):
     rng = np.random.default_rng(1)
-    spreads = [Spread.of(rng.exponential(2.0, 40)) for _ in range(num_samples)]
+    spreads = [Summary.of(rng.exponential(2.0, 40)) for _ in range(num_samples)]
     covered = np.mean([spread.low <= 2.0 <= spread.high for spread in spreads])
     assert 0.86 <= covered <= 0.99
     normal = rng.normal(10, 3, 400)
-    spread = Spread.of(normal)
+    spread = Summary.of(normal)
     error = 1.96 * normal.std() / 20
     assert (spread.low, spread.high) == pytest.approx((normal.mean() - error, normal.mean() + error), abs=0.05)
-    assert spread == Spread.of(normal)
+    assert spread == Summary.of(normal)
 
 
 def test_a_spread_says_how_values_lie():
-    assert Spread.of([4.0]) == (4.0,) * 6
-    spread = Spread.of([1, 2, 9])
+    assert Summary.of([4.0]) == (4.0,) * 6
+    spread = Summary.of([1, 2, 9])
     assert (spread.mean, spread.minimum, spread.median, spread.maximum) == (4.0, 1.0, 2.0, 9.0)
     assert 1 <= spread.low < 4 < spread.high <= 9
 
@@ -433,7 +433,7 @@ def test_ctrl_c_gives_the_terminal_back():
     console = terminal()
     with pufferlib.make(Clock, env_kwargs={"render_mode": "ansi"}) as vec:
         vec.async_reset()
-        with pytest.raises(KeyboardInterrupt), Watch(vec, console) as watch:
+        with pytest.raises(KeyboardInterrupt), TerminalView(vec, console) as watch:
             watch.see(vec.recv())
             raise KeyboardInterrupt
     assert console.file.getvalue().rstrip().endswith("\x1b[?25h")
@@ -461,7 +461,7 @@ def test_pictures_are_made_to_fit_the_terminal():
     play(Subject.of("ocean/squared", "random"), num_episodes=1, watch=console)
     with pufferlib.make("CartPole-v1", env_kwargs={"render_mode": "rgb_array"}) as vec:
         vec.async_reset()
-        with Watch(vec, console) as watch:
+        with TerminalView(vec, console) as watch:
             watch.see(vec.recv())
     lines = [line for line in console.file.getvalue().splitlines() if "▀" in line]
     assert lines and max(line.count("▀") for line in lines) <= 40

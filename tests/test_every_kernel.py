@@ -15,10 +15,10 @@ from cuda_ext import sources
 from cuda_ext.occupancy import MULTIPROCESSORS
 from cuda_ext.references.sampling import POLICY
 from cuda_ext.schema import KernelEnv
-from pufferlib.philox import below, philox_array
 from pufferlib.testing import check_kernel
 from pufferlib.testing.kernel_usage import kernel_usage
-from pufferlib.vectorization.device_choice import kernel_of, reference_of
+from pufferlib.util.philox import below, philox_array
+from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
 
 pytestmark = pytest.mark.beside
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cleanrl_demo.exposures import Exposures
+from cleanrl_demo.device_video import DeviceVideo
 from cleanrl_demo.ppo_cuda import train
 from pufferlib.errors import PlanError
 from tests.test_ppo_cuda import SMALL, config, played
@@ -40,15 +40,15 @@ class Seen:
 @pytest.mark.parametrize("env", GAMES)
 def test_what_is_drawn_later_is_what_was_there(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     live, told = [], []
-    keep = Exposures.take
+    keep = DeviceVideo.take
 
-    def take(exposures: Exposures, step: int, batch: Any) -> None:
+    def take(exposures: DeviceVideo, step: int, batch: Any) -> None:
         keep(exposures, step, batch)
         live.extend(exposures.vec.render(env_ids=FILMED))
         columns = [part.view(8, 3)[list(FILMED)].tolist() for part in (batch.masks, batch.rewards)]
         told.extend(zip(FILMED, *columns, strict=True))
 
-    monkeypatch.setattr(Exposures, "take", take)
+    monkeypatch.setattr(DeviceVideo, "take", take)
     kwargs = {**GAMES[env], "render_mode": "rgb_array"}
     _, rollout, vec = played(config(env=env, env_kwargs=kwargs, video_envs=FILMED, rollout_length=25, runs="unused"))
     with vec:

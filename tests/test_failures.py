@@ -82,7 +82,7 @@ def test_a_reset_that_failed_still_owes_its_seed(backend: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # the other one has failed, too
             vec.reset()
-        seeds = pufferlib.vectorization.plan.Seeds(7, 2)
+        seeds = pufferlib.vectorization.core.plan.Seeds(7, 2)
         assert vec.get_attr("last_seed") == [seeds[0], seeds[1]]
 
 
@@ -122,7 +122,7 @@ def test_a_killed_worker_is_noticed_within_a_second_and_reset_revives_it(backend
         vec.reset()
         for _ in range(3):
             vec.step(actions(4))
-        again = pufferlib.vectorization.plan.Seeds(0, 4)
+        again = pufferlib.vectorization.core.plan.Seeds(0, 4)
         assert vec.get_attr("last_seed", env_ids=[2, 3]) == [again.draw(env_id, restarts=1) for env_id in (2, 3)]
 
 

@@ -49,7 +49,7 @@ def test_every_participant_exists_and_every_library_takes_part() -> None:
     libraries = [Participant.of(name).library for name in faults.PARTICIPANTS]
     assert {*libraries} == {*LIBRARIES} - {"bare", "bare-old", "ours-old"}
     for library in libraries:
-        assert (ROOT / f"benchmarks/players/{LIBRARIES[library].file}.py").exists()
+        assert (ROOT / f"benchmarks/vectorizers/{LIBRARIES[library].file}.py").exists()
     assert fault_tables.CASES == faults.CASES
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 pytestmark = pytest.mark.beside
 
 KILLED = """
 import os, signal, sys
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 with written_whole(sys.argv[1]) as part:
     part.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from pufferlib import _native
-from pufferlib.vectorization.arguments import options_per_env
-from pufferlib.vectorization.restarts import Restarts
+from pufferlib.vectorization.core.arguments import options_per_env
+from pufferlib.vectorization.driver.recovery import Recovery
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 PATH = "express" if _native.available else "flight"
@@ -162,7 +162,7 @@ def test_all_that_matters_is_reached(tmp_path: Path, fewest_walks: int) -> None:
     assert not missing(seen)
 
 
-ORDER, LOSE, OPTIONS = Restarts.order, Restarts.lose, options_per_env
+ORDER, LOSE, OPTIONS = Recovery.order, Recovery.lose, options_per_env
 
 
 def leaves_no_crash(slab: Any, slot: int) -> None:
@@ -191,14 +191,14 @@ def counts_twice(self: Any, env_id: int) -> None:
 
 # What is put in, in what all backends share, for the model to notice.
 FAULTS: dict[str, tuple[str, Any]] = {
-    "other seeds are given": ("restarts.Restarts.order", reseeds),
-    "a restart repeats a seed": ("restarts.Restarts.lose", repeats_seeds),
-    "restarts are counted twice": ("restarts.Restarts.lose", counts_twice),
-    "a failed reset loses its seed": ("restarts.Restarts.owe", lambda self, env_id, seed: None),
+    "other seeds are given": ("restarts.Recovery.order", reseeds),
+    "a restart repeats a seed": ("restarts.Recovery.lose", repeats_seeds),
+    "restarts are counted twice": ("restarts.Recovery.lose", counts_twice),
+    "a failed reset loses its seed": ("restarts.Recovery.owe", lambda self, env_id, seed: None),
     "options go to others": ("crewed.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
-    "infos are lost": ("inbox.Inbox.gather_infos", lambda self, env_ids: []),
+    "infos are lost": ("inbox.Dispatcher.gather_infos", lambda self, env_ids: []),
     "wrong ids are taken": ("crewed.checked_ids", takes_any),
-    "actions of those in flight are dropped": ("crewed.CrewedVecEnv._refuse_send", lambda self, ids, asked: None),
+    "actions of those in flight are dropped": ("crewed.WorkerVecEnv._refuse_send", lambda self, ids, asked: None),
     "crash rows do not end their episodes": ("NATIVE.write_crash", leaves_no_crash),
 }
 

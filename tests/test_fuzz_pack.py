@@ -26,7 +26,7 @@ from test_native_pack import VALUES, compiled, mutated, plain, reads  # noqa: F4
 from pufferlib.emulation.common import observation_writer
 from pufferlib.errors import SpaceError
 from pufferlib.layout import action_layout, observation_layout
-from pufferlib.leaves import where
+from pufferlib.layout.leaves import where
 
 pytestmark = pytest.mark.beside
 

@@ -358,7 +358,9 @@ def comparable(values: Any) -> Any:
 
 
 def test_vector_entry_points_name_the_face() -> None:
-    gymnasium.register("Face-v0", HashEnv, vector_entry_point=functools.partial(make_vec, HashEnv), max_episode_steps=2)
+    gymnasium.register(
+        "GymnasiumVecEnv-v0", HashEnv, vector_entry_point=functools.partial(make_vec, HashEnv), max_episode_steps=2
+    )
     gymnasium.register(
         "FaceByName-v0",
         vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
@@ -367,8 +369,8 @@ def test_vector_entry_points_name_the_face() -> None:
     try:
         if HAS_WRAPPERS:
             more = dict(vectorizer_kwargs=dict(max_concurrency=1), mean_length=1000)
-            with contextlib.closing(gymnasium.make_vec("Face-v0", num_envs=3, **more)) as envs:
-                assert isinstance(envs, AsyncVectorEnv) and envs.num_envs == 3 and envs.spec.id == "Face-v0"
+            with contextlib.closing(gymnasium.make_vec("GymnasiumVecEnv-v0", num_envs=3, **more)) as envs:
+                assert isinstance(envs, AsyncVectorEnv) and envs.num_envs == 3 and envs.spec.id == "GymnasiumVecEnv-v0"
                 envs.reset(seed=0)
                 envs.step([0, 1, 2])
                 assert envs.step([0, 1, 2])[3].all()
@@ -376,10 +378,10 @@ def test_vector_entry_points_name_the_face() -> None:
                 assert isinstance(envs, SyncVectorEnv) and envs.single_observation_space.shape == (4,)
         else:
             custom = dict(vectorization_mode="custom", num_envs=2, vector_kwargs=dict(vectorizer="sync"))
-            with contextlib.closing(gymnasium.make_vec("Face-v0", **custom)) as envs:
+            with contextlib.closing(gymnasium.make_vec("GymnasiumVecEnv-v0", **custom)) as envs:
                 assert isinstance(envs, SyncVectorEnv) and envs.num_envs == 2
     finally:
-        del gymnasium.registry["Face-v0"], gymnasium.registry["FaceByName-v0"]
+        del gymnasium.registry["GymnasiumVecEnv-v0"], gymnasium.registry["FaceByName-v0"]
 
 
 def test_actions_that_no_row_holds_reach_a_space_that_lacks_zero() -> None:

@@ -23,11 +23,11 @@ PROGRAM = """
 int main() {
     for (int num_threads = 1; num_threads < 5; ++num_threads) {
         std::vector<int> seen(1000);
-        host::Crew crew(num_threads, 0);
+        host::Backend backend(num_threads, 0);
         for (int launch = 0; launch < 300; ++launch) {
             const int num = 1 + launch * 7 % 1000, grain = 1 + launch % 9;
             if (launch % 100 == 99) usleep(1000);  // until all are asleep
-            crew.run(num, grain, [&](int first, int last) {
+            backend.run(num, grain, [&](int first, int last) {
                 for (int k = first; k < last; ++k) seen[k] += 1;
             });
             for (int k = 0; k < 1000; ++k) {

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cleanrl_demo import a2c_cuda, iterations, ppo_cuda
-from cleanrl_demo.iterations import Iteration
+from cleanrl_demo import a2c_cuda, cuda_graphs, ppo_cuda
+from cleanrl_demo.cuda_graphs import GraphedIteration
 from cleanrl_demo.planner import most_nbytes
 from cleanrl_demo.ppo_cuda import Rollout, train
 from cleanrl_demo.session import torch_set_up
@@ -64,12 +64,12 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(Graph, "made", [])
     for name, stand_in in (("CUDAGraph", Graph), ("graph", Capture), ("current_stream", lambda: None)):
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(iterations, "FAILED", [])
+    monkeypatch.setattr(cuda_graphs, "FAILED", [])
     return Graph.made
 
 
-def iterate(play: Callable[[], tuple[Tensor, ...]]) -> Iteration:
-    return Iteration(play, torch.Generator(), SimpleNamespace(graphs=True, device="cuda"))
+def iterate(play: Callable[[], tuple[Tensor, ...]]) -> GraphedIteration:
+    return GraphedIteration(play, torch.Generator(), SimpleNamespace(graphs=True, device="cuda"))
 
 
 @pytest.mark.parametrize(("version", "num_generators"), [("2.13.1+cu130", 1), ("2.14.0", 0), ("3.0", 0)])
@@ -116,7 +116,7 @@ def test_a_policy_that_waits_for_the_device_is_told_to_do_without_graphs(graphs:
     with pytest.raises(PlanError, match=told + r" .*\.item\(\), .* train with --no-graphs \(graphs=False\)") as refused:
         each()
     assert "\n" not in str(refused.value)
-    assert iterations.FAILED == graphs and len(graphs) == 1  # kept: torch's allocator still asks it
+    assert cuda_graphs.FAILED == graphs and len(graphs) == 1  # kept: torch's allocator still asks it
 
 
 def test_memory_that_runs_out_in_a_capture_stays_that(graphs: list[Graph]) -> None:
@@ -151,7 +151,7 @@ def test_a_planner_takes_what_a_graph_keeps(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
 def test_all_stretches_have_one_rollout_and_one_iteration(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    for kind in (Rollout, Iteration):
+    for kind in (Rollout, GraphedIteration):
 
         def begin(self: Any, *given: Any, kind: Any = kind, init: Any = kind.__init__) -> None:
             made.append(kind.__name__)
@@ -162,7 +162,7 @@ def test_all_stretches_have_one_rollout_and_one_iteration(trainer: Any, monkeypa
     first = Rollout.begin
     monkeypatch.setattr(Rollout, "begin", lambda self: (begun.append(self), first(self))[1])
     trainer.train(config(trainer.Config, total_steps=900, checkpoint_every=300))
-    assert made == ["Rollout", "Iteration"] and len(begun) == 3
+    assert made == ["Rollout", "GraphedIteration"] and len(begun) == 3
 
 
 @pytest.mark.parametrize(("trainer", "more"), [(ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})])

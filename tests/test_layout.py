@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from spaces import BOUNDS, ONE_OF, any_spaces, fixed_spaces, leaves_of, same, samples
 
 from pufferlib.layout import Layout, action_layout, observation_layout
-from pufferlib.pack import Writer
+from pufferlib.layout.pack import Writer
 
 pytestmark = pytest.mark.beside
 

@@ -22,7 +22,7 @@ from spaces import same
 
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, action_layout, observation_layout
-from pufferlib.leaves import registry
+from pufferlib.layout.leaves import registry
 
 pytestmark = pytest.mark.beside
 

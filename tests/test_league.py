@@ -16,12 +16,12 @@ from gymnasium import spaces
 from torch import nn
 
 import pufferlib
-from pufferlib import files
 from pufferlib.errors import CallError, CheckpointError, PlanError, PufferError
 from pufferlib.models import Origin
 from pufferlib.population import League, Settings, Setup
 from pufferlib.population.league_settings import Evaluation, Stop, Workers
-from pufferlib.population.station import Lost
+from pufferlib.population.task_runner import Lost
+from pufferlib.util import files
 
 pytestmark = pytest.mark.beside
 

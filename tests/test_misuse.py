@@ -21,7 +21,7 @@ from mock_envs import HashEnv, TagEnv
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.vectorization.messages import Failed, told_once
+from pufferlib.vectorization.core.messages import Failed, told_once
 
 pytestmark = pytest.mark.beside
 
@@ -282,8 +282,8 @@ def test_ctrl_c_in_the_middle_of_a_send_is_mended_by_reset(backend: str, monkeyp
             def depart(env_ids: Any) -> None:
                 raise KeyboardInterrupt
 
-            vec._lane = None  # the careful way, until the reset
-            patch.setattr(vec._flight, "depart", depart)
+            vec._fast_path = None  # the careful way, until the reset
+            patch.setattr(vec._scheduler, "depart", depart)
             with pytest.raises(KeyboardInterrupt):
                 vec.send(np.zeros(2, np.int64), env_ids=vec.batch.env_ids)
         for call in (vec.recv, lambda: vec.send(np.zeros(2, np.int64)), lambda: vec.call("pid")):

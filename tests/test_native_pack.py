@@ -27,8 +27,9 @@ from spaces import BOUNDS, any_spaces, fixed_spaces, leaf_spaces, same, sample, 
 from pufferlib import _native
 from pufferlib.emulation.common import observation_writer
 from pufferlib.errors import SpaceError
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
-from pufferlib.leaves import registry
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
+from pufferlib.layout.leaves import registry
 
 pytestmark = pytest.mark.beside
 

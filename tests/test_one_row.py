@@ -17,7 +17,7 @@ from matrix import covering
 
 import pufferlib
 from pufferlib.errors import RegistryError, WorkerError
-from pufferlib.vectorization.sharing import MOST_PARTS, Claims, held_by, lies_at
+from pufferlib.vectorization.core.sharing import MOST_PARTS, Claims, held_by, lies_at
 
 pytestmark = pytest.mark.beside
 

@@ -307,7 +307,7 @@ def test_closing_after_a_death_is_quick_and_quiet(backend: str, when: str) -> No
         vec.reset()
         if when == "in flight":
             vec.send(np.zeros(4, np.int64))
-        os.kill(vec._crew.pids()[0], signal.SIGKILL)
+        os.kill(vec._backend.pids()[0], signal.SIGKILL)
         if when == "told":
             with pytest.raises(pufferlib.WorkerError, match="SIGKILL"):
                 vec.call("pid")

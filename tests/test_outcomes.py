@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import pufferlib
-from cleanrl_demo.outcomes import EPSILON, Outcomes
+from cleanrl_demo.reward_processing import EPSILON, RewardProcessing
 
 pytestmark = pytest.mark.beside
 
@@ -34,17 +34,17 @@ def vec_of(num_envs, agents_per_env=1):
 
 
 def test_a_reward_that_is_not_finite_ends_the_training_and_is_named():
-    outcomes = Outcomes(vec_of(3, 2), 0.9, False, None, False)
+    outcomes = RewardProcessing(vec_of(3, 2), 0.9, False, None, False)
     with pytest.raises(pufferlib.SpaceError, match="environment 2 gave agent 1 the reward nan, .* puffer check"):
         outcomes(batch_of([2, 5, 1], [1.0, np.nan, -np.inf], agents_per_env=2))
 
 
 def test_rewards_are_as_they_came_unless_told_otherwise():
     batch = batch_of([0, 1, 2], [5.0, -300.0, 0.25], ends=[True, False, False])
-    rewards, terminations = Outcomes(vec_of(3), 0.9, False, None, False)(batch)
+    rewards, terminations = RewardProcessing(vec_of(3), 0.9, False, None, False)(batch)
     assert rewards.tolist() == [5.0, -300.0, 0.25]
     assert terminations.tolist() == [True, False, False]
-    rewards, _ = Outcomes(vec_of(3), 0.9, False, 1.0, False)(batch)
+    rewards, _ = RewardProcessing(vec_of(3), 0.9, False, 1.0, False)(batch)
     assert rewards.tolist() == [1.0, -1.0, 0.25]
 
 
@@ -53,7 +53,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
     """Against a list of all returns so far: random agents in each batch, masks, ends."""
     rng = np.random.default_rng(seed)
     gamma, num_agents = 0.9, 6
-    outcomes = Outcomes(vec_of(3, 2), gamma, True, None, False)
+    outcomes = RewardProcessing(vec_of(3, 2), gamma, True, None, False)
     running, returns = dict.fromkeys(range(num_agents), 0.0), []
     for _ in range(50):
         ids = rng.permutation(num_agents)[:4]
@@ -66,7 +66,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
             if ended:
                 running[agent] = 0.0
         np.testing.assert_allclose(rewards, batch.rewards / np.sqrt(np.var(returns) + EPSILON), rtol=1e-4)
-    again = Outcomes(vec_of(3, 2), gamma, True, None, False)
+    again = RewardProcessing(vec_of(3, 2), gamma, True, None, False)
     again.restore(outcomes.state())
     outcomes.forget()
     batch = batch_of([0, 1], [1.0, 2.0], agents_per_env=2)
@@ -74,7 +74,7 @@ def test_rewards_are_divided_by_the_deviation_of_discounted_returns(seed):
 
 
 def test_a_life_lost_is_an_end_and_a_new_game_is_not():
-    outcomes = Outcomes(vec_of(2), 0.9, False, None, True)
+    outcomes = RewardProcessing(vec_of(2), 0.9, False, None, True)
 
     def ends(lives, masks):
         infos = [{"env_id": env_id, "lives": left} for env_id, left in enumerate(lives) if left is not None]
@@ -93,7 +93,7 @@ def test_a_life_lost_is_an_end_and_a_new_game_is_not():
 
 
 def test_lives_of_the_copies_of_a_vector_environment_come_in_one_array():
-    outcomes = Outcomes(vec_of(1, 3), 0.9, False, None, True)
+    outcomes = RewardProcessing(vec_of(1, 3), 0.9, False, None, True)
     for lives, expected in ((np.array([3, 3, 3]), [False] * 3), (np.array([3, 2, 3]), [False, True, False])):
         batch = batch_of([0, 1, 2], [0.0] * 3, infos=[{"env_id": 0, "lives": lives}], agents_per_env=3)
         assert outcomes(batch)[1].tolist() == expected
@@ -118,7 +118,7 @@ class Lives(gymnasium.Env):
 @pytest.mark.parametrize("backend", ["serial", "multiprocessing", "pool"])
 def test_lives_of_an_environment_end_where_they_are_lost(backend):
     with pufferlib.make(Lives, backend=backend, num_envs=3, num_workers=2, batch_size=2) as vec:
-        outcomes = Outcomes(vec, 0.9, False, None, True)
+        outcomes = RewardProcessing(vec, 0.9, False, None, True)
         vec.async_reset()
         seen = set()
         for _ in range(30):

@@ -1135,7 +1135,7 @@ def test_same_step_ends_are_told_alike(observed: str, backend: str) -> None:
                     row = [plain(np.asarray(column)[index]) for column in (*batch[:4], batch.masks)]
                     seen[env_id].append((row, infos.get(env_id)))
                 vec.send(batch.env_ids % 5)
-            while vec._flight.num_coming >= vec.batch_size:
+            while vec._scheduler.num_coming >= vec.batch_size:
                 vec.recv()
             if backend != "pool":  # how often each one plays there is chance
                 seen[-1] = list(zip(vec.get_attr("times"), vec.get_attr("ticks"), strict=True))
@@ -1465,7 +1465,7 @@ NATIVE_WRONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Restarts(gymnasium.Env[Any, Any]):
+class Recovery(gymnasium.Env[Any, Any]):
     """Is over at every third step, and starts again well the first time; then as it is told to."""
 
     observation_space = Box(-9, 99, (2,), np.float32)
@@ -1539,8 +1539,8 @@ WRONGS = [
     *(pytest.param(NativeErrs, err, id=f"native {name}") for name, err in NATIVE_WRONG.items()),
     *(pytest.param(NativeRestarts, err, id=f"native reset {name}") for name, err in NATIVE_WRONG.items()),
     *(pytest.param(env, raising(error), id=f"{env.__name__} {error.__name__}")
-      for env in (Errs, NativeErrs, Restarts, NativeRestarts) for error in RAISED),
-    *(pytest.param(Restarts, err, id=f"reset {name}") for name, err in RESET_WRONG.items()),
+      for env in (Errs, NativeErrs, Recovery, NativeRestarts) for error in RAISED),
+    *(pytest.param(Recovery, err, id=f"reset {name}") for name, err in RESET_WRONG.items()),
 ]  # fmt: skip
 
 
@@ -1844,7 +1844,7 @@ def test_workers_that_are_stopped_for_a_while_lose_nothing(backend: str) -> None
     creator = functools.partial(TagEnv, num_agents=1, length=10**6)
     with pufferlib.make(creator, backend=backend, num_envs=5, num_workers=3) as vec:
         vec.reset()
-        pids = vec._crew.pids()
+        pids = vec._backend.pids()
         timers = []
         for tick in range(1, 13):
             pid = pids[tick % 3]

@@ -27,7 +27,8 @@ from row_tools import Diverse, Newcomer, expect_row, reset, same, step, without_
 import pufferlib
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import CallError, MissingExtra, PlanError, SpaceError
-from pufferlib.layout import ActionLayout, Layout
+from pufferlib.layout import Layout
+from pufferlib.layout.layout import ActionLayout
 
 pytestmark = pytest.mark.beside
 

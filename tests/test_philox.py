@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernel_functions import compiled
 from numpy.lib.stride_tricks import sliding_window_view
 
-from pufferlib.philox import below, philox, philox_array, uniform
+from pufferlib.util.philox import below, philox, philox_array, uniform
 
 pytestmark = pytest.mark.beside
 

@@ -12,12 +12,12 @@ import pytest
 from pufferlib.errors import PlanError
 from pufferlib.population import (
     Coordinator,
-    Delegated,
     Evaluator,
     ExactOracle,
     Iteration,
     PayoffTable,
     PolicyPool,
+    RemoteOracle,
     pipeline_psro,
     psro,
     solvers,
@@ -69,7 +69,7 @@ def test_levels_that_answer_slowly_come_to_an_equilibrium_the_same_over_a_coordi
         pool = PolicyPool()
         exact = ExactOracle("kuhn_poker", pool, rate=0.5)
         with Coordinator(pool, KUHN) as coordinator:
-            oracle: Any = Delegated(coordinator, partial(oracle_there, rate=0.5)) if distributed else exact
+            oracle: Any = RemoteOracle(coordinator, partial(oracle_there, rate=0.5)) if distributed else exact
             table = exact.table()
             steps = pipeline_psro(
                 oracle, table, solvers.lp_nash, evaluate=exact.evaluate, min_gain=1e-2, measure=exact.nash_conv
@@ -89,7 +89,7 @@ def test_psro_and_pipelines_over_a_coordinator_with_payoffs_that_are_played() ->
     with Coordinator(pool, KUHN, num_envs=48) as coordinator:
         evaluator = Evaluator(coordinator, pool, min_episodes=64, task_episodes=16, seed=1)
         sampled = PayoffTable(2)
-        up_to(psro(Delegated(coordinator, oracle_there), sampled, solvers.uniform, evaluate=evaluator), 2)
+        up_to(psro(RemoteOracle(coordinator, oracle_there), sampled, solvers.uniform, evaluate=evaluator), 2)
         assert digests(pool, sampled, 2) == digests(exact.pool, table, 2)
         assert (sampled.counts == 64).all()
         assert np.abs(sampled.means - table.means).max() < 1.5  # six standard errors, of returns within 2
@@ -98,7 +98,7 @@ def test_psro_and_pipelines_over_a_coordinator_with_payoffs_that_are_played() ->
         def evaluate(table: PayoffTable) -> None:
             counted.append(evaluator(table) // 64)
 
-        oracle = Delegated(coordinator, partial(oracle_there, rate=0.5))
+        oracle = RemoteOracle(coordinator, partial(oracle_there, rate=0.5))
         steps = pipeline_psro(oracle, sampled, solvers.uniform, evaluate=evaluate, num_levels=2, min_gain=0.4)
         up_to(steps, 3)
         assert sampled.populations[0][2] >= 0 > sampled.populations[0][3]

@@ -14,8 +14,8 @@ from mock_envs import HashPopulation
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.vectorization.doorbell import PLAYED_FRAME
-from pufferlib.vectorization.slab import LAPS
+from pufferlib.vectorization.core.frames import PLAYED_FRAME
+from pufferlib.vectorization.core.slab import NUM_BUFFERS
 
 pytestmark = pytest.mark.beside
 
@@ -89,7 +89,7 @@ def play(steps: int, **arguments: Any) -> list[Any]:
         for _ in range(steps):
             vec.action_space.seed(int(generator.integers(2**31)))
             if arguments.get("autoreset_mode") == "disabled":
-                over = [env_id for env_id in range(vec.num_envs) if vec._flight.overs[env_id]]
+                over = [env_id for env_id in range(vec.num_envs) if vec._scheduler.overs[env_id]]
                 if over:
                     vec.async_reset(env_ids=over)
                     seen.append(told(vec.recv()))
@@ -172,7 +172,7 @@ def test_plain_batches_go_the_short_way(backend: str, options: dict[str, Any], m
         for name in ("_send", "_recv"):
             monkeypatch.setattr(vec, name, never)
         if backend == "serial":
-            monkeypatch.setattr(vec._crew._worker, "advance", never)
+            monkeypatch.setattr(vec._backend._worker, "advance", never)
         for tick in range(2, 9):
             vec.send(np.arange(5) + tick % 4)
             batch = vec.recv()
@@ -246,7 +246,7 @@ def test_a_part_of_a_reply_is_no_answer_to_a_step(shift: int) -> None:
         blob = bytes(shift) + PLAYED_FRAME * (1 << 20)
         vec.set_attr("blob", blob)
         vec._ask("get", "blob", None, (), {})
-        for channel in vec._crew._channels.values():
+        for channel in vec._backend._channels.values():
             assert channel.take(channel.sock.recv(1000)) == []
         vec.send(np.ones(2, np.int64))
         for tick in range(2, 6):
@@ -263,24 +263,24 @@ def test_ctrl_c_between_two_answers_loses_neither(careful: bool) -> None:
         vec.reset()
         vec.step(np.zeros(4, np.int64))
         vec.step(np.zeros(4, np.int64))
-        crew: Any = vec._crew
+        backend: Any = vec._backend
 
         def interrupt(_: float) -> Any:
             raise KeyboardInterrupt
 
-        lines = list(crew._lines)
-        crew._lines[1] = lines[1]._replace(is_ready=interrupt)
+        lines = list(backend._lines)
+        backend._lines[1] = lines[1]._replace(is_ready=interrupt)
         vec.send(np.ones(4, np.int64))
         with pytest.raises(KeyboardInterrupt):
             vec.recv()
-        assert crew._played == [lines[0].worker]
-        crew._lines[:] = lines
-        lane = vec._lane
-        vec._lane = None if careful else lane
+        assert backend._played == [lines[0].worker]
+        backend._lines[:] = lines
+        fast_path = vec._fast_path
+        vec._fast_path = None if careful else fast_path
         batch = vec.recv(timeout=5)
         assert batch.observations.tolist() == [[env_id, 3] for env_id in range(4)]
-        vec._lane = lane
-        for tick in range(4, 4 + 2 * LAPS):
+        vec._fast_path = fast_path
+        for tick in range(4, 4 + 2 * NUM_BUFFERS):
             assert vec.step(np.ones(4, np.int64))[0][:, 1].tolist() == [tick] * 4
 
 
@@ -289,11 +289,11 @@ def test_many_small_waits_are_no_longer_than_the_timeout() -> None:
     with pufferlib.make(Plain, backend="multiprocessing", num_envs=4, num_workers=4, backend_kwargs={"spin": 9}) as vec:
         vec.reset()
         vec.step(np.zeros(4, np.int64))
-        crew: Any = vec._crew
+        backend: Any = vec._backend
         waits: list[float] = []
-        crew._lines[:] = [line._replace(is_ready=waits.append) for line in crew._lines]
+        backend._lines[:] = [line._replace(is_ready=waits.append) for line in backend._lines]
         vec.send(np.zeros(4, np.int64))
-        assert not crew.all_played(0.05)
+        assert not backend.all_played(0.05)
         assert waits[:9] == [0] * 9 and 0 <= waits[9] <= 50 and len(waits) == 10
-        crew._lines.clear()
+        backend._lines.clear()
         vec.recv()

@@ -24,13 +24,13 @@ import gymnasium
 import numpy as np
 import pytest
 from mock_envs import HashEnv
-from test_sharing import run, trajectory, undisturbed
+from test_sharing import deferred_signals, run, trajectory
 
 import pufferlib
 from pufferlib.errors import PlatformError
-from pufferlib.memory import left_by, memory_at_hand, memory_there
-from pufferlib.vectorization import slab
-from pufferlib.vectorization.processes import not_startable
+from pufferlib.util.memory import left_by, memory_at_hand, memory_there
+from pufferlib.vectorization.core import slab
+from pufferlib.vectorization.processes.backend import not_startable
 
 pytestmark = pytest.mark.beside
 
@@ -86,7 +86,7 @@ def test_more_memory_than_there_is(backend: str) -> None:
 
 
 def test_what_a_control_group_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pufferlib.cgroups.folders", lambda controller: [tmp_path, tmp_path / "nothing"])
+    monkeypatch.setattr("pufferlib.util.cgroups.folders", lambda controller: [tmp_path, tmp_path / "nothing"])
     system, limit = memory_there()
     assert MIB < system < math.inf and limit == math.inf
     (tmp_path / "memory.limit_in_bytes").write_text(f"{2**62}\n")  # version 1 has no word for "no limit"
@@ -184,7 +184,7 @@ def test_without_memfd_a_file_in_memory_is_taken(backend: str, without_memfd: Pa
         vec = make(backend=backend)
     with vec:
         assert place_of(vec) == without_memfd
-        assert trajectory(vec) == undisturbed(4)
+        assert trajectory(vec) == deferred_signals(4)
         assert not list(without_memfd.iterdir())  # it has no name, so that nobody has to remove it
 
 
@@ -202,7 +202,7 @@ def test_where_that_is_too_small_a_temporary_file_is_taken(
         vec = make(backend="pool")
     with vec:
         assert place_of(vec) == without_memfd.parent / "tmp"
-        assert trajectory(vec) == undisturbed(4)
+        assert trajectory(vec) == deferred_signals(4)
     assert not list((without_memfd.parent / "tmp").iterdir())
 
 
@@ -291,7 +291,7 @@ def test_a_process_that_cannot_be_spawned(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def kill_a_worker(vec: pufferlib.VecEnv) -> None:
-    pid = vec._crew.pids()[1]
+    pid = vec._backend.pids()[1]
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
@@ -316,7 +316,7 @@ def test_a_restart_that_finds_no_process_is_an_error_and_may_be_tried_again(
                 vec.reset()
             assert len(os.listdir(OWN_FDS)) == files
         assert vec.reset()[0].shape == (4, 16)
-        assert trajectory(vec) == undisturbed(4)
+        assert trajectory(vec) == deferred_signals(4)
         assert vec.restarts == [0, 0, 1, 1]
 
 
@@ -346,4 +346,4 @@ def test_a_restart_beside_threads_of_what_cannot_be_pickled(backend: str) -> Non
             stop.set()
             thread.join()
         vec.reset()
-        assert trajectory(vec) == undisturbed(4)
+        assert trajectory(vec) == deferred_signals(4)

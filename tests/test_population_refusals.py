@@ -16,7 +16,7 @@ from pufferlib.population import (
     Capped,
     ExactOracle,
     Fixed,
-    OwnRows,
+    LearnerView,
     PolicyPool,
     Prioritized,
     Rated,
@@ -78,7 +78,7 @@ class Silent:
 def test_a_learner_that_nobody_seats_is_named(vec: Any, maker: Any, timeout: float | None) -> None:
     pool = pool_of(vec)
     learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
-    own = OwnRows(vec, Router(pool, vec, maker()), learner)
+    own = LearnerView(vec, Router(pool, vec, maker()), learner)
     vec.async_reset()
     for _ in range(2):  # nor the second time
         with pytest.raises(PlanError, match=rf"no row of learner {learner} can come.*seats the policies \[0, 1\]"):
@@ -89,7 +89,7 @@ def test_a_learner_that_is_not_seated_in_time_is_waited_for_no_longer(vec: Any) 
     pool = pool_of(vec)
     learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
     maker = Silent(10**9, learner)
-    own = OwnRows(vec, Router(pool, vec, maker), learner)
+    own = LearnerView(vec, Router(pool, vec, maker), learner)
     vec.async_reset()
     with pytest.raises(RecvTimeout, match=rf"no row of learner {learner} came within 0.1 s, in \d+ batches"):
         own.recv(timeout=0.1)

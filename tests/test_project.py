@@ -16,7 +16,7 @@ from compilers import quick_compilers
 from pages import ROOT, play, programs
 
 import pufferlib
-from pufferlib.toml import read_toml
+from pufferlib.util.toml import read_toml
 
 pytestmark = pytest.mark.beside
 

@@ -33,12 +33,13 @@ from pages import play, programs
 from shadow import Shadow
 
 import pufferlib
-from pufferlib import backends, bench, vectorization
+from pufferlib import construct, vectorization
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.population import Coordinator, Task
+from pufferlib.tuning.autotune import bench
 from pufferlib.vectorization import Ray
-from pufferlib.vectorization.ray_actor import SMALL_NBYTES
-from pufferlib.vectorization.ray_cluster import RayCrew
+from pufferlib.vectorization.ray.actor import SMALL_NBYTES
+from pufferlib.vectorization.ray.backend import RayBackend
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -67,7 +68,7 @@ def actors() -> set[psutil.Process]:
     found = set()
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.cmdline()[:1] in [["ray::Group"], ["ray::RemoteStation"]]:
+            if process.cmdline()[:1] in [["ray::RolloutActor"], ["ray::RemoteTaskRunner"]]:
                 found.add(process)
         except psutil.Error:
             continue
@@ -86,8 +87,8 @@ def in_processes(monkeypatch: pytest.MonkeyPatch, num: int) -> None:
     """Have every actor's environments in processes of its node."""
 
     class Local(Ray):
-        def _make_crew(self, *args: Any, **kwargs: Any) -> Any:
-            return super()._make_crew(*args, local_workers=num, **kwargs)
+        def _make_backend(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._make_backend(*args, local_workers=num, **kwargs)
 
     monkeypatch.setattr(vectorization, "Ray", Local)
 
@@ -203,15 +204,15 @@ def test_a_wire_that_ends_takes_only_its_own_environments_along(monkeypatch: pyt
             play()
         ends = ["was lost with its actor", "was lost with the connection to its actor"]
         for num_lost, says in enumerate(ends, 1):  # noqa: B007  what play reads
-            wire = actor.wire
-            assert wire is not None
+            client = actor.client
+            assert client is not None
             if num_lost == 1:
                 os.kill(ray.get(actor.handle.__ray_call__.remote(lambda actor: os.getpid())), signal.SIGKILL)
             else:
-                with socket.fromfd(wire.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
+                with socket.fromfd(client.fileno(), socket.AF_INET, socket.SOCK_STREAM) as its:
                     its.shutdown(socket.SHUT_RDWR)
             # They come in any two batches.
-            while shadow.num_crashes < num_lost * len(actor.env_ids) or actor.wire in (None, wire):
+            while shadow.num_crashes < num_lost * len(actor.env_ids) or actor.client in (None, client):
                 play()
             for _ in range(30):
                 play()
@@ -222,7 +223,7 @@ def test_actors_whose_own_rows_are_few_are_called_directly_beside_others(monkeyp
     """Two of these observations are few enough for a wire, three are not."""
     in_processes(monkeypatch, 1)
     with pufferlib.make(WideEnv, backend="ray", num_envs=5, num_workers=2, batch_size=2, seed=5) as vec:
-        assert [actor.wire is None for actor in vec._workers._actors] == [False, True]
+        assert [actor.client is None for actor in vec._workers._actors] == [False, True]
         shadow = Shadow(vec, WideEnv, seed=5)
         shadow.async_reset()
         for _ in range(30):
@@ -235,7 +236,7 @@ def test_actors_that_cannot_be_reached_directly_are_called_through_ray(monkeypat
         raise TimeoutError("timed out")
 
     in_processes(monkeypatch, 1)
-    monkeypatch.setattr("pufferlib.vectorization.ray_calls.Wire", unreachable)
+    monkeypatch.setattr("pufferlib.vectorization.ray.calls.SocketClient", unreachable)
     says = r"actor \d on node .* cannot be reached directly at .* \(timed out\)"
     with (
         pytest.warns(RuntimeWarning, match=says) as seen,
@@ -366,14 +367,14 @@ def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
 
 
 def test_bench_measures_it_and_names_it_where_ray_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = bench.compare_backends(HashEnv, backends=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
+    speeds = bench.compare_backends(HashEnv, construct=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
     assert [(speed.backend, speed.batch_size, len(speed.steps_per_s)) for speed in speeds] == [
         ("serial", 4, 2),
         ("ray", 2, 2),
     ]
     with pytest.raises(pufferlib.PlanError, match="'serial', 'multiprocessing', 'pool', 'ray'$"):
         pufferlib.autotune(HashEnv, backend="threads")
-    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    monkeypatch.setattr(construct, "find_spec", lambda name: None)
     with pytest.raises(pufferlib.PlanError, match="'serial', 'multiprocessing', 'pool'$"):
         pufferlib.autotune(HashEnv, backend="ray")
 
@@ -407,7 +408,7 @@ def test_impossible_arguments_are_named(kwargs: Any, says: str) -> None:
 def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
     number: int, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attach, pids = RayCrew.attach, list[int]()
+    attach, pids = RayBackend.attach, list[int]()
 
     def too_late(self: Any, shape: Any) -> Any:
         pids.append(next(iter(actors())).pid)
@@ -416,7 +417,7 @@ def test_an_actor_that_ends_once_it_has_made_its_environments_is_told(
             self._start_s = 1.0  # to be placed it may have longer
         return attach(self, shape)
 
-    monkeypatch.setattr(RayCrew, "attach", too_late)
+    monkeypatch.setattr(RayBackend, "attach", too_late)
     try:
         with pytest.raises(error, match=says):
             pufferlib.make(HashEnv, backend="ray", num_envs=2, num_workers=1)

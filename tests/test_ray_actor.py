@@ -14,11 +14,11 @@ import pytest
 from mock_envs import HashEnv
 
 from pufferlib import _native
-from pufferlib.vectorization.doorbell import sealed_frame
-from pufferlib.vectorization.launch import portable
-from pufferlib.vectorization.messages import Reset, ResetOrder
-from pufferlib.vectorization.ray_actor import STEPS, TOLD, Format, GroupTask, Work, opened
-from pufferlib.vectorization.worker import WorkerTask
+from pufferlib.vectorization.core.frames import sealed_frame
+from pufferlib.vectorization.core.messages import Reset, ResetOrder
+from pufferlib.vectorization.processes.start import portable
+from pufferlib.vectorization.ray.actor import REQUEST, STEPS, ActorService, ActorTask, Format, opened
+from pufferlib.vectorization.worker.worker import WorkerTask
 
 NUM_ENVS = 4
 
@@ -34,16 +34,16 @@ class Slow(HashEnv):
 pytestmark = [pytest.mark.beside, pytest.mark.skipif(not _native.available, reason="only the compiled path has a ring")]
 
 
-def begun(env: type[HashEnv]) -> Work:
-    work = Work()
+def begun(env: type[HashEnv]) -> ActorService:
+    work = ActorService()
     tasks = [WorkerTask(n, range(n, n + 1), [env], {}, "next_step", True, True) for n in range(NUM_ENVS)]
-    work.start(portable(GroupTask(tasks, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
+    work.start(portable(ActorTask(tasks, False, False, "fork", 1, 0, 1, None), ""), Format("float32", True), [])
     return work
 
 
 def resets() -> list[Any]:
     orders = [ResetOrder(env_id, env_id, 1, None, False) for env_id in range(NUM_ENVS)]
-    return [(TOLD, order.env_id, sealed_frame(Reset([order]), by_value=True)) for order in orders]
+    return [(REQUEST, order.env_id, sealed_frame(Reset([order]), by_value=True)) for order in orders]
 
 
 def step_of(env_id: int) -> tuple[Any, ...]:
@@ -66,21 +66,21 @@ def test_a_row_that_a_dead_worker_leaves_behind_a_slot_that_is_being_filled_is_n
         while len(seen) < NUM_ENVS:
             answer()
         seen.clear()
-        work._flight.depart([0])
+        work._scheduler.depart([0])
         slot = work._ring.claim(0)  # as its worker does, which then takes long to write
-        counted = work._flight.lane.counted()
+        counted = work._scheduler.fast_path.counted()
         with work._told:
             work._do(*step_of(1))
-        while work._flight.lane.counted() == counted:
+        while work._scheduler.fast_path.counted() == counted:
             time.sleep(0.001)
-        pid = work._crew.pids()[1]
+        pid = work._backend.pids()[1]
         os.kill(pid, signal.SIGKILL)
         told = b""
         while b"" == told:
             told = answer().frames
         assert seen == []
         work._ring.commit(slot, False, False)
-        while work._flight.num_coming > 0:
+        while work._scheduler.num_coming > 0:
             answer()
         assert 1 not in seen
     finally:
@@ -91,7 +91,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
     """Two would undo each other's notice of being asleep, and who sleeps unnoticed wakes after a slice of time."""
     work = begun(Slow)
     sleeping, most = 0, 0
-    await_row = work._flight.await_row
+    await_row = work._scheduler.await_row
 
     def counted(timeout_s: float) -> None:
         nonlocal sleeping, most
@@ -100,7 +100,7 @@ def test_one_call_at_a_time_sleeps_at_the_rings_door() -> None:
         await_row(timeout_s)
         sleeping -= 1
 
-    work._flight.await_row = counted  # type: ignore[method-assign]
+    work._scheduler.await_row = counted  # type: ignore[method-assign]
     came: list[int] = []
 
     def call(number: int, requests: list[Any]) -> threading.Thread:

@@ -16,30 +16,30 @@ from typing import Any
 
 import pytest
 
-from pufferlib.vectorization import ray_calls
-from pufferlib.vectorization.ray_wire import CALL_NBYTES, KEY_NBYTES, LET_IN, Door, Wire, new_key
+from pufferlib.vectorization.ray import calls as ray_calls
+from pufferlib.vectorization.ray.sockets import CALL_NBYTES, KEY_NBYTES, LET_IN, SocketClient, SocketServer, new_key
 
 pytestmark = pytest.mark.beside
 
 
 @contextmanager
-def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[Wire, Future[None]]]:
+def served(answer: Callable[[bytes], bytes]) -> Iterator[tuple[SocketClient, Future[None]]]:
     """A wire, and what becomes of the door at its end."""
     key = new_key()
-    door = Door("127.0.0.1", key, answer, 3)
+    door = SocketServer("127.0.0.1", key, answer, 3)
     with ThreadPoolExecutor(1) as threads:
         end = threads.submit(door.serve)
-        wire = Wire(door.address, key)
+        client = SocketClient(door.address, key)
         try:
-            yield wire, end
+            yield client, end
         finally:
-            wire.close()
+            client.close()
 
 
-def answer_to(wire: Wire) -> bytes:
+def answer_to(client: SocketClient) -> bytes:
     """The next answer, waited for."""
-    while (answer := wire.receive()) is None:
-        assert select.select([wire], [], [], 30)[0]
+    while (answer := client.receive()) is None:
+        assert select.select([client], [], [], 30)[0]
     return answer
 
 
@@ -53,10 +53,10 @@ def test_answers_come_in_the_order_of_their_calls() -> None:
             assert second.wait(30)
         return call * 2
 
-    with served(answer) as (wire, end):
-        wire.send(b"1")
-        wire.send(b"2")
-        assert [answer_to(wire), answer_to(wire)] == [b"11", b"22"]
+    with served(answer) as (client, end):
+        client.send(b"1")
+        client.send(b"2")
+        assert [answer_to(client), answer_to(client)] == [b"11", b"22"]
     assert end.result(30) is None
 
 
@@ -64,56 +64,56 @@ def test_what_a_call_raises_ends_the_wire() -> None:
     def answer(call: bytes) -> bytes:
         raise OSError(f"cannot answer {call!r}")  # not one of the connection's own
 
-    with served(answer) as (wire, end):
-        wire.send(b"1")
+    with served(answer) as (client, end):
+        client.send(b"1")
         with pytest.raises((EOFError, OSError)):
-            answer_to(wire)
+            answer_to(client)
         with pytest.raises(OSError, match="cannot answer b'1'"):
             end.result(30)
 
 
 def test_only_who_knows_the_key_is_let_in() -> None:
     key = new_key()
-    door = Door("127.0.0.1", key, bytes.upper, 3)
+    door = SocketServer("127.0.0.1", key, bytes.upper, 3)
     with ThreadPoolExecutor(1) as threads:
         end = threads.submit(door.serve)
         with pytest.raises(OSError):
-            Wire(door.address, new_key())
+            SocketClient(door.address, new_key())
         with socket.create_connection(door.address) as hasty:
             hasty.sendall(key[:5])  # and goes
-        wire = Wire(door.address, key)
+        client = SocketClient(door.address, key)
         with pytest.raises(OSError):  # one is enough
-            Wire(door.address, key)
-        wire.send(b"a")
-        assert answer_to(wire) == b"A"
-        wire.close()
+            SocketClient(door.address, key)
+        client.send(b"a")
+        assert answer_to(client) == b"A"
+        client.close()
         assert end.result(30) is None
 
 
 def test_a_driver_waits_for_nothing_of_an_actor_that_stands_still() -> None:
     """Neither for the rest of an answer that has begun to come, nor for calls to be read."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
-        made = threads.submit(Wire, listener.getsockname(), new_key())
+        made = threads.submit(SocketClient, listener.getsockname(), new_key())
         with listener.accept()[0] as theirs:
             theirs.recv(KEY_NBYTES, socket.MSG_WAITALL)
             theirs.sendall(LET_IN)
-            wire = made.result(30)
+            client = made.result(30)
             num_sent, call = 0, bytes(CALL_NBYTES - 1)
-            while wire.takes(call):
-                wire.send(call)
+            while client.takes(call):
+                client.send(call)
                 num_sent += 1
             assert num_sent == 2
-            assert not wire.takes(bytes(CALL_NBYTES + 1))
+            assert not client.takes(bytes(CALL_NBYTES + 1))
             answer = bytes(5) + b"!" * 300_000
             whole = len(answer).to_bytes(8, "big") + answer
             for begin, end in [(0, 3), (3, 10), (10, 250_000)]:
                 theirs.sendall(whole[begin:end])
-                assert select.select([wire], [], [], 30)[0]
-                assert wire.receive() is None
+                assert select.select([client], [], [], 30)[0]
+                assert client.receive() is None
             theirs.sendall(whole[250_000:] + whole)
-            assert answer_to(wire) == answer_to(wire) == answer
-            assert wire.takes(call)
-        wire.close()
+            assert answer_to(client) == answer_to(client) == answer
+            assert client.takes(call)
+        client.close()
 
 
 class FakeRay:
@@ -127,8 +127,8 @@ class FakeRay:
 
 
 @contextmanager
-def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, list[ray_calls.Actor]]]:
-    actors = [ray_calls.Actor(index, []) for index in range(num_actors)]
+def driver(fake: FakeRay, num_actors: int) -> Iterator[tuple[ray_calls.Calls, list[ray_calls.ActorHandle]]]:
+    actors = [ray_calls.ActorHandle(index, []) for index in range(num_actors)]
     connection: Any = SimpleNamespace(ray=fake)
     calls = ray_calls.Calls(connection, actors)
     yield calls, actors
@@ -142,14 +142,14 @@ def test_whoever_is_heard_directly_keeps_nobody_else_waiting() -> None:
         quick, other, gone = actors
         pairs = [socket.socketpair(), socket.socketpair()]
         for actor, name, (ours, _) in zip([quick, gone], ["quick", "gone"], pairs, strict=True):
-            wire: Any = ours
-            actor.wire, actor.serving = wire, f"serve of {name}"
+            client: Any = ours
+            actor.client, actor.serving = client, f"serve of {name}"
             actor.calls.append(("exchange", None))
             calls._wires.register(ours, selectors.EVENT_READ, actor)
         other.calls.append(("exchange", "call of ray"))
         pairs[0][1].sendall(b"answer")
         assert calls.wait(30.0) == [quick, other]
-        assert gone.wire is None and list(gone.calls) == [("serve", "serve of gone")]
+        assert gone.client is None and list(gone.calls) == [("serve", "serve of gone")]
         for pair in pairs:
             for end in pair:
                 end.close()
@@ -159,7 +159,7 @@ def test_an_actor_that_died_before_it_was_reached_is_none_that_cannot_be(monkeyp
     def refused(*arguments: Any) -> None:
         raise ConnectionRefusedError("nobody listens")
 
-    monkeypatch.setattr(ray_calls, "Wire", refused)
+    monkeypatch.setattr(ray_calls, "SocketClient", refused)
     fake = FakeRay("serve")
     with driver(fake, 1) as (calls, [actor]):
         actor.handle = SimpleNamespace(serve=SimpleNamespace(remote=lambda: "serve"))
@@ -172,7 +172,7 @@ def test_an_actor_that_died_before_it_was_reached_is_none_that_cannot_be(monkeyp
 
 
 def test_ctrl_c_before_a_wire_is_registered_leaves_one_that_can_be_cut() -> None:
-    with driver(FakeRay(), 1) as (calls, [actor]), served(bytes.upper) as (wire, _):
-        actor.wire = wire
+    with driver(FakeRay(), 1) as (calls, [actor]), served(bytes.upper) as (client, _):
+        actor.client = client
         calls.cut(actor)
-        assert actor.wire is None
+        assert actor.client is None

@@ -33,7 +33,7 @@ from pettingzoo.utils.conversions import turn_based_aec_to_parallel
 
 import pufferlib
 from pufferlib.registry import creator
-from pufferlib.vectorization.plan import Seeds
+from pufferlib.vectorization.core.plan import Seeds
 
 pytestmark = pytest.mark.beside
 

@@ -181,7 +181,7 @@ def test_any_arrangement_replays_on_any_other(env: Any, data: st.DataObject, num
 
 
 def test_what_is_recorded_is_what_the_environment_does() -> None:
-    """Beside the raw environment, played by hand: seeds, actions, rewards, flags, masks and ends."""
+    """ExtraLeaves the raw environment, played by hand: seeds, actions, rewards, flags, masks and ends."""
     recording = record(HashEnv, num_steps=60, num_envs=3, seed=4, keep=True)
     ends = 0
     for env_id, tape in enumerate(recording.tapes):

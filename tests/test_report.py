@@ -24,7 +24,7 @@ from cleanrl_demo import report as report_module
 from cleanrl_demo.dashboard import Dashboard, duration, number
 from cleanrl_demo.plot import Curve, band_of, curves_of, draw, folders_of, grouped, interval_radius, plot, read
 from cleanrl_demo.ppo import Config, train
-from cleanrl_demo.recent import NUM_KEYS, Recent
+from cleanrl_demo.recent_statistics import NUM_KEYS, RecentStatistics
 from cleanrl_demo.report import PHASES, Report
 from cleanrl_demo.results import Episode, summary
 from cleanrl_demo.runs import git_state, new_run_folder, read_config, read_run
@@ -62,7 +62,7 @@ def ended(episodic_return: float = 1.0, env_id: int = 0, **others: Any) -> dict[
 
 
 def test_recent_episodes_are_the_last_hundred() -> None:
-    recent = Recent()
+    recent = RecentStatistics()
     assert recent.charts() == {} and recent.infos() == {}
     for episode in range(150):
         recent.take([ended(float(episode), score=0.5)])
@@ -89,20 +89,20 @@ def test_recent_episodes_are_the_last_hundred() -> None:
     ],
 )
 def test_numbers_in_infos_are_kept(info: Mapping[str, Any], means: Mapping[str, float]) -> None:
-    recent = Recent()
+    recent = RecentStatistics()
     recent.take([{"env_id": 0, **info}])
     assert recent.infos() == {f"infos/{key}": value for key, value in means.items()}
 
 
 def test_a_scalar_is_the_mean_of_its_last_hundred_values() -> None:
-    recent = Recent()
+    recent = RecentStatistics()
     for value in range(150):
         recent.take([{"env_id": value % 4, "lives": value}])
     assert recent.infos() == {"infos/lives": np.mean(range(50, 150))}
 
 
 def test_ever_new_names_do_not_fill_the_memory() -> None:
-    recent = Recent()
+    recent = RecentStatistics()
     recent.take([{"env_id": 0, f"monster {number}": number} for number in range(10 * NUM_KEYS)])
     recent.take([{"env_id": 0, "monster 0": 2.0}])
     assert len(recent.infos()) == NUM_KEYS
@@ -110,7 +110,7 @@ def test_ever_new_names_do_not_fill_the_memory() -> None:
 
 
 def test_restarts_are_counted_and_their_episodes_forgotten() -> None:
-    recent = Recent()
+    recent = RecentStatistics()
     recent.take([{"env_id": 0, "score": 9.0}])
     recent.take([{"env_id": 0, "restarted": "it raised"}, {"env_id": 1, "restarted": "it died"}])
     recent.take([ended(score=1.0)])

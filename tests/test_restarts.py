@@ -83,13 +83,13 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
                 killed[worker] += 1
                 num_kills += 1
                 with contextlib.suppress(ProcessLookupError):  # it has just killed itself
-                    os.kill(vec._crew.pids()[worker], signal.SIGKILL)
+                    os.kill(vec._backend.pids()[worker], signal.SIGKILL)
         assert num_suicides > 3 and num_kills > 3
         assert 3 < shadow.num_crashes <= sum(vec.restarts)
-        assert vec._flight.torn == ""
+        assert vec._scheduler.torn == ""
         # Once the last death has been noticed, nothing stands in the way of the short way any more, where there is one.
         since_s = time.monotonic()
-        while time.monotonic() - since_s < 0.3 or not getattr(vec._lane, "clear", True):
+        while time.monotonic() - since_s < 0.3 or not getattr(vec._fast_path, "clear", True):
             assert time.monotonic() - since_s < 60
             shadow.recv()
             shadow.send(some_actions(random, len(vec.batch.env_ids)))  # type: ignore[union-attr]
@@ -144,7 +144,7 @@ def test_environments_that_waited_while_their_worker_died_crash_at_their_next_ac
         for _ in range(5):
             shadow.send(np.zeros(len(shadow.recv().env_ids), np.int64))
         shadow.recv()
-        os.kill(vec._crew.pids()[1], signal.SIGKILL)
+        os.kill(vec._backend.pids()[1], signal.SIGKILL)
         deadline = time.monotonic() + 20
         while shadow.num_crashes < 2 and time.monotonic() < deadline:
             shadow.send(np.zeros(batch_size, np.int64))
@@ -161,12 +161,12 @@ def test_the_row_after_an_episodes_end_is_a_reset_row_even_if_the_worker_died_be
         assert (terminations | truncations).all()
         if backend == "serial":
             return
-        os.kill(vec._crew.pids()[0], signal.SIGKILL)
+        os.kill(vec._backend.pids()[0], signal.SIGKILL)
         with pytest.raises(pufferlib.CallError, match="SIGKILL"):
             vec.call("pid")  # it is noticed before the next action is sent, which a crash row would answer at once
         vec.step(np.zeros(2, np.int64))
         assert not vec.batch.truncations.any()  # type: ignore[union-attr]
-        seeds = pufferlib.vectorization.plan.Seeds(5, 2)
+        seeds = pufferlib.vectorization.core.plan.Seeds(5, 2)
         assert vec.get_attr("last_seed") == [seeds.draw(env_id, 1) for env_id in range(2)]
 
 
@@ -274,7 +274,7 @@ def test_in_disabled_mode_too_a_crash_row_is_followed_by_a_reset_row(backend: st
         observations, *_ = vec.step(np.zeros(6, np.int64))
         shadow = HashEnv(1, mean_length=10_000)
         assert np.array_equal(
-            observations[1], shadow.reset(seed=pufferlib.vectorization.plan.Seeds(5, 6).draw(1, 1))[0]
+            observations[1], shadow.reset(seed=pufferlib.vectorization.core.plan.Seeds(5, 6).draw(1, 1))[0]
         )
 
 
@@ -433,7 +433,7 @@ def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy
         if busy:
             vec.send(np.array([0, 0, 100, 0]))
             time.sleep(0.05)
-        os.kill(vec._crew.pids()[1], signal.SIGSTOP)
+        os.kill(vec._backend.pids()[1], signal.SIGSTOP)
         if not busy:
             vec.send(np.zeros(4, np.int64))
         assert vec.recv(timeout=20).masks.tolist() == [True, True, False, False]
@@ -445,10 +445,10 @@ def test_a_worker_that_was_stopped_is_noticed_whatever_it_did(backend: str, busy
 @pytest.mark.alone
 def test_a_parent_that_was_stopped_kills_nobody() -> None:
     """Waking up after a suspension, it finds that long has passed; its workers were suspended as well."""
-    from pufferlib.vectorization import watch
+    from pufferlib.vectorization.core import step_watchdog
 
     words = np.array([2, 0])
-    seen = watch.Watch(words, 2, watch.Limits(1.0, None))
+    seen = step_watchdog.StepWatchdog(words, 2, step_watchdog.Limits(1.0, None))
     assert not seen.look(lambda worker: None)
     for _ in range(3):
         seen._looked_s -= 1000
@@ -475,7 +475,7 @@ def test_counts_may_be_numpys() -> None:
     kwargs = {"worker_threads": np.int64(1), "spin": np.int32(0)}
     with make("pool", max_restarts=np.int16(1), batch_size=np.int64(2), backend_kwargs=kwargs) as vec:
         vec.reset()
-        assert type(vec._crew.spin) is int
+        assert type(vec._backend.spin) is int
 
 
 @pytest.mark.parametrize(
@@ -491,10 +491,10 @@ def test_impossible_settings_of_processes_are_named(argument: str, value: Any) -
 def test_calls_reach_environments_that_are_being_restarted(backend: str) -> None:
     with make(backend, env=functools.partial(FaultyEnv, mean_length=1000)) as vec:
         vec.reset()
-        os.kill(vec._crew.pids()[1], signal.SIGKILL)
+        os.kill(vec._backend.pids()[1], signal.SIGKILL)
         with pytest.raises(pufferlib.CallError, match=r"worker 1, .*SIGKILL.*call again"):
             vec.call("pid")
-        assert vec.call("pid")[2] == vec._crew.pids()[1]
+        assert vec.call("pid")[2] == vec._backend.pids()[1]
         vec.step(np.zeros(6, np.int64))  # crash rows of two
         vec.step(np.zeros(6, np.int64))
         vec.step(np.zeros(6, np.int64))
@@ -584,10 +584,10 @@ def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixt
 def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
     backend: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pufferlib.vectorization import launch
+    from pufferlib.vectorization.processes import start
 
     name = "__init__" if moment == "as one starts" else "end"
-    original = getattr(launch.Process, name)
+    original = getattr(start.Process, name)
 
     def interrupted(process: Any, *arguments: Any) -> Any:
         monkeypatch.undo()
@@ -598,15 +598,15 @@ def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
 
     with make(backend) as vec:
         vec.reset()
-        monkeypatch.setattr(launch.Process, name, interrupted)
-        os.kill(vec._crew.pids()[1], signal.SIGKILL)
+        monkeypatch.setattr(start.Process, name, interrupted)
+        os.kill(vec._backend.pids()[1], signal.SIGKILL)
         with pytest.raises(KeyboardInterrupt):
             for _ in range(1000):
                 vec.step(np.zeros(6, np.int64))
         vec.reset()
         assert vec.step(np.zeros(6, np.int64))[1].shape == (6,)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert vec.call("pid") == [pid for pid in vec._crew.pids() for _ in range(2)]
+        assert vec.call("pid") == [pid for pid in vec._backend.pids() for _ in range(2)]
 
 
 @pytest.mark.parametrize("backend", PARALLEL)

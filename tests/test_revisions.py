@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> tuple[Path, str]:
     first = commit(root, "pufferlib/_native/a.pyx", "0")
     commit(root, "docs/page.md", "1")
     commit(root, "pufferlib/_native/a.pyx", "2")
-    commit(root, "pufferlib/layout.py", "3")
+    commit(root, "pufferlib/layout/layout.py", "3")
     commit(root, "pufferlib/vectorization/b.py", "4")
     commit(root, "pufferlib/vectorization/b.py", "5")
     return root, first
@@ -61,7 +61,7 @@ def test_commits_to_the_program_are_counted(repository: tuple[Path, str], monkey
     head = revisions.version(root)
     assert head == git(root, "rev-parse", "--short", "HEAD")
     assert [revisions.commits_since(name, root) for name in (first, f"{first}+", head)] == [3, 3, 0]
-    (root / "pufferlib/layout.py").write_text("changed")
+    (root / "pufferlib/layout/layout.py").write_text("changed")
     assert revisions.version(root) == f"{head}+"
     text = revisions.revision_text({first, head}, root)
     assert f"`{first}` (3)" in text and f"`{head}` (0)" in text and "older program" not in text

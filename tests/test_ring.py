@@ -262,10 +262,10 @@ class Model:
         ticket = self.ticket
         yield
         while True:
-            lap, slot = divmod(ticket, self.num_slots)
-            mine = self.words[slot] == (lap, None)
+            buffer_index, slot = divmod(ticket, self.num_slots)
+            mine = self.words[slot] == (buffer_index, None)
             if mine:
-                self.words[slot] = (lap, env)
+                self.words[slot] = (buffer_index, env)
             yield
             found = self.ticket
             if found == ticket and (mine or self.fault != "no help"):
@@ -274,16 +274,16 @@ class Model:
             if mine:
                 break
             ticket = ticket + 1 if found == ticket else found
-        yield from self.write(slot, lap, env, tick, worker)
+        yield from self.write(slot, buffer_index, env, tick, worker)
 
-    def write(self, slot: int, lap: int, env: int, tick: int, worker: int | None) -> Iterator[None]:
+    def write(self, slot: int, buffer_index: int, env: int, tick: int, worker: int | None) -> Iterator[None]:
         self.rows[slot] = (env, None)
         yield
         self.rows[slot] = (env, tick)
         if worker is not None:
             self.owes[worker] = True
         yield
-        self.words[slot] = (lap + 1, None)
+        self.words[slot] = (buffer_index + 1, None)
         yield
         self.counts[slot // self.block_size] += 1
         yield
@@ -291,8 +291,8 @@ class Model:
             self.owes[worker] = False
 
     def is_done(self, ticket: int) -> bool:
-        lap, slot = divmod(ticket, self.num_slots)
-        return self.words[slot] == (lap + 1, None)
+        buffer_index, slot = divmod(ticket, self.num_slots)
+        return self.words[slot] == (buffer_index + 1, None)
 
     def num_done(self, head: int, num_blocks: int) -> int:
         tickets = range(head * self.block_size, (head + num_blocks) * self.block_size)
@@ -300,11 +300,11 @@ class Model:
 
     def is_there(self) -> bool:
         """Tell by the count whether the next block is full, and by the words once a death may have left it short."""
-        lap, block = divmod(self.head, self.num_blocks)
+        buffer_index, block = divmod(self.head, self.num_blocks)
         by_words = self.num_done(self.head, 1) == self.block_size
         if self.fault == "counts mended" and by_words:
-            self.counts[block] = (lap + 1) * self.block_size
-        return by_words if self.short else self.counts[block] == (lap + 1) * self.block_size
+            self.counts[block] = (buffer_index + 1) * self.block_size
+        return by_words if self.short else self.counts[block] == (buffer_index + 1) * self.block_size
 
     def is_settled(self) -> bool:
         """Whether nothing is under way, not even a count."""
@@ -333,7 +333,7 @@ class Model:
                 yield
             self.leases = [*self.leases[-1:], (slot, batch)]
             if not any(self.owes) or self.fault == "debts ignored":
-                self.mend()
+                self.repair_count()
             self.head += 1
             self.num_received += 1
             if self.chance.random() < 0.1:
@@ -341,11 +341,11 @@ class Model:
             else:
                 yield from self.send([env for env, _ in batch])
 
-    def mend(self) -> None:
+    def repair_count(self) -> None:
         """Set right the count of the block that is received, where a death has left it short."""
-        lap, block = divmod(self.head, self.num_blocks)
+        buffer_index, block = divmod(self.head, self.num_blocks)
         if block in self.short:
-            self.counts[block] = (lap + 1) * self.block_size
+            self.counts[block] = (buffer_index + 1) * self.block_size
             self.short.discard(block)
 
     def send(self, envs: list[int]) -> Iterator[None]:

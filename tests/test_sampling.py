@@ -19,7 +19,7 @@ from cuda_ext.network import CHUNK
 from cuda_ext.references.layers import forward
 from cuda_ext.references.sampling import POLICY, sampled, words_of
 from pufferlib.models.distributions import Decisions
-from pufferlib.philox import philox, uniform
+from pufferlib.util.philox import philox, uniform
 
 pytestmark = pytest.mark.beside
 

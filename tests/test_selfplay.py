@@ -24,12 +24,12 @@ from pufferlib.errors import PlanError
 from pufferlib.models import MLP, Actor, Origin
 from pufferlib.population import (
     Coordinator,
-    Delegated,
     ExactOracle,
     Fixed,
+    LearnerView,
     Mixture,
-    OwnRows,
     PolicyPool,
+    RemoteOracle,
     Router,
     Sampled,
     product,
@@ -97,7 +97,7 @@ def test_a_learner_sees_its_decisions_and_what_came_of_them(masked: bool, batch_
         learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
         half = np.full(2, 0.5)
         router = Router(pool, vec, Sampled(product([(learner, frozen)] * SEATS, [half] * SEATS), 1), seed=1)
-        own = OwnRows(vec, router, learner)
+        own = LearnerView(vec, router, learner)
         given: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
         shown: dict[int, list[Any]] = {agent: [] for agent in range(6 * SEATS)}
         act = router.act
@@ -139,7 +139,7 @@ def test_both_seats_of_a_game_in_turns_hear_how_it_ended() -> None:
     with pufferlib.make(tictactoe_v3.raw_env, num_envs=4, seed=1) as vec:
         pool, rng = PolicyPool(), np.random.default_rng(1)
         learner = pool.add_learner(Actor("mlp", vec.observation_layout, vec.single_action_space), Origin("mlp"))
-        own = OwnRows(vec, Router(pool, vec, Fixed([(learner, learner)]), seed=1), learner)
+        own = LearnerView(vec, Router(pool, vec, Fixed([(learner, learner)]), seed=1), learner)
         results = set()
         vec.async_reset()
         for _ in range(150):
@@ -224,7 +224,7 @@ def test_an_optimiser_goes_on_where_a_learner_does(algorithm: Any) -> None:
     env = partial(GameEnv, "kuhn_poker", observation="index")
     pool, steps, before = PolicyPool(), [], None
     with Coordinator(pool, env, num_envs=8, as_torch=True) as coordinator:
-        oracle = Delegated(coordinator, partial(improving, algorithm=algorithm), seed=1)
+        oracle = RemoteOracle(coordinator, partial(improving, algorithm=algorithm), seed=1)
         mixture = product([(oracle.initial(0),), (oracle.initial(1),)], [[1.0], [1.0]])
         learner = oracle.begin(0)
         for _ in range(2):

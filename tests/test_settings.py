@@ -21,7 +21,7 @@ from cleanrl_demo.settings import algorithm_in, family_settings, from_command_li
 from pufferlib import environments, registry
 from pufferlib.cli import main
 from pufferlib.errors import PlanError, RegistryError
-from pufferlib.toml import checked, read_toml, to_toml
+from pufferlib.util.toml import checked, read_toml, to_toml
 
 pytestmark = pytest.mark.beside
 

@@ -26,7 +26,7 @@ from matrix import covering
 from mock_envs import HashEnv
 
 import pufferlib
-from pufferlib.vectorization.launch import start_method
+from pufferlib.vectorization.processes.start import start_method
 
 pytestmark = pytest.mark.beside
 
@@ -77,7 +77,7 @@ def trajectory(vec: pufferlib.VecEnv, num_steps: int = 6) -> list[Any]:
 
 
 @functools.cache
-def undisturbed(num_envs: int) -> list[Any]:
+def deferred_signals(num_envs: int) -> list[Any]:
     with pufferlib.make(HashEnv, num_envs=num_envs) as vec:
         return trajectory(vec)
 
@@ -205,7 +205,7 @@ def test_threads_that_jostle_lose_and_double_nothing(backend: str, batch_size: i
         finally:
             stop.set()
             sys.setswitchinterval(interval)
-        while vec._flight.num_coming:
+        while vec._scheduler.num_coming:
             for env_id in vec.recv(timeout=60).env_ids.tolist():
                 received[env_id] += 1
         assert [1 + count for count in vec.get_attr("count")] == received  # each reset and each step gave one row
@@ -269,18 +269,18 @@ def test_closing_does_not_wait_for_ever_for_another_threads_step(tmp_path: Path)
 
 @pytest.mark.slow
 def test_two_threads_make_at_once_and_main_is_itself_again() -> None:
-    """Beside threads, processes are spawned, and ``__main__`` is hidden meanwhile."""
+    """ExtraLeaves threads, processes are spawned, and ``__main__`` is hidden meanwhile."""
     main = sys.modules["__main__"]
 
     def act() -> list[Any]:
         with pufferlib.make(HashEnv, backend="pool", num_envs=2, num_workers=1) as vec:
-            assert vec._crew._context == "spawn"  # type: ignore[attr-defined]
+            assert vec._backend._context == "spawn"  # type: ignore[attr-defined]
             return trajectory(vec)
 
     actors = [Actor(act) for _ in range(2)]
     for actor in actors:
         actor.join()
-        assert actor.error is None and actor.result == undisturbed(2)
+        assert actor.error is None and actor.result == deferred_signals(2)
     assert sys.modules["__main__"] is main
 
 
@@ -342,15 +342,15 @@ def test_a_forked_process_is_told_so_and_cannot_disturb_its_parent(backend: str,
         vec.send(zeros(batch_size))
         vec.recv()
         if batch_size == 4:
-            assert trajectory(vec) == undisturbed(4)
+            assert trajectory(vec) == deferred_signals(4)
             assert in_a_fork(vec.close) is None
-            assert trajectory(vec) == undisturbed(4)
+            assert trajectory(vec) == deferred_signals(4)
 
 
 def test_a_serial_one_goes_on_in_a_forked_process() -> None:
     with pufferlib.make(HashEnv, num_envs=4) as vec:
         vec.reset()
-        assert in_a_fork(lambda: trajectory(vec)) == undisturbed(4) == trajectory(vec)
+        assert in_a_fork(lambda: trajectory(vec)) == deferred_signals(4) == trajectory(vec)
 
 
 def use_and_leave_open(sender: Any, context: str) -> None:
@@ -372,7 +372,7 @@ def test_a_process_of_multiprocessing_uses_one_and_forgets_to_close_it(daemon: b
     process.start()
     sender.close()
     is_daemon, rows, pids = receiver.recv()
-    assert is_daemon is daemon and rows == undisturbed(4)
+    assert is_daemon is daemon and rows == deferred_signals(4)
     process.join(timeout=30)
     hung = process.exitcode is None
     process.kill()
@@ -395,7 +395,7 @@ class NestedEnv(HashEnv):
         return super().step(self.inner.step(zeros(2))[0].sum())
 
     def pids(self) -> list[int]:
-        return self.inner._crew.pids()
+        return self.inner._backend.pids()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -440,8 +440,8 @@ def test_workers_of_a_data_loader() -> None:
         with pytest.raises(pufferlib.CallError, match="make another in here"):
             next(iter(torch.utils.data.DataLoader(Inherited(), num_workers=1)))
         rows = list(torch.utils.data.DataLoader(Own(), num_workers=1))
-        assert [each[0].tolist() for each in rows] == [undisturbed(4)]
-        assert trajectory(vec) == undisturbed(4)
+        assert [each[0].tolist() for each in rows] == [deferred_signals(4)]
+        assert trajectory(vec) == deferred_signals(4)
 
 
 # ------------------------------------------------------------------------------------------------------ one another
@@ -464,7 +464,7 @@ def test_several_at_once_and_any_may_be_closed_first(backend: str) -> None:
             assert time.monotonic() - began < 4  # a second less than they would be given to close
             for other in vecs:
                 if not other.closed:
-                    assert trajectory(other) == undisturbed(4)
+                    assert trajectory(other) == deferred_signals(4)
 
 
 @covering({"backend": BACKENDS, "how": [pickle.dumps, copy.copy, copy.deepcopy]})
@@ -472,7 +472,7 @@ def test_it_cannot_be_copied_and_says_what_can(backend: str, how: Callable[[Any]
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2) as vec:
         with pytest.raises(pufferlib.CallError, match=r"cannot be pickled or copied.*functools\.partial"):
             how({"env": vec} if how is copy.deepcopy else vec)
-        assert trajectory(vec) == undisturbed(4)
+        assert trajectory(vec) == deferred_signals(4)
 
 
 # -------------------------------------------------------------------------------------------------------- signals
@@ -561,7 +561,7 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
                     # What is raised in a destructor, or in a hook of the garbage collector, is lost: hence again.
                     alarm(float(random.uniform(2e-5, 3e-3)), strike, again_s=1)
                     while True:
-                        if vec._flight.num_coming < batch_size:
+                        if vec._scheduler.num_coming < batch_size:
                             vec.send(zeros(batch_size))
                         vec.recv()
                 finally:
@@ -587,13 +587,13 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
         assert interrupted == 60
         print(f"{torn} of {interrupted} at a bad time")
         if batch_size == 4:
-            assert trajectory(vec) == undisturbed(4)
+            assert trajectory(vec) == deferred_signals(4)
         else:
             vec.async_reset(seed=3)
             firsts = [vec.recv() for _ in range(2)]
             rows = {int(i): row.tolist() for batch in firsts
                     for i, row in zip(batch.env_ids, batch.observations, strict=True)}  # fmt: skip
-            assert [rows[env_id] for env_id in range(4)] == undisturbed(4)[0]
+            assert [rows[env_id] for env_id in range(4)] == deferred_signals(4)[0]
 
 
 def test_ctrl_c_again_and_again_while_closing(tmp_path: Path, alarm: Any) -> None:
@@ -601,7 +601,7 @@ def test_ctrl_c_again_and_again_while_closing(tmp_path: Path, alarm: Any) -> Non
     gate = tmp_path / "gate"
     vec = pufferlib.make(functools.partial(GateEnv, gate), backend="pool", num_envs=2, num_workers=2)
     vec.reset()
-    pids = vec._crew.pids()
+    pids = vec._backend.pids()
     vec.send(ones(2))  # neither ends
     alarm(0.2, lambda: raise_(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -15,7 +15,7 @@ from row_tools import Diverse, Newcomer, expect_row, poisoned, reset, same, step
 
 import pufferlib
 from pufferlib.emulation import emulate, wrap
-from pufferlib.emulation.beside import agent_types
+from pufferlib.emulation.extra_leaves import agent_types
 from pufferlib.errors import PlanError, PopulationError, SpaceError
 from pufferlib.testing.play import Player, Subject
 

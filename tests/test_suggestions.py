@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pufferlib.suggestions import meant, near, not_one_of
+from pufferlib.util.suggestions import meant, near, not_one_of
 
 pytestmark = pytest.mark.beside
 

@@ -18,8 +18,8 @@ from cuda_ext.references.episodes import POOL, START
 from cuda_ext.references.pictures import FIELD, GROUND, HEADER, HEIGHT, MARGIN, RUNNER, TAGGED, TAGGER, WIDTH
 from cuda_ext.references.tag_continuous import TagContinuous
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI
-from pufferlib.philox import below, philox, uniform
 from pufferlib.testing import check_kernel
+from pufferlib.util.philox import below, philox, uniform
 
 pytestmark = pytest.mark.beside
 

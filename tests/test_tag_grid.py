@@ -15,7 +15,7 @@ import pufferlib
 from cuda_ext.references.episodes import POOL, START
 from cuda_ext.references.pictures import FIELD, GROUND, HEADER, HEIGHT, MARGIN, RUNNER, TAGGED, TAGGER, WIDTH
 from cuda_ext.references.tag_grid import TagGrid
-from pufferlib.philox import below, philox
+from pufferlib.util.philox import below, philox
 
 pytestmark = pytest.mark.beside
 

@@ -18,10 +18,10 @@ from timing_tools import Sleeper, arrays, stats_of, timed
 
 import pufferlib
 from pufferlib.errors import CallError, MissingExtra
-from pufferlib.vectorization.durations import seconds_text, times_text
-from pufferlib.vectorization.foresight import Arrangement, Load, steps_per_s
-from pufferlib.vectorization.stats import SERIAL_ROW_S, Stats
-from pufferlib.vectorization.telemetry import (
+from pufferlib.telemetry.durations import seconds_text, times_text
+from pufferlib.telemetry.stats import SERIAL_ROW_S, Stats
+from pufferlib.telemetry.throughput_model import Arrangement, Load, steps_per_s
+from pufferlib.telemetry.timeline import (
     FILL_MAX,
     MAX,
     NUM_BUCKETS,

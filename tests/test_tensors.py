@@ -19,7 +19,7 @@ from mock_envs import HashEnv
 
 import pufferlib
 from pufferlib.errors import ActionError, PlanError, SpaceError
-from pufferlib.vectorization.tensors import KEPT, Tensors, as_numpy
+from pufferlib.vectorization.core.tensors import KEPT, Tensors, as_numpy
 
 pytestmark = pytest.mark.beside
 
@@ -431,7 +431,7 @@ def test_a_vec_env_lets_no_worker_write_what_a_device_still_copies(
         assert device == "cuda"
         return on_fake(cuda, copy=copy)
 
-    monkeypatch.setattr("pufferlib.vectorization.tensors.Tensors", make_tensors)
+    monkeypatch.setattr("pufferlib.vectorization.core.tensors.Tensors", make_tensors)
 
     class Kernel:
         def copy_(self, targets: Any) -> None:
@@ -466,7 +466,9 @@ def test_the_host_batch_is_there_without_waiting(
     """On a device that has not copied anything yet, too."""
     cuda = FakeCuda()
     if where == "device":
-        monkeypatch.setattr("pufferlib.vectorization.tensors.Tensors", lambda device, *, copy: on_fake(cuda, copy=copy))
+        monkeypatch.setattr(
+            "pufferlib.vectorization.core.tensors.Tensors", lambda device, *, copy: on_fake(cuda, copy=copy)
+        )
     arguments = {"arrays": {}, "tensors": {"as_torch": True}, "debug": {"debug": True}, "device": {"device": "cuda"}}
     expected, seen = played(plan, {}), []
     with pufferlib.make(

@@ -27,10 +27,10 @@ from pettingzoo import ParallelEnv
 
 import pufferlib
 from pufferlib.errors import PlanError
-from pufferlib.testing import CHECKS, Report, apart, check_env
-from pufferlib.testing.apart import check_apart
+from pufferlib.testing import CHECKS, Report, check_env, isolation
 from pufferlib.testing.clocks import fake_clock
 from pufferlib.testing.faults import find_fault
+from pufferlib.testing.isolation import check_isolated
 from pufferlib.testing.report import Result
 
 pytestmark = pytest.mark.beside
@@ -362,10 +362,10 @@ def test_a_call_that_never_returns_or_ends_the_process_is_named(
     (folder / "trouble.py").write_text(TROUBLE)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "trouble", raising=False)
-    monkeypatch.setattr(apart, "SILENCE_S", 0)
+    monkeypatch.setattr(isolation, "SILENCE_S", 0)
     begun: list[str] = []
     waited: list[str] = []
-    report, ended, stack, printed = check_apart(
+    report, ended, stack, printed = check_isolated(
         "trouble:Trouble",
         env_kwargs={"how": how},
         step_timeout=1,
@@ -410,16 +410,16 @@ def test_an_environment_that_calls_sys_exit_has_failed() -> None:
 
 def test_apart_the_same_is_found_and_errors_come_back() -> None:
     taken: list[str] = []
-    report, ended, stack, printed = check_apart(
+    report, ended, stack, printed = check_isolated(
         "ocean/squared", only=["runs", "seeding"], num_steps=50, through=taken.append
     )
     assert report.passed and not ended and stack == () and printed.num_lines == len(taken) == 0
     here = check_env("ocean/squared", only=["runs", "seeding"], num_steps=50)
     assert [result.text for result in report] == [result.text for result in here]
     with pytest.raises(pufferlib.PlanError, match="there is no check spelling"):
-        check_apart("ocean/squared", only=["spelling"])
+        check_isolated("ocean/squared", only=["spelling"])
     with pytest.raises(pufferlib.PlanError, match="step_timeout=0 is impossible"):
-        check_apart("ocean/squared", step_timeout=0)
+        check_isolated("ocean/squared", step_timeout=0)
 
 
 def test_a_process_that_ends_after_its_last_check_fails_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -427,7 +427,7 @@ def test_a_process_that_ends_after_its_last_check_fails_that(monkeypatch: pytest
         after(Result("wraps", "passed", ""))
         os._exit(5)
 
-    monkeypatch.setattr(apart, "check_env", ending)  # a fork has it
-    report, ended, _, _ = check_apart("ocean/squared", only=["wraps"])
+    monkeypatch.setattr(isolation, "check_env", ending)  # a fork has it
+    report, ended, _, _ = check_isolated("ocean/squared", only=["wraps"])
     assert ended and [result.status for result in report] == ["failed"]
     assert "with exit code 5" in report.failures[0].text

@@ -157,14 +157,14 @@ if _native.available:
     def test_a_row_that_is_written_but_not_counted_yet_has_not_arrived() -> None:
         with pufferlib.make(HashEnv, num_envs=2, seed=1) as vec:
             vec.reset()
-            stand, flight = vec._crew._worker.stand, vec._flight
+            step_loop, scheduler = vec._backend._worker.step_loop, vec._scheduler
             for _ in range(8):  # more than there are blocks: a count once wrong would stay so
-                for env_id, slot in enumerate(flight.depart([0, 1])):
-                    stand.commit(env_id, slot, False, [])
-                assert flight.lane.landed() == [0, 1] and flight.num_ready == 2
-                assert not flight.batch_is_ready() and not flight.is_settled()
-                stand.flush()
-                assert flight.batch_is_ready() and flight.is_settled()
+                for env_id, slot in enumerate(scheduler.depart([0, 1])):
+                    step_loop.commit(env_id, slot, False, [])
+                assert scheduler.fast_path.landed() == [0, 1] and scheduler.num_ready == 2
+                assert not scheduler.batch_is_ready() and not scheduler.is_settled()
+                step_loop.flush()
+                assert scheduler.batch_is_ready() and scheduler.is_settled()
                 assert vec.recv().env_ids.tolist() == [0, 1]
 
     @pytest.mark.parametrize("backend", BACKENDS)
@@ -173,7 +173,7 @@ if _native.available:
         with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
             vec.reset()
             for _ in range(3):
-                assert vec._lane.send(vec.action_space.sample())
+                assert vec._fast_path.send(vec.action_space.sample())
                 vec.recv()
             for actions in (
                 np.zeros(4, np.int32),
@@ -182,7 +182,7 @@ if _native.available:
                 (1, 1, 1, 1),
                 np.arange(8)[::2] % 2,
             ):
-                assert vec._lane.send(actions)
+                assert vec._fast_path.send(actions)
                 vec.recv()
             wrong = [
                 np.zeros(4),
@@ -195,7 +195,7 @@ if _native.available:
                 2**70,
             ]
             for actions in wrong:
-                assert not vec._lane.send(actions)
+                assert not vec._fast_path.send(actions)
 
     @pytest.mark.parametrize("backend", BACKENDS)
     def test_pairs_of_actions_are_plain(backend: str) -> None:
@@ -203,10 +203,10 @@ if _native.available:
             vec.reset()
             choices, numbers = vec.action_space.sample()
             for actions in ((choices, numbers), [choices.astype(np.int32), numbers.astype(np.float64)]):
-                assert vec._lane.send(actions)
+                assert vec._fast_path.send(actions)
                 vec.recv()
             for actions in ((choices,), (choices, numbers * np.nan), (choices, np.full(numbers.shape, 1e300)), choices):
-                assert not vec._lane.send(actions)
+                assert not vec._fast_path.send(actions)
 
     def test_a_number_is_no_batch_of_actions() -> None:
         with pufferlib.make(HashEnv, num_envs=1, seed=1) as vec:
@@ -257,11 +257,11 @@ if _native.available:
     def test_after_a_pause_the_batch_comes_first_and_a_look_at_the_sockets_next() -> None:
         with pufferlib.make(functools.partial(Quiet, mean_length=10**6), num_envs=2) as vec:
             vec.reset()
-            vec._flight.look()
+            vec._scheduler.look()
             for comes in (True, False):
                 time.sleep(0.15)  # longer than nobody looks
                 vec.send(np.zeros(2, np.int64))
-                assert (vec._lane.recv(math.inf) is not None) is comes
+                assert (vec._fast_path.recv(math.inf) is not None) is comes
             assert vec.recv().observations.shape == (2, 16)
             vec.send(np.zeros(2, np.int64))
-            assert vec._lane.recv(math.inf) is not None
+            assert vec._fast_path.recv(math.inf) is not None

@@ -17,10 +17,10 @@ from rich.console import Console
 
 import pufferlib
 from cleanrl_demo import film as film_module
-from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import Subject, evaluate, play
 from cleanrl_demo.film import Film, checked_format, save, scaled
 from cleanrl_demo.ppo import Config, train
+from cleanrl_demo.random_policy import random_actor
 from cleanrl_demo.video import Filming, Videos, render_mode, with_pictures
 from pufferlib.errors import MissingExtra, PlanError
 

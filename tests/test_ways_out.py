@@ -13,9 +13,9 @@ from mock_envs import HashEnv, HashPopulation
 import pufferlib
 from pufferlib import vectorization
 from pufferlib.errors import PlanError, RegistryError, SpaceError, WorkerError
-from pufferlib.vectorization import arguments
-from pufferlib.vectorization.messages import MOST_CAUSES, Failed, summary_of
-from pufferlib.vectorization.plan import AUTORESET_MODES, checked_mode
+from pufferlib.vectorization.core import arguments
+from pufferlib.vectorization.core.messages import MOST_CAUSES, Failed, summary_of
+from pufferlib.vectorization.core.plan import AUTORESET_MODES, checked_mode
 
 pytestmark = pytest.mark.beside
 

@@ -239,11 +239,11 @@ def test_a_refused_reset_leaves_what_is_in_flight(case: int, backend: str) -> No
     with pufferlib.make(LongEnv, backend=backend, num_envs=4, num_workers=2, seed=1) as vec:
         vec.reset()
         vec.send(zeros)
-        seeds = vec._restarts.seeds
+        seeds = vec._recovery.seeds
         with pytest.raises(error):
             vec.async_reset(**arguments)
         assert vec.recv(timeout=30).masks.all()
-        assert vec._restarts.seeds is seeds
+        assert vec._recovery.seeds is seeds
 
 
 def table() -> str:

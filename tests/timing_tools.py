@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from pufferlib.vectorization.stats import Stats
-from pufferlib.vectorization.telemetry import (
+from pufferlib.telemetry.stats import Stats
+from pufferlib.telemetry.timeline import (
     BUSY,
     FILL_MAX,
     FILL_NUM,

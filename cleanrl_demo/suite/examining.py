@@ -27,16 +27,23 @@ import numpy as np
 import torch
 
 from cleanrl_demo import evaluation
-from cleanrl_demo.acting import random_actor
 from cleanrl_demo.evaluation import evaluate
+from cleanrl_demo.random_policy import random_actor
 from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
-from pufferlib import action_values, registry, vectorization
+from pufferlib import registry, vectorization
 from pufferlib.errors import PlanError, PufferError
-from pufferlib.vectorization.launch import LifePipe, death_of, die_with_parent, end_group, start_method
-from pufferlib.vectorization.messages import signal_name
-from pufferlib.vectorization.plan import available_cpus
-from pufferlib.vectorization.signals import as_before, undisturbed
+from pufferlib.layout.layout import action_values
+from pufferlib.vectorization.core.messages import signal_name
+from pufferlib.vectorization.core.plan import available_cpus
+from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals
+from pufferlib.vectorization.processes.lifetime import (
+    LifePipe,
+    death_of,
+    die_with_parent,
+    end_group,
+)
+from pufferlib.vectorization.processes.start import start_method
 
 __all__ = ["DEMO", "Examination", "Verdict", "examine", "examined", "learner", "score"]
 
@@ -173,7 +180,7 @@ def examined(
             while len(running) < jobs and (examination := next(waiting, None)) is not None:
                 if examination.learner == DEMO:
                     import torch._dynamo  # noqa: F401  or the first optimizer of each process does, for a second
-                with undisturbed():
+                with deferred_signals():
                     running.append(_Running(context, examination, timeout_s, life, num_threads))
                 began(examination)
             if not running:
@@ -185,7 +192,7 @@ def examined(
                 running.remove(each)
                 yield each.examination, verdict
     finally:
-        with undisturbed():
+        with deferred_signals():
             for each in running:
                 each.end()
             life.close()
@@ -243,7 +250,7 @@ class _Running:
         if not late:
             wait(self.signs[-1:], GRACE_S)  # it has said all, and may have threads or processes that do not end
         lines = self._last_lines()
-        with undisturbed():
+        with deferred_signals():
             code = self.end()
         if self.said is not None:
             return self.said

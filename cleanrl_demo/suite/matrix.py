@@ -26,7 +26,7 @@ from cleanrl_demo.suite.examining import Examination, Verdict, examined
 from cleanrl_demo.suite.mutants import MUTANTS, Mutant
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Task, tasks
 from pufferlib.errors import PlanError
-from pufferlib.files import alone_in, written_whole
+from pufferlib.util.files import alone_in, written_whole
 
 __all__ = ["CORRECT", "Matrix", "Results", "examinations", "page", "run"]
 

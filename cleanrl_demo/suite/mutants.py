@@ -133,7 +133,7 @@ def library(target: str, old: str, new: str) -> tuple[Edit, ...]:
 
 MEMORY = "pufferlib.models.per_agent:Memory"
 DISTRIBUTION = "pufferlib.models.distributions:Distribution"
-OUTCOMES = "cleanrl_demo.outcomes:Outcomes.__call__"
+OUTCOMES = "cleanrl_demo.reward_processing:RewardProcessing.__call__"
 NEVER_ANEW = ("torch.where(beside(masks, known), known[agent_ids], initial[agent_ids])", "known[agent_ids]")
 NATIVE_ROWS = "pufferlib.emulation.native:NativeRows"
 
@@ -505,7 +505,7 @@ MUTANTS = {
         Mutant(
             "keys_swapped",
             "Parts of an action reach the environment under one another's names.",
-            library("pufferlib.unpack:compile_unpack", "zip(keys, values,", "zip(keys[::-1], values,"),
+            library("pufferlib.layout.unpack:compile_unpack", "zip(keys, values,", "zip(keys[::-1], values,"),
             checks=("solved",),
             portable=True,
         ),
@@ -524,7 +524,7 @@ MUTANTS = {
             "env_ids_ignored",
             "Batches say that their rows are those of the first environments, whoever is in them.",
             library(
-                "pufferlib.vectorization.batch:Batch.of",
+                "pufferlib.vectorization.core.batch:Batch.of",
                 "infos, env_ids, agent_ids,",
                 "infos, np.arange(len(env_ids)), np.arange(len(agent_ids)),",
             ),
@@ -535,7 +535,7 @@ MUTANTS = {
             "final_observation_lost",
             "Zeros stand in the row that ends an episode.",
             library(
-                "pufferlib.vectorization.worker:Worker._deliver",
+                "pufferlib.vectorization.worker.worker:Worker._deliver",
                 "env.write_outcome(rows)",
                 "env.write_outcome(rows); rows.observations[...] *= not over",
             ),

@@ -12,7 +12,7 @@ import pufferlib
 from cleanrl_demo.settings import family_settings
 from pufferlib import registry
 from pufferlib.errors import PlanError, PufferError
-from pufferlib.suggestions import meant
+from pufferlib.util.suggestions import meant
 
 __all__ = ["NUM_EPISODES", "Cannot", "Task", "catches", "faults", "names", "shortfall", "tasks"]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cleanrl_demo.evaluation import evaluate
 from cleanrl_demo.suite.tasks import Task
-from cleanrl_demo.watch import Watch
+from cleanrl_demo.terminal_view import TerminalView
 
 __all__ = ["watch"]
 
@@ -19,5 +19,5 @@ NUM_EPISODES = 3
 def watch(task: Task, play: Callable[[Any], Any], console: Console) -> None:
     """Show some episodes in the terminal. Raises PlanError where there is none."""
     how = {"backend": "serial", "num_envs": 1, "batch_size": 1, "env_kwargs": {"render_mode": "ansi"}}
-    with task.make(**how) as vec, Watch(vec, console) as window:
+    with task.make(**how) as vec, TerminalView(vec, console) as window:
         evaluate(vec, play, NUM_EPISODES, task.seed, see=window.see)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from cuda_ext.references.episodes import START, count
 from cuda_ext.references.trigonometry import sine_cosine
-from pufferlib.philox import episode_of, philox, uniform
+from pufferlib.util.philox import episode_of, philox, uniform
 
 Floats = NDArray[np.float32]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pufferlib.philox import below, philox
+from pufferlib.util.philox import below, philox
 
 __all__ = ["NUM_LAYOUTS", "POOL", "START", "amount", "count", "layout_of", "layouts_of"]
 

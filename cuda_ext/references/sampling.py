@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuda_ext.references.exponentials import exponential, logarithm
-from pufferlib.philox import philox_array, uniform
+from pufferlib.util.philox import philox_array, uniform
 
 __all__ = ["POLICY", "sampled", "words_of"]
 

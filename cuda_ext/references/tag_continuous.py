@@ -50,7 +50,7 @@ from pettingzoo import ParallelEnv
 from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
 from cuda_ext.references.pictures import TagPicture
 from cuda_ext.references.trigonometry import HALF_PI, TWO_PI, sine_cosine, wrapped
-from pufferlib.philox import below, episode_of, philox_array, uniform
+from pufferlib.util.philox import below, episode_of, philox_array, uniform
 
 MOST_NEAREST = 32  # a kernel keeps them in registers
 LEAST, MOST = 1e-6, 1e6  # of lengths and speeds, so that squares and quotients are floats

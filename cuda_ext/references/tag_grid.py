@@ -36,7 +36,7 @@ from pettingzoo import ParallelEnv
 
 from cuda_ext.references.episodes import NUM_LAYOUTS, START, amount, count, layout_of, layouts_of
 from cuda_ext.references.pictures import TagPicture
-from pufferlib.philox import below, episode_of, philox_array
+from pufferlib.util.philox import below, episode_of, philox_array
 
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int32)  # x, y by action
 MAX_GRID_LENGTH = 32_767  # a squared distance is an int32

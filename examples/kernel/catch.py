@@ -19,8 +19,8 @@ from gymnasium import spaces
 
 import pufferlib
 from cuda_ext.schema import Field, KernelEnv, Parameter, Schema
-from pufferlib.philox import below, episode_of, philox
 from pufferlib.testing import check_kernel
+from pufferlib.util.philox import below, episode_of, philox
 
 START = 1  # what random numbers are for; the kernel has the same
 

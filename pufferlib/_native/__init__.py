@@ -1,7 +1,7 @@
 """The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
 
-``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``lane`` is the parent's end,
-``stand`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows. ``stand`` uses
+``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``fast_path`` is the parent's end,
+``step_loop`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows. ``step_loop`` uses
 ``agents``, which steps environments of several agents. Where they were not built, or the platform lacks futexes,
 everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on
 them.
@@ -16,9 +16,9 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["agents", "available", "infos", "lane", "pack", "reason", "ring", "stand", "warn_of_portable_path"]
+__all__ = ["agents", "available", "fast_path", "infos", "pack", "reason", "ring", "step_loop", "warn_of_portable_path"]
 
-MODULES = ("pack", "infos", "ring", "agents", "stand", "lane")
+MODULES = ("pack", "infos", "ring", "agents", "step_loop", "fast_path")
 # Its cache may hold the wheel without the compiled path.
 REMEDY = "pip install again, with a C compiler at hand and --force-reinstall --no-cache-dir --no-deps"
 
@@ -28,13 +28,13 @@ pack: Any = None
 infos: Any = None
 ring: Any = None
 agents: Any = None
-stand: Any = None
-lane: Any = None
+step_loop: Any = None
+fast_path: Any = None
 
 
 def _load() -> str:
     """Import the compiled modules; return why they are not used, "" if they are."""
-    global pack, infos, ring, agents, stand, lane
+    global pack, infos, ring, agents, step_loop, fast_path
     wish = os.environ.get("PUFFERLIB_NATIVE", "")
     if wish == "0":
         return "PUFFERLIB_NATIVE=0 leaves it out"
@@ -45,7 +45,7 @@ def _load() -> str:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # one of them was built anew, the other was not
                 found = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
-                pack, infos, ring, agents, stand, lane = found
+                pack, infos, ring, agents, step_loop, fast_path = found
             return ""
         except (ImportError, RuntimeWarning, TypeError, ValueError) as error:
             why = f"it was not built, or for another Python ({error}); {REMEDY}"

@@ -254,7 +254,7 @@ cdef class ParallelAgents(Agents):
     cdef list holders  # who had each place last, or NOBODY, where places change hands
     cdef dict known  # seats by name of all agents that the twin has checked, where they keep their spaces
     cdef list kinds  # else one for each pair of spaces
-    cdef object beside, state
+    cdef object extra_leaves, state
     cdef bint keeps_spaces, keeps_places, has_state, mask_in_info
     cdef tuple actions
     cdef char *discrete
@@ -274,11 +274,11 @@ cdef class ParallelAgents(Agents):
 
     def __init__(
         self, row_env, env_id, actions, own, env, returns, lengths, starts_s, keeps_spaces, keeps_places,
-        beside, has_state, mask_in_info
+        extra_leaves, has_state, mask_in_info
     ):
         Agents.__init__(self, row_env, env_id, own, env)
         self.keeps_spaces, self.keeps_places = keeps_spaces, keeps_places
-        self.beside, self.has_state, self.mask_in_info = beside, has_state, mask_in_info
+        self.extra_leaves, self.has_state, self.mask_in_info = extra_leaves, has_state, mask_in_info
         self.actions = tuple(actions)
         for component in actions:
             if component.dtype == INT64:
@@ -402,7 +402,7 @@ cdef class ParallelAgents(Agents):
         self.state = None
         outcome = self.take_dicts(result, rows)
         if outcome == ODD and self.state is not None:
-            self.beside.hold(self.state)
+            self.extra_leaves.hold(self.state)
         return outcome
 
     cdef Outcome take_dicts(self, object result, Rows *rows) except *:
@@ -583,7 +583,7 @@ cdef class ParallelAgents(Agents):
         self.state = None
         outcome = self.take_first(result, rows)
         if outcome == ODD and self.state is not None:
-            self.beside.hold(self.state)
+            self.extra_leaves.hold(self.state)
         return outcome
 
     cdef Outcome take_first(self, object result, Rows *rows) except *:
@@ -714,7 +714,7 @@ cdef class ParallelAgents(Agents):
         return True
 
     cdef dict extended(self, Seat seat, object observation, object infos):
-        """Return an observation with the leaves beside it, as ``Agent.observed`` does; None if it is unusual."""
+        """Return an observation with the leaves extra_leaves it, as ``Agent.observed`` does; None if it is unusual."""
         cdef dict sample, whole
         if seat.masks is not None:
             mask = self.mask(seat, infos)

@@ -1,7 +1,7 @@
 """Nested samples to the bytes of a row, and rows of actions to nested actions: the compiled twins of two writers.
 
-``Packer`` does what ``compile_writer`` of pufferlib/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
-pufferlib/unpack.py does: the same bytes, a tenth of the time. Both trust nothing that a
+``Packer`` does what ``compile_writer`` of pufferlib/layout/pack.py does, and ``Unpacker`` what ``compile_unpack`` of
+pufferlib/layout/unpack.py does: the same bytes, a tenth of the time. Both trust nothing that a
 sample says of itself: exact types, read in memory. ``Packer`` casts number types as ``pack.Writer.cast`` does, once that
 has warned of a cast. Whatever is out of the ordinary (a value that a cast would lose, a string, a key too many) they
 leave to the Python twin, which takes it or says what is wrong with it.
@@ -401,8 +401,8 @@ cdef int fill_array(Node *node, object array, char *target) except -1:
 cdef int fill_list(Node *node, object sample, Py_ssize_t *dims, int ndim, char **target) except -1:
     """Write a list or tuple of these dimensions, nested, of numbers, and advance the target to its end.
 
-    Values are those that NumPy makes of the whole of it; where these would depend on what else is in it (uint64 beside
-    others, whole numbers beyond 2 ** 53 beside floats), return 0.
+    Values are those that NumPy makes of the whole of it; where these would depend on what else is in it (uint64 extra_leaves
+    others, whole numbers beyond 2 ** 53 extra_leaves floats), return 0.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t count = dims[0]

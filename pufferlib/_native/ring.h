@@ -35,7 +35,7 @@
  *                                  so it sees the first, and where it sees the second (acquire), it sees the count too:
  *                                  once no living worker owes anything, what is missing is what the dead have left out.
  *                                  It is added before the block can be claimed again (puf_mend).
- * There are no stand-alone fences: ThreadSanitizer does not model them. Futexes are not FUTEX_PRIVATE: the words lie in
+ * There are no step_loop-alone fences: ThreadSanitizer does not model them. Futexes are not FUTEX_PRIVATE: the words lie in
  * memory that several processes map.
  */
 #ifndef PUF_RING_H

@@ -43,7 +43,7 @@ cdef class Ring:
         return puf_ring_lay(&ring, NULL, num_blocks, block_size, num_workers, box_size, pipe_size)
 
     def hold_infos(self):
-        """Keep infos as objects beside the rows, since workers and parent are one process."""
+        """Keep infos as objects extra_leaves the rows, since workers and parent are one process."""
         self.infos = [None] * self.c.num_slots
 
     def rewind(self, uint64_t head):
@@ -78,7 +78,7 @@ cdef class Ring:
         puf_commit(&self.c, slot)
         puf_count(&self.c, slot // self.c.block_size, 1)
 
-    def mend(self, uint64_t head):
+    def repair_count(self, uint64_t head):
         """Set right the count of block number ``head``, the last to be received; False while a worker may add to it."""
         cdef int yields
         for yields in range(YIELDS):  # it is a matter of nanoseconds, unless a worker is stopped just then

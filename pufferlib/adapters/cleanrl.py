@@ -27,11 +27,11 @@ import gymnasium
 import numpy as np
 
 from pufferlib.adapters import cleanrl_wrappers, gymnasium_vector
-from pufferlib.adapters.gymnasium_face import AutoresetMode, Face
+from pufferlib.adapters.gymnasium_vecenv import AutoresetMode, GymnasiumVecEnv
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, RegistryError, SpaceError
 from pufferlib.registry import creator
-from pufferlib.suggestions import not_one_of
+from pufferlib.util.suggestions import not_one_of
 
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
 
@@ -39,7 +39,7 @@ __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced
 _ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be of its games
 
 
-class _OldForm(Face):
+class _OldForm(GymnasiumVecEnv):
     """What Gymnasium 0.29 says at an episode's end, whatever version is installed: the form that CleanRL reads.
 
     An environment whose episode ends starts the next in the same step. ``infos["final_info"]`` and

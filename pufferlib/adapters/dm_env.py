@@ -23,12 +23,12 @@ with needs("dm_env", "dm-env"):
     import dm_env
     from dm_env import specs
 
-__all__ = ["Face", "make"]
+__all__ = ["DMEnvironment", "make"]
 
 LIBRARY, MODE = "dm_env", "next_step"
 
 
-class Face(dm_env.Environment):
+class DMEnvironment(dm_env.Environment):
     """A VecEnv of one environment as dm_env's Environment. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
 
     A step after the last one ignores its action and starts the next episode. A termination has discount 0, a
@@ -83,9 +83,9 @@ class Face(dm_env.Environment):
         return _first(self.vec.observation_layout.unflatten(rows))
 
 
-def make(env: Any, **kwargs: Any) -> Face:
+def make(env: Any, **kwargs: Any) -> DMEnvironment:
     """Return ``pufferlib.make(env, num_envs=1, …)`` with this face. Takes and raises what ``make`` does."""
-    return Face(make_for(LIBRARY, MODE, env, kwargs))
+    return DMEnvironment(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def _first(nested: Any) -> Any:

@@ -8,12 +8,12 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pufferlib.adapters.gymnasium_face import AutoresetMode, Face, columns_of
+from pufferlib.adapters.gymnasium_vecenv import AutoresetMode, GymnasiumVecEnv, columns_of
 from pufferlib.adapters.seam import LeafRows, actions_for, ends_of, recv_arrays, require_rows, require_synchronous
 from pufferlib.errors import PlanError
 from pufferlib.vectorization import Infos, VecEnv
 
-__all__ = ["RowsFace"]
+__all__ = ["GymnasiumRowsVecEnv"]
 
 Array = np.ndarray[Any, Any]
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
@@ -21,7 +21,7 @@ Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards,
 LIBRARY = "Gymnasium"
 
 
-class RowsFace(VectorEnv):
+class GymnasiumRowsVecEnv(VectorEnv):
     """A VecEnv as Gymnasium's VectorEnv. vec: synchronous, one agent an environment.
 
     Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
@@ -132,7 +132,7 @@ class RowsFace(VectorEnv):
                 final = {key: part for key, part in given.pop("final_info").items() if key not in self.untold}
                 ends: dict[str, Any] = {"final_info": final}
                 if "final_obs" in given:
-                    ends[Face.final_obs_key] = self._leaf_rows.of(given.pop("final_obs").copy())
+                    ends[GymnasiumVecEnv.final_obs_key] = self._leaf_rows.of(given.pop("final_obs").copy())
                 infos = self._add_info(infos, ends, row)
             infos = self._add_info(infos, given, row)
         return infos

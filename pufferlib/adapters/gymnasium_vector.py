@@ -18,19 +18,19 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from pufferlib.adapters.gymnasium_face import DEFAULT_MODE, AutoresetMode, Face, WaitTimeout
-from pufferlib.adapters.gymnasium_rows import LIBRARY, RowsFace
+from pufferlib.adapters.gymnasium_rows import LIBRARY, GymnasiumRowsVecEnv
+from pufferlib.adapters.gymnasium_vecenv import DEFAULT_MODE, AutoresetMode, GymnasiumVecEnv, WaitTimeout
 from pufferlib.adapters.seam import make_for
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
-from pufferlib.suggestions import not_one_of
+from pufferlib.util.suggestions import not_one_of
 from pufferlib.vectorization import Multiprocessing, Serial
 
 __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "make", "make_vec"]
 
 
-class SyncVectorEnv(Face):
+class SyncVectorEnv(GymnasiumVecEnv):
     """Gymnasium's SyncVectorEnv: all environments in this process, stepped in turn. ``envs`` are the environments.
 
     env_fns: each makes one. observation_mode: "same", "different" or spaces, as with Gymnasium.
@@ -49,7 +49,7 @@ class SyncVectorEnv(Face):
         super().__init__(Serial, env_fns, copy, observation_mode, autoreset_mode, self.envs)
 
 
-class AsyncVectorEnv(Face):
+class AsyncVectorEnv(GymnasiumVecEnv):
     """Gymnasium's AsyncVectorEnv: a process for each environment, or ``max_concurrency`` processes that share them.
 
     env_fns, observation_mode: as SyncVectorEnv has them.
@@ -102,7 +102,7 @@ class AsyncVectorEnv(Face):
         )
 
 
-def make(env: Any, **kwargs: Any) -> RowsFace:
+def make(env: Any, **kwargs: Any) -> GymnasiumRowsVecEnv:
     """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, of any backend. Takes and raises what ``make`` does.
 
     agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
@@ -111,7 +111,7 @@ def make(env: Any, **kwargs: Any) -> RowsFace:
     """
     mode = kwargs.get("autoreset_mode", DEFAULT_MODE)
     mode = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
-    return RowsFace(make_for(LIBRARY, mode, env, {**kwargs, "autoreset_mode": mode}))
+    return GymnasiumRowsVecEnv(make_for(LIBRARY, mode, env, {**kwargs, "autoreset_mode": mode}))
 
 
 def make_vec(
@@ -201,7 +201,7 @@ def _make_agents(
     max_episode_steps: int | None,
     agents: str,
     env_kwargs: dict[str, Any],
-) -> RowsFace:
+) -> GymnasiumRowsVecEnv:
     backends = {"async": "multiprocessing", "sync": "serial"}
     if not isinstance(mode, str) or mode not in backends:
         words = " or ".join(map(repr, backends))

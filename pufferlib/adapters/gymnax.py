@@ -15,7 +15,7 @@ import numpy as np
 
 from pufferlib.adapters.seam import needs
 from pufferlib.environments._functional import ends, space_of
-from pufferlib.vectorization.plan import checked_mode
+from pufferlib.vectorization.core.plan import checked_mode
 
 with needs("JAX", "gymnax"):
     import jax

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from pufferlib.adapters.gymnasium_rows import RowsFace
+from pufferlib.adapters.gymnasium_rows import GymnasiumRowsVecEnv
 from pufferlib.adapters.seam import LeafRows, make_for, needs, require_rows
 from pufferlib.emulation import wrap
 from pufferlib.errors import PlanError, SpaceError
@@ -24,16 +24,16 @@ with needs("RLlib", "rllib"):
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
     from ray.tune.registry import register_env
 
-__all__ = ["Agents", "Face", "environment", "make"]
+__all__ = ["Agents", "RLlibVecEnv", "environment", "make"]
 
 LIBRARY, MODE = "RLlib", "next_step"
 _NUMBERS = itertools.count()
 
 
-class Face(RowsFace):
+class RLlibVecEnv(GymnasiumRowsVecEnv):
     """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
 
-    Observations, rewards and infos are those of a RowsFace; infos have "episode" at an episode's end. ``reset`` spreads
+    Observations, rewards and infos are those of a GymnasiumRowsVecEnv; infos have "episode" at an episode's end. ``reset`` spreads
     a seed over the environments as pufferlib does. RLlib makes all environments anew where ``step`` raises WorkerError;
     ``on_error="restart"`` saves the others.
 
@@ -55,7 +55,7 @@ class Agents(MultiAgentEnv):
     """A PettingZoo environment, or another of several agents, as RLlib's MultiAgentEnv.
 
     env: a name, a creator, or an environment. Agents come and go as in the environment; observations of Dict and Tuple
-    spaces are a dict with one array a leaf, actions of such spaces one array, as of a Face. The others: for ``wrap``.
+    spaces are a dict with one array a leaf, actions of such spaces one array, as of a RLlibVecEnv. The others: for ``wrap``.
     Raises SpaceError for an environment of one agent, or without ``possible_agents``.
     """
 
@@ -110,12 +110,12 @@ class Agents(MultiAgentEnv):
         return {agent: self._leaf_rows[agent].of(row) for agent, row in observations.items()}
 
 
-def make(env: Any, **kwargs: Any) -> Face:
+def make(env: Any, **kwargs: Any) -> RLlibVecEnv:
     """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
 
     With its first argument bound it is what ``gymnasium.register(…, vector_entry_point=…)`` takes.
     """
-    return Face(make_for(LIBRARY, MODE, env, kwargs))
+    return RLlibVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:

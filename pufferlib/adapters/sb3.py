@@ -34,7 +34,7 @@ from pufferlib.vectorization import VecEnv
 with needs("stable-baselines3", "sb3"):
     from stable_baselines3.common.vec_env import VecEnv as Base
 
-__all__ = ["DummyVecEnv", "Face", "SubprocVecEnv", "make"]
+__all__ = ["DummyVecEnv", "SB3VecEnv", "SubprocVecEnv", "make"]
 
 Array = np.ndarray[Any, Any]
 Indices = int | Iterable[int] | None
@@ -45,7 +45,7 @@ OURS = ("env_id", "agent_id", "env")  # in infos, of which Stable-Baselines3's h
 OF_THE_END = ("episode", "final_obs", "final_info")  # in an info that tells of two episodes
 
 
-class Face(Base):
+class SB3VecEnv(Base):
     """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
 
     Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one
@@ -144,7 +144,7 @@ class Face(Base):
         return self._leaf_rows.of(rows.copy())
 
 
-class DummyVecEnv(Face):
+class DummyVecEnv(SB3VecEnv):
     """Stable-Baselines3's DummyVecEnv: all environments in this process, stepped in turn. They are ``envs``."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
@@ -152,7 +152,7 @@ class DummyVecEnv(Face):
         super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn, self.envs) for env_fn in env_fns], {}))
 
 
-class SubprocVecEnv(Face):
+class SubprocVecEnv(SB3VecEnv):
     """Stable-Baselines3's SubprocVecEnv: worker processes, which share the environments.
 
     start_method: "fork", "spawn" or "forkserver"; by default fork where it is safe.
@@ -166,7 +166,7 @@ class SubprocVecEnv(Face):
         super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn) for env_fn in env_fns], kwargs))
 
 
-def make(env: Any, **kwargs: Any) -> Face:
+def make(env: Any, **kwargs: Any) -> SB3VecEnv:
     """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
 
     agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
@@ -174,7 +174,7 @@ def make(env: Any, **kwargs: Any) -> Face:
     """
     if kwargs.get("backend") != "cuda":
         env = [_noting(creator(each)) for each in env] if isinstance(env, (list, tuple)) else _noting(creator(env))
-    return Face(make_for(LIBRARY, MODE, env, kwargs))
+    return SB3VecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callable[..., Any]:

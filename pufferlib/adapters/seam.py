@@ -12,11 +12,11 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.adapters.agent_rows import AgentRows
-from pufferlib.backends import make
+from pufferlib.construct import make
 from pufferlib.errors import MissingExtra, PlanError, PufferError, SpaceError, WorkerError
 from pufferlib.layout import Layout
 from pufferlib.vectorization import Batch, Infos, VecEnv
-from pufferlib.vectorization.plan import checked_mode
+from pufferlib.vectorization.core.plan import checked_mode
 
 __all__ = [
     "LeafRows",

@@ -34,12 +34,12 @@ with needs("skrl", "skrl"):
         untensorize_space,
     )
 
-__all__ = ["Face", "make"]
+__all__ = ["SkrlVecEnv", "make"]
 
 LIBRARY, MODE = "skrl", "same_step"
 
 
-class Face(Wrapper):
+class SkrlVecEnv(Wrapper):
     """A VecEnv as skrl's Wrapper. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
 
     Observations are (num_envs, values), as skrl flattens them, rewards float32 and flags (num_envs, 1), all on skrl's
@@ -124,13 +124,13 @@ class Face(Wrapper):
         return torch.tensor(values, device=self.device).unsqueeze(-1)
 
 
-def make(env: Any, **kwargs: Any) -> Face:
+def make(env: Any, **kwargs: Any) -> SkrlVecEnv:
     """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
 
     agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
         that live equally long; SpaceError for others.
     """
-    return Face(make_for(LIBRARY, MODE, env, kwargs))
+    return SkrlVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def _mean(episodes: list[dict[str, Any]], key: str) -> Any:

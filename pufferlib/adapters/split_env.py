@@ -22,7 +22,7 @@ from pufferlib.environment import PufferEnv
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, observation_layout
 
-__all__ = ["BESIDE", "OURS", "ActionRows", "Beside", "ObservationRows", "SplitEnv", "parted"]
+__all__ = ["BESIDE", "OURS", "ActionRows", "InfoExtras", "ObservationRows", "SplitEnv", "parted"]
 
 OURS = ("env_id", "agent_id", "env", "episode")  # keys that a VecEnv adds to infos
 BESIDE = "beside"  # the key of what travels beside the rows: in infos, in options, and as an attribute
@@ -34,7 +34,7 @@ _MOST_NUMBERS = 1024  # that are made beforehand
 _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 
 
-class Beside(NamedTuple):
+class InfoExtras(NamedTuple):
     """What an info carries to the other side. (Emulation leaves named tuples as they are.)"""
 
     info: dict[str, Any]  # the environment's own
@@ -45,18 +45,18 @@ class Beside(NamedTuple):
 RESERVED = frozenset((*OURS, BESIDE))
 
 
-def parted(info: dict[str, Any]) -> Beside:
+def parted(info: dict[str, Any]) -> InfoExtras:
     """Return the parts of an info that has come from a SplitEnv."""
     if BESIDE in info:
-        beside: Beside = info[BESIDE]
+        beside: InfoExtras = info[BESIDE]
         return beside
-    return Beside({key: value for key, value in info.items() if key not in OURS}, (), ())
+    return InfoExtras({key: value for key, value in info.items() if key not in OURS}, (), ())
 
 
 class SplitEnv:
     """What a worker steps in place of one environment.
 
-    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: Beside} where more has
+    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: InfoExtras} where more has
     to travel, or where the environment uses a key of OURS. Explicit resets have options {BESIDE: (seed, options)};
     {BESIDE: ()} takes the environment as its creator left it. Setting the attribute BESIDE to (action,) has the next
     step play that action rather than its row.
@@ -128,7 +128,7 @@ class SplitEnv:
         if not (objects or finals or info):
             return row, {}
         if objects or finals or type(info) is not dict or not RESERVED.isdisjoint(info):
-            return row, {BESIDE: Beside(own(info) if info else {}, objects, finals)}
+            return row, {BESIDE: InfoExtras(own(info) if info else {}, objects, finals)}
         return row, info
 
     def get_wrapper_attr(self, name: str) -> Any:

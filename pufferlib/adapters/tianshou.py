@@ -34,7 +34,7 @@ from pufferlib.vectorization import VecEnv
 with needs("tianshou", "tianshou"):
     from tianshou.env import BaseVectorEnv
 
-__all__ = ["DummyVectorEnv", "Face", "SubprocVectorEnv", "make"]
+__all__ = ["DummyVectorEnv", "SubprocVectorEnv", "TianshouVecEnv", "make"]
 
 Array = np.ndarray[Any, Any]
 Step = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, infos
@@ -43,7 +43,7 @@ LIBRARY, MODE = "Tianshou", "disabled"
 OURS = ("agent_id", "env")  # in infos, of which Tianshou has no need
 
 
-class Face(BaseVectorEnv):
+class TianshouVecEnv(BaseVectorEnv):
     """A VecEnv as Tianshou's. vec: of ``batch_size=1``, one agent an environment, ``autoreset_mode="disabled"``.
 
     wait_num: how many environments a step waits for, by default those that are stepped. timeout: seconds after which
@@ -252,7 +252,7 @@ class Face(BaseVectorEnv):
         return infos
 
 
-class DummyVectorEnv(Face):
+class DummyVectorEnv(TianshouVecEnv):
     """Tianshou's DummyVectorEnv: all environments in this process, stepped in turn."""
 
     def __init__(
@@ -261,7 +261,7 @@ class DummyVectorEnv(Face):
         super().__init__(make_for(LIBRARY, MODE, list(env_fns), {"batch_size": 1}), wait_num, timeout)
 
 
-class SubprocVectorEnv(Face):
+class SubprocVectorEnv(TianshouVecEnv):
     """Tianshou's SubprocVectorEnv: a pool of worker processes, which share the environments.
 
     share_memory: rows always go through shared memory; either value is taken. context: "fork" or "spawn", by default
@@ -282,9 +282,11 @@ class SubprocVectorEnv(Face):
         super().__init__(make_for(LIBRARY, MODE, list(env_fns), kwargs), wait_num, timeout)
 
 
-def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> Face:
+def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> TianshouVecEnv:
     """Return ``pufferlib.make(env, …)`` with this face, by default on ``backend="pool"``; raises as that does.
 
-    wait_num, timeout: those of Face. Takes the other arguments of ``make``, but for batch_size, which is 1.
+    wait_num, timeout: those of TianshouVecEnv. Takes the other arguments of ``make``, but for batch_size, which is 1.
     """
-    return Face(make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout)
+    return TianshouVecEnv(
+        make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout
+    )

@@ -34,13 +34,13 @@ with needs("torchrl", "torchrl"):
     from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
     from torchrl.envs import EnvBase
 
-__all__ = ["Face", "make"]
+__all__ = ["TorchRLVecEnv", "make"]
 
 LIBRARY, MODE = "TorchRL", "disabled"
 THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys of TensorDicts
 
 
-class Face(EnvBase):
+class TorchRLVecEnv(EnvBase):
     """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent an environment, ``autoreset_mode="disabled"``.
 
     ``batch_size`` is (num_envs,), and () for one environment, as of TorchRL's GymEnv. Keys: "observation" (of a Dict or
@@ -167,7 +167,7 @@ class Face(EnvBase):
         return tensor if self.batch_size else tensor[0]
 
 
-def make(env: Any, one_hot: bool = False, **kwargs: Any) -> Face:
+def make(env: Any, one_hot: bool = False, **kwargs: Any) -> TorchRLVecEnv:
     """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
 
     agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
@@ -177,7 +177,7 @@ def make(env: Any, one_hot: bool = False, **kwargs: Any) -> Face:
     def again() -> VecEnv:
         return make_for(LIBRARY, MODE, env, dict(kwargs))
 
-    return Face(again(), one_hot, again)
+    return TorchRLVecEnv(again(), one_hot, again)
 
 
 def _dtype(dtype: Any) -> Any:

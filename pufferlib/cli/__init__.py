@@ -29,14 +29,14 @@ from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import SHOWN_S, cleared, counting, file_name, new_console, passing
 from pufferlib.cli.training import evaluate, plot, train
 from pufferlib.errors import MissingExtra, PlanError, PufferError, RegistryError, WorkerError
-from pufferlib.plans import HEADER, Row, rate_text, untried_text
-from pufferlib.suggestions import near
+from pufferlib.tuning.plans import HEADER, Row, rate_text, untried_text
+from pufferlib.util.suggestions import near
 from pufferlib.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pufferlib.bench import Speed
+    from pufferlib.tuning.bench import Speed
 
 __all__ = ["main"]
 
@@ -180,7 +180,7 @@ def check(words: list[str]) -> int:
     from rich.table import Table
 
     from pufferlib.testing import CHECKS, Result
-    from pufferlib.testing.apart import check_apart
+    from pufferlib.testing.isolation import check_isolated
 
     options: Check = parse(Check, "check", words)
     console = new_console()
@@ -209,7 +209,7 @@ def check(words: list[str]) -> int:
 
     registry.creator(options.env)  # what is wrong with the name, or with importing it, is said from here
     with cleared(console):
-        report, ended, stack, printed = check_apart(
+        report, ended, stack, printed = check_isolated(
             options.env,
             env_kwargs=keywords(options.env_kwargs),
             wrap_kwargs=options.wrap.given(),
@@ -281,7 +281,7 @@ def bench(words: list[str]) -> int:
     from rich.markup import escape
     from rich.table import Table
 
-    from pufferlib.bench import compare_backends, machine, overload, verdict
+    from pufferlib.tuning.bench import compare_backends, machine, overload, verdict
 
     options: Bench = parse(Bench, "bench", words)
     console = new_console()
@@ -335,8 +335,8 @@ def bench(words: list[str]) -> int:
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
     """Show the stats of each backend, and draw them."""
-    from pufferlib.bench import profile_text
-    from pufferlib.vectorization.cuda import KernelStats
+    from pufferlib.tuning.bench import profile_text
+    from pufferlib.vectorization.device.vecenv import KernelStats
 
     for speed in speeds:
         assert speed.stats is not None
@@ -356,8 +356,8 @@ def autotune(words: list[str]) -> int:
     from rich.live import Live
     from rich.table import Table
 
-    from pufferlib.bench import machine, overload
-    from pufferlib.tuning import autotune as search
+    from pufferlib.tuning.autotune import autotune as search
+    from pufferlib.tuning.bench import machine, overload
 
     options: Autotune = parse(Autotune, "autotune", words)
     console = new_console()

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import pufferlib
 from pufferlib import _native
-from pufferlib.memory import memory_at_hand, memory_text, memory_there
-from pufferlib.vectorization.launch import running_threads, start_method
-from pufferlib.vectorization.plan import available_cpus, cpu_quota
+from pufferlib.util.memory import memory_at_hand, memory_text, memory_there
+from pufferlib.vectorization.core.plan import available_cpus, cpu_quota
+from pufferlib.vectorization.processes.start import running_threads, start_method
 
 __all__ = ["Finding", "diagnose"]
 

@@ -14,7 +14,7 @@ from pufferlib.cli.options import LeaguePlay, LeagueRun, LeagueShow
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PlanError
-from pufferlib.suggestions import near
+from pufferlib.util.suggestions import near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

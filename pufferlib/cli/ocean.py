@@ -13,7 +13,7 @@ from pufferlib.cli.options import Ocean
 from pufferlib.cli.parsing import parse, require
 from pufferlib.cli.screen import new_console
 from pufferlib.errors import PlanError
-from pufferlib.vectorization.plan import available_cpus
+from pufferlib.vectorization.core.plan import available_cpus
 
 __all__ = ["ocean"]
 

@@ -14,9 +14,9 @@ import numpy as np
 import pufferlib
 from pufferlib.cli.doctor import Finding
 from pufferlib.errors import PufferError
-from pufferlib.memory import memory_text
-from pufferlib.vectorization.durations import seconds_text
-from pufferlib.vectorization.ray_connection import Connection
+from pufferlib.telemetry.durations import seconds_text
+from pufferlib.util.memory import memory_text
+from pufferlib.vectorization.ray.connection import Connection
 
 __all__ = ["STEP_MS", "diagnose_ray"]
 

@@ -18,7 +18,7 @@ from pufferlib.emulation.vectorized import VectorRows, is_vectorized
 from pufferlib.environment import PufferEnv
 from pufferlib.errors import MissingExtra, PlanError, SpaceError
 from pufferlib.registry import creator
-from pufferlib.suggestions import says_what_was_meant
+from pufferlib.util.suggestions import says_what_was_meant
 
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 

@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_size, masked_space, pack_mask
-from pufferlib.emulation.beside import Beside, extended_space
+from pufferlib.emulation.extra_leaves import ExtraLeaves, extended_space
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.errors import SpaceError
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["Agent", "Agents"]
 
@@ -25,7 +26,7 @@ class Agent:
         observation_layout: Layout,
         action_layout: ActionLayout,
         masked: bool,
-        beside: Beside | None,
+        extra_leaves: ExtraLeaves | None,
         check: str,
         spaces: tuple[Any, Any],
         checked: set[int] | None,
@@ -36,7 +37,7 @@ class Agent:
         self.observation_layout = observation_layout
         self.action_layout = action_layout
         self.masked = masked  # info["action_mask"] is a leaf of the observation
-        self._beside = beside
+        self._extra_leaves = extra_leaves
         self.takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
         self._always = check == "always"
         self._checked = checked
@@ -46,18 +47,18 @@ class Agent:
 
     def _is_plain(self) -> bool:
         """Whether observations are packed as they come: nothing to add, no check left."""
-        return self.settled and not (self.masked or self._beside)
+        return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: Any, observation: Any, info: Any) -> Any:
         """Return the observation as ``observation_layout`` packs it. Raises SpaceError if it does not fit."""
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
             observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
-        if self._beside is not None:
+        if self._extra_leaves is not None:
             own = observation if self.takes_in else {"observation": observation}
             if not isinstance(own, Mapping):
                 raise SpaceError(f"agent {name!r}: expected a dict with an {ACTION_MASK!r}, got {observation!r:.80}")
-            observation = {**self._beside.leaves(name), **own}
+            observation = {**self._extra_leaves.leaves(name), **own}
         if self._checks_left:
             whose = f"agent {name!r}: "
             try:
@@ -85,14 +86,14 @@ class Agents:
         env: Any,
         bounds: Mapping[str, Any],
         action_mask: bool,
-        beside: Beside | None,
+        extra_leaves: ExtraLeaves | None,
         check: str,
         keeps_spaces: bool,
     ) -> None:
         self._env = env
         self._bounds = bounds
         self._action_mask = action_mask
-        self._beside = beside
+        self._extra_leaves = extra_leaves
         self._check = check
         self._by_name: dict[Any, Agent] = {}
         # Layouts by the identity of the space (kept alive beside it), so that equal agents share one; of this episode
@@ -123,7 +124,7 @@ class Agents:
         acted = self._layout(action_space, -1)
         spaces = observation_space, action_space
         masked = size is not None
-        return Agent(raw_action_space, observed, acted, masked, self._beside, self._check, spaces, self._checked)
+        return Agent(raw_action_space, observed, acted, masked, self._extra_leaves, self._check, spaces, self._checked)
 
     def _layout(self, space: Any, size: int | None) -> Any:
         """size: of the mask to add to an observation space; -1: an action space."""
@@ -134,8 +135,8 @@ class Agents:
             if size == -1:
                 layout: Any = action_layout(own, **self._bounds)
             else:
-                if self._beside is not None:
-                    own = extended_space(own, size, self._beside.spaces)
+                if self._extra_leaves is not None:
+                    own = extended_space(own, size, self._extra_leaves.spaces)
                 elif size is not None:
                     own = masked_space(own, size)
                 layout = observation_layout(own, **self._bounds)

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from pufferlib.errors import SpaceError, naming_arguments
-from pufferlib.layout import ActionLayout, Layout
+from pufferlib.layout import Layout
+from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["Clip", "action_reader", "clip_of", "common_action_space", "common_observation_space", "observation_writer"]
 

@@ -12,15 +12,16 @@ from pettingzoo import ParallelEnv
 
 from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.agents import Agents
-from pufferlib.emulation.beside import Beside
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
+from pufferlib.emulation.extra_leaves import ExtraLeaves
 from pufferlib.emulation.infos import own
 from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.environment import PufferEnv, hold
 from pufferlib.errors import CallError
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["EmulatedParallelEnv", "NativeParallelEnv"]
 
@@ -71,8 +72,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._fixed = possible is not None
         self._possible = frozenset(possible or ())
         self._name = name = type(self.unwrapped).__name__
-        self._beside = Beside(parallel, name, possible, state, agent_type) if state or agent_type else None
-        self._agents = Agents(parallel, bounds, action_mask, self._beside, check, self._fixed)
+        self._extra_leaves = ExtraLeaves(parallel, name, possible, state, agent_type) if state or agent_type else None
+        self._agents = Agents(parallel, bounds, action_mask, self._extra_leaves, check, self._fixed)
         self._reset = Resetter(parallel, name)
         self._was_reset = False
         self._known: set[Any] = set()  # the agents of this episode
@@ -178,8 +179,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     def _flat(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
         flat = {}
-        if self._beside is not None:
-            self._beside.look()
+        if self._extra_leaves is not None:
+            self._extra_leaves.look()
         for name, observation in observations.items():
             if name not in self._known or observation is None:  # "common" things, and the dead of some environments
                 flat[name] = own(observation)

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask, mask_plan
+from pufferlib.emulation.agent_indices import AgentIndices
 from pufferlib.emulation.agents import Agent, Agents
-from pufferlib.emulation.beside import STATE, Beside, row_layout
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.common import (
     action_reader,
@@ -20,12 +20,13 @@ from pufferlib.emulation.common import (
     common_observation_space,
     observation_writer,
 )
+from pufferlib.emulation.extra_leaves import STATE, ExtraLeaves, row_layout
 from pufferlib.emulation.infos import add_episode, own
-from pufferlib.emulation.places import Places
 from pufferlib.emulation.rows import FastAgents, HeldRows, Rows, Seat, Seating
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.errors import PlanError, SpaceError, naming_arguments
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
 
@@ -80,7 +81,7 @@ def _equal(space: Any, other: Any) -> bool:
 
 
 class PettingZooRows(HeldRows):
-    """A parallel or AEC environment as one row for each place of its ``Places``.
+    """A parallel or AEC environment as one row for each place of its ``AgentIndices``.
 
     max_agents: the most agents alive at once, for environments without ``possible_agents``; by default what they say
     themselves as PettingZoo's ``max_num_agents``.
@@ -113,13 +114,15 @@ class PettingZooRows(HeldRows):
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         if possible is None and max_agents is None:
             max_agents = _most_agents(parallel)
-        self._places = Places(self.name, possible, max_agents)
+        self._places = AgentIndices(self.name, possible, max_agents)
         masked, known = probe(parallel, possible, action_mask, observation_space is not None)
         self._mask_in_info = masked
         self._fixed = possible is not None
-        self._beside = Beside(parallel, self.name, possible, state, agent_type) if state or agent_type else None
+        self._extra_leaves = (
+            ExtraLeaves(parallel, self.name, possible, state, agent_type) if state or agent_type else None
+        )
         self._bounds = bounds
-        self._agents = Agents(parallel, bounds, masked, self._beside, check, self._fixed)
+        self._agents = Agents(parallel, bounds, masked, self._extra_leaves, check, self._fixed)
         self.num_agents = self._places.count
         self.multi_agent = True
         self.infos = []
@@ -152,11 +155,11 @@ class PettingZooRows(HeldRows):
         self._starts_s = np.zeros(places, np.float64)
         self._listed: list[Any] = []  # the environment's agents as they were last
         self.changes = 0  # counts how often ``seating`` has become another
-        has_state = self._beside is not None and STATE in self._beside.spaces
+        has_state = self._extra_leaves is not None and STATE in self._extra_leaves.spaces
         arrays = self._returns, self._lengths, self._starts_s
         keeps_places = self._places.is_fixed
         self.fast = FastAgents(
-            parallel, *arrays, self._fixed, keeps_places, self._beside, has_state, self._mask_in_info
+            parallel, *arrays, self._fixed, keeps_places, self._extra_leaves, has_state, self._mask_in_info
         )
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
@@ -184,7 +187,7 @@ class PettingZooRows(HeldRows):
         same = same and observed[0].flat_space == self.observation_space
         if same:
             self.observation_layout = observed[0]
-        elif self._beside is None:
+        elif self._extra_leaves is None:
             self.observation_layout = observation_layout(self.observation_space)
         else:  # what all agents have stays a leaf of its own
             self.observation_layout = row_layout(largest, self._bounds, masks=observation_space is None)
@@ -212,7 +215,7 @@ class PettingZooRows(HeldRows):
         known = self._agents[agent]
         assert self.observation_space.shape is not None
         row = np.zeros(self.observation_space.shape, self.observation_space.dtype)
-        has_state = self._beside is None or self._beside.told(info)
+        has_state = self._extra_leaves is None or self._extra_leaves.told(info)
         observation_writer(known.observation_layout, self.observation_space)(
             known.observed(agent, observation, info), row
         )
@@ -226,15 +229,15 @@ class PettingZooRows(HeldRows):
         return self._reader(self._agents[agent].action_layout)(row)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        if self._beside is not None:
-            self._beside.forget()
+        if self._extra_leaves is not None:
+            self._extra_leaves.forget()
         self.take_reset(self._reset(seed, options))
 
     def take_reset(self, result: Any) -> None:
         self._forget_spaces()
         observations, infos = split_reset(result, self.name)
-        if self._beside is not None:
-            self._beside.look()
+        if self._extra_leaves is not None:
+            self._extra_leaves.look()
         self._clear()
         self._returns[:] = 0
         self._lengths[:] = 0
@@ -303,7 +306,7 @@ class PettingZooRows(HeldRows):
             clip,
             mask_plan(agent.raw_action_space) if agent.masked else None,
             agent.takes_in,
-            None if self._beside is None else self._beside.fixed_leaves(name),
+            None if self._extra_leaves is None else self._extra_leaves.fixed_leaves(name),
             agent.spaces,
         )
 
@@ -353,8 +356,8 @@ class PettingZooRows(HeldRows):
         observations, rewards, terminations, truncations, infos = checked_step(
             result, self.name, self._parallel, living
         )
-        if self._beside is not None:
-            self._beside.look()
+        if self._extra_leaves is not None:
+            self._extra_leaves.look()
         listed = list(self._parallel.agents)
         present = set(listed)
         self._clear()

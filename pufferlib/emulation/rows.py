@@ -11,7 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     import gymnasium
 
-    from pufferlib.layout import ActionLayout, Layout
+    from pufferlib.layout import Layout
+    from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["FastAgents", "FastRows", "FastStep", "HeldRows", "PlainStep", "RowEnv", "Rows", "Seat", "Seating"]
 
@@ -54,7 +55,7 @@ class FastAgents(NamedTuple):
     starts_s: Array  # float64
     keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked as it comes
     keeps_places: bool  # and the same place
-    beside: Any  # the Beside whose leaves are in the observations; None where there are none
+    extra_leaves: Any  # the ExtraLeaves whose leaves are in the observations; None where there are none
     has_state: bool  # one of them is the environment's state
     mask_in_info: bool
 
@@ -70,7 +71,7 @@ class Seat(NamedTuple):
     clip: Any  # the Clip by which its choices are read; None where the row's are its own
     masks: tuple[Any, ...] | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
     takes_in: bool  # leaves go into the observation, which is a dict
-    leaves: dict[str, Any] | None  # of Beside, without the state; None where there are none
+    leaves: dict[str, Any] | None  # of ExtraLeaves, without the state; None where there are none
     spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects
 
 
@@ -79,7 +80,7 @@ class Seating(NamedTuple):
 
     seats: list[Seat]  # of those who live, in the environment's order
     listed: list[Any]  # its ``agents`` as they were last
-    last: dict[Any, int]  # this and the others as Places has them
+    last: dict[Any, int]  # this and the others as AgentIndices has them
     ended: set[Any]
     lingering: set[Any]
 

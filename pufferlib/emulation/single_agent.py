@@ -14,7 +14,8 @@ from gymnasium.utils import seeding
 
 from pufferlib.emulation.action_masks import ACTION_MASK, mask_size, masked_space, pack_mask
 from pufferlib.errors import SpaceError
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
 
 __all__ = ["Caller", "Resetter", "checked_flag", "own_attribute", "own_space", "scalar_reward"]
 

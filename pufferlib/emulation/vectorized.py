@@ -17,8 +17,9 @@ from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import HeldRows, Rows
 from pufferlib.emulation.single_agent import Resetter, own_space
 from pufferlib.errors import SpaceError
-from pufferlib.layout import ActionLayout, Layout, action_layout, observation_layout
-from pufferlib.pack import fills
+from pufferlib.layout import Layout, action_layout, observation_layout
+from pufferlib.layout.layout import ActionLayout
+from pufferlib.layout.pack import fills
 
 __all__ = ["VectorRows", "is_vectorized"]
 

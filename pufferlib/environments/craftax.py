@@ -9,7 +9,7 @@ from typing import Any
 
 from pufferlib.environments import Example, Family, member
 from pufferlib.environments._functional import Functional, functions_of, load, space_of
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 FAMILY = Family(
     names=("craftax/*",),

@@ -32,9 +32,9 @@ observations: (steps, rows, *layout.shape); action_mask likewise. state: before 
 ``save_policy`` keeps a policy in a file; ``load_policy`` gives it back, at play on a raw environment.
 """
 
-from pufferlib.models.acting import Actor, BatchPlayer, Player
 from pufferlib.models.distributions import Decisions, Distribution
 from pufferlib.models.files import Origin, SavedPolicy, load_policy, read_policy, save_policy
+from pufferlib.models.inference import Actor, BatchPlayer, Player
 from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature, State
 from pufferlib.models.per_agent import FrameStack, Memory

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from pufferlib import registry
 from pufferlib.emulation import emulate
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.files import written_whole
 from pufferlib.layout import Layout
-from pufferlib.models.acting import Actor, Player
+from pufferlib.models.inference import Actor, Player
+from pufferlib.util.files import written_whole
 from pufferlib.version import __version__
 
 __all__ = [

@@ -19,7 +19,7 @@ from pufferlib.models.distributions import Decisions
 from pufferlib.models.multiagent import Central, Separate, Teams, num_types, separate
 from pufferlib.models.networks import CNN, LSTM, MLP, Nature
 from pufferlib.models.reading import has_images
-from pufferlib.suggestions import not_one_of
+from pufferlib.util.suggestions import not_one_of
 
 __all__ = ["action_mask_reader", "make_policy"]
 

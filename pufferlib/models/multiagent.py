@@ -15,7 +15,7 @@ import torch
 from gymnasium.spaces import Dict, Discrete, Tuple
 from torch import Tensor, nn
 
-from pufferlib.emulation.beside import AGENT_TYPE, STATE
+from pufferlib.emulation.extra_leaves import AGENT_TYPE, STATE
 from pufferlib.errors import PlanError, SpaceError
 from pufferlib.layout import Layout
 from pufferlib.models.distributions import Outputs

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout
-from pufferlib.leaves import Path
+from pufferlib.layout.leaves import Path
 from pufferlib.models.distributions import num_options
 from pufferlib.models.running_norm import RunningNorm
 

@@ -6,7 +6,7 @@
     Mixture        how often each matchup is played
     Matchmaker     who plays whom in an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
     Router         a batch to the policies of its rows, and their actions back
-    OwnRows        a VecEnv as one learner sees it, while a router plays all others
+    LearnerView        a VecEnv as one learner sees it, while a router plays all others
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
@@ -15,40 +15,38 @@
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
     pipeline_psro  the same with several levels that learn at once
-    Delegated      an oracle whose answers are a coordinator's tasks
+    RemoteOracle      an oracle whose answers are a coordinator's tasks
     League         psro in a folder, from a TOML file; goes on where it was; ``puffer league`` is its command
-    population_based_training   learners that do badly go on as copies of those that do well; DelegatedTraining has a
+    population_based_training   learners that do badly go on as copies of those that do well; RemoteTraining has a
                    coordinator's workers train them
 
 docs/population.md shows them at work. ``pip install "pufferlib[games]"`` brings all that they need.
 """
 
 from pufferlib.population.coordinator import Coordinator
-from pufferlib.population.delegated import Delegated, DelegatedTraining
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.league import League, Setup
 from pufferlib.population.league_settings import Settings
+from pufferlib.population.learner_view import LearnerView
 from pufferlib.population.loops import Iteration, fictitious_self_play, psro, rectified_targets, self_play
 from pufferlib.population.matchmaker import Capped, Fixed, Matchmaker, Prioritized, Sampled, random_pairs
 from pufferlib.population.matchup import Matchup, Mixture, product
 from pufferlib.population.oracle import ExactOracle, ImprovingOracle, Oracle
-from pufferlib.population.own import OwnRows
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pbt import Member, population_based_training
 from pufferlib.population.pipeline import pipeline_psro
 from pufferlib.population.pool import Entry, PolicyPool
 from pufferlib.population.ratings import Rated, Rating, Ratings, rate_table
+from pufferlib.population.remote_oracle import RemoteOracle, RemoteTraining
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.solvers import Solver
 from pufferlib.population.standings import Standing, standings
-from pufferlib.population.station import Task
+from pufferlib.population.task_runner import Task
 
 __all__ = [
     "Capped",
     "Coordinator",
-    "Delegated",
-    "DelegatedTraining",
     "Entry",
     "Evaluator",
     "ExactOracle",
@@ -56,18 +54,20 @@ __all__ = [
     "ImprovingOracle",
     "Iteration",
     "League",
+    "LearnerView",
     "Matchmaker",
     "Matchup",
     "Member",
     "Mixture",
     "Oracle",
-    "OwnRows",
     "PayoffTable",
     "PolicyPool",
     "Prioritized",
     "Rated",
     "Rating",
     "Ratings",
+    "RemoteOracle",
+    "RemoteTraining",
     "Router",
     "Sampled",
     "Seat",

@@ -9,21 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pufferlib import transfer
 from pufferlib.errors import PlanError, PlatformError, PufferError, WorkerError
 from pufferlib.population.pool import Content
-from pufferlib.population.station import CLOSE_S, Lost, Order, Raised, Station, Supply, Task, late
-from pufferlib.vectorization.launch import portable
-from pufferlib.vectorization.ray_connection import Connection, Placement, plain, reason
+from pufferlib.population.task_runner import CLOSE_S, Lost, Order, Raised, Supply, Task, TaskRunner, late
+from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.processes.start import portable
+from pufferlib.vectorization.ray.connection import Connection, Placement, plain, reason
 
-__all__ = ["Actors", "RemoteStation"]
+__all__ = ["Actors", "RemoteTaskRunner"]
 
 MOST_DEATHS = 3  # of one worker's actors in a row, before any has made its environments
 SLICE_S = 0.5  # between two looks at the cluster's head
 
 
-class RemoteStation:
-    """The actor: a ``Station``."""
+class RemoteTaskRunner:
+    """The actor: a ``TaskRunner``."""
 
     def start(self, sealed: bytes, path: Sequence[str]) -> str:
         """Make the environments, and return where this is, in words.
@@ -34,7 +34,7 @@ class RemoteStation:
 
         sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
         env, make_kwargs, torch_threads = transfer.loads(sealed)
-        self._station = Station(env, make_kwargs, torch_threads)
+        self._task_runner = TaskRunner(env, make_kwargs, torch_threads)
         address: Any = ray.util.get_node_ip_address  # without annotations
         return f" on node {ray.get_runtime_context().get_node_id()[:8]} at {address()}"
 
@@ -42,19 +42,19 @@ class RemoteStation:
         """Do a task. Ray has fetched the contents."""
         import cloudpickle
 
-        self._station.take(order, contents)
-        result = self._station.work(cloudpickle.loads(sealed), order)
+        self._task_runner.take(order, contents)
+        result = self._task_runner.work(cloudpickle.loads(sealed), order)
         # Not every exception can be pickled; its traceback can.
         return result._replace(cause=None) if isinstance(result, Raised) else result
 
     def close(self) -> None:
         """Close the environments."""
         if hasattr(self, "_station"):
-            self._station.close()
+            self._task_runner.close()
 
 
 @dataclass
-class Member:
+class RemoteWorker:
     """A worker, whichever actor it is now.
 
     handle, call: Ray's; the call is under way. number: of the task that is done; None of another call, or of a task
@@ -100,7 +100,7 @@ class Actors:
         self._ray = connection.ray
         self._refs: dict[str, Any] = {}  # of contents in Ray's object store, by digest
         self._waited_s = 0.0  # for the first actor, since there was none
-        self._members = [Member(index) for index in range(num_actors)]
+        self._members = [RemoteWorker(index) for index in range(num_actors)]
         try:
             for member in self._members:
                 self._start(member)
@@ -109,10 +109,10 @@ class Actors:
             connection.release()
             raise
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: RemoteWorker) -> None:
         """Have a new actor in a worker's place."""
         self._connection.require()
-        kind = self._ray.remote(RemoteStation).options(
+        kind = self._ray.remote(RemoteTaskRunner).options(
             max_restarts=0, max_task_retries=0, **self._placement.options(member.index)
         )
         member.handle, member.place, member.number, member.has = kind.remote(), "", None, set()
@@ -155,7 +155,7 @@ class Actors:
         self._require_placed()
         return found
 
-    def _end_late(self, members: Iterable[Member]) -> list[tuple[int, Lost]]:
+    def _end_late(self, members: Iterable[RemoteWorker]) -> list[tuple[int, Lost]]:
         """Kill the actors whose tasks have taken too long, also tasks of no interest, which nothing else would end."""
         found = []
         for member in members:
@@ -168,7 +168,7 @@ class Actors:
                 found.append((number, lost))
         return found
 
-    def _hear(self, member: Member) -> Any:
+    def _hear(self, member: RemoteWorker) -> Any:
         """Return what a call has brought back, and replace the actor if it is gone."""
         call, number, member.call, member.number = member.call, member.number, None, None
         try:
@@ -190,7 +190,7 @@ class Actors:
             member.place, member.deaths = result, 0
         return result._replace(where=member.place) if isinstance(result, Raised) else result
 
-    def _replace(self, member: Member, how: str) -> Lost:
+    def _replace(self, member: RemoteWorker, how: str) -> Lost:
         member.deaths += not member.place
         if member.deaths >= MOST_DEATHS:
             member.deaths = 0  # who asks again has it tried again
@@ -203,7 +203,7 @@ class Actors:
         self._restart(member)
         return lost
 
-    def _restart(self, member: Member) -> None:
+    def _restart(self, member: RemoteWorker) -> None:
         self._ray.kill(member.handle)
         self._start(member)
 

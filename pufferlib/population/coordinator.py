@@ -11,8 +11,8 @@ from typing import Any
 from pufferlib.errors import CallError, ClosedError, PlanError, WorkerError
 from pufferlib.population.actors import Actors
 from pufferlib.population.pool import PolicyPool
-from pufferlib.population.station import InPlace, Lost, Raised, Supply, Task, Workers
-from pufferlib.vectorization.arguments import checked_seconds
+from pufferlib.population.task_runner import LocalWorkers, Lost, Raised, Supply, Task, Workers
+from pufferlib.vectorization.core.arguments import checked_seconds
 
 __all__ = ["Coordinator"]
 
@@ -67,7 +67,7 @@ class Coordinator:
         told = (env, make_kwargs, torch_threads, timeout_s)
         self._workers: Workers
         if num_actors == 0:
-            self._workers = InPlace(Supply(pool), *told)
+            self._workers = LocalWorkers(Supply(pool), *told)
         else:
             self._workers = Actors(
                 Supply(pool),

@@ -19,7 +19,7 @@ from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import PolicyPool
 from pufferlib.population.router import Router
 from pufferlib.population.seat import Seat, seats_of
-from pufferlib.population.station import Task, seed_of
+from pufferlib.population.task_runner import Task, seed_of
 from pufferlib.vectorization import VecEnv
 
 __all__ = ["Evaluator", "Lot", "play_lots"]

@@ -24,7 +24,6 @@ import numpy as np
 
 import pufferlib
 from pufferlib.errors import CallError, CheckpointError, PlanError
-from pufferlib.files import written_whole
 from pufferlib.population.coordinator import Coordinator
 from pufferlib.population.evaluate import Evaluator
 from pufferlib.population.games.game_env import GameEnv
@@ -37,6 +36,7 @@ from pufferlib.population.oracle import ExactOracle, Oracle
 from pufferlib.population.payoff import PayoffTable
 from pufferlib.population.pool import INDEX, PolicyPool
 from pufferlib.population.seat import Seat, seats_of
+from pufferlib.util.files import written_whole
 
 __all__ = ["League", "Setup", "exact_oracle", "make_env"]
 

@@ -17,8 +17,8 @@ from pufferlib.errors import PlanError
 from pufferlib.population.games.trees import load_game
 from pufferlib.population.loops import Targets, targets_of
 from pufferlib.population.solvers import SOLVERS, Solver
-from pufferlib.suggestions import meant
-from pufferlib.toml import checked, read_toml, to_toml
+from pufferlib.util.suggestions import meant
+from pufferlib.util.toml import checked, read_toml, to_toml
 
 __all__ = ["ORACLES", "Evaluation", "Settings", "Stop", "Workers"]
 

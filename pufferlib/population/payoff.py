@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import CheckpointError, PlanError
-from pufferlib.files import written_whole
 from pufferlib.population.matchup import Matchup
+from pufferlib.util.files import written_whole
 
 __all__ = ["PayoffTable", "beaten"]
 

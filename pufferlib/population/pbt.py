@@ -43,7 +43,7 @@ def population_based_training(
     pool: of the learners. settings: of each learner, at first. train: trains a member's learner for a while, and
     returns its score; what it publishes as the learner's state, such as an optimiser's, is there again the next time.
     What else it keeps of a learner is of other weights where the member has a parent. One that has ``train_all``
-    (``DelegatedTraining``) is given all members of a generation at once, and returns their scores.
+    (``RemoteTraining``) is given all members of a generation at once, and returns their scores.
     After each generation the worst ``share`` of all (exploit) take over weights, state and settings of members drawn
     from the best share, and (explore) multiply each setting by one of ``factors``.
     Source: Jaderberg et al., "Population based training of neural networks", 2017.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import MissingExtra
-from pufferlib.files import written_whole
 from pufferlib.population.payoff import PayoffTable
+from pufferlib.util.files import written_whole
 
 __all__ = ["draw_mixtures", "draw_nash_conv", "draw_payoffs"]
 

@@ -37,7 +37,7 @@ def pipeline_psro(
     begins at the top. An iteration's mixture is of the frozen levels.
     table, solver, evaluate, measure: as ``psro`` has them, without targets; populations are of one length, and all
     frozen at first. With sampled payoffs, min_gain should not be below what chance makes of them.
-    With an oracle of a coordinator's workers (``Delegated``) all levels improve at once; the results are the same.
+    With an oracle of a coordinator's workers (``RemoteOracle``) all levels improve at once; the results are the same.
     Source: McAleer, Lanier, Fox & Baldi, "Pipeline PSRO: a scalable approach for finding approximate Nash equilibria in
     large games", 2020.
     """

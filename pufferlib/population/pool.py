@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from pufferlib.errors import CallError, CheckpointError, PlanError
-from pufferlib.files import written_whole
 from pufferlib.layout import Layout
 from pufferlib.models import Actor, Origin, read_policy
 from pufferlib.models.files import misfit, save_weights
 from pufferlib.models.making import require_known, require_made_by, require_shapes
+from pufferlib.util.files import written_whole
 
 __all__ = ["INDEX", "Content", "Entry", "PolicyPool"]
 

@@ -30,7 +30,7 @@ STACKS = 4  # kept: matchups come and go, and with them the sets of policies tha
 WASTE = 2.0  # rows of a stack for each that is wanted: beyond, a policy at a time is faster
 
 
-class Group(NamedTuple):
+class PolicyRows(NamedTuple):
     """The rows of one policy. rows: indices, ascending."""
 
     policy: int
@@ -196,7 +196,7 @@ class Router:
 
     # -------------------------------------------------------------------------------------------------- policies
 
-    def _groups(self, agent_ids: Array, acting: Array) -> list[Group]:
+    def _groups(self, agent_ids: Array, acting: Array) -> list[PolicyRows]:
         """Return the rows of each policy; rows that do not act belong to none."""
         rows = np.flatnonzero(acting)
         if not len(rows):
@@ -209,7 +209,7 @@ class Router:
             rows, policies = rows[order], policies[order]
             changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
             names = policies[np.concatenate([[0], changes])]
-        return [Group(name, part) for name, part in zip(names.tolist(), np.split(rows, changes), strict=True)]
+        return [PolicyRows(name, part) for name, part in zip(names.tolist(), np.split(rows, changes), strict=True)]
 
     def _admit(self, policies: Sequence[int]) -> None:
         """Have actors of these policies, and stacks of frames, from an episode's first row on."""
@@ -225,7 +225,7 @@ class Router:
                 self._frames[actor.frame_stack] = FrameStack(self._layout, actor.frame_stack, self._num_agents)
 
     def _outputs(
-        self, groups: list[Group], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
+        self, groups: list[PolicyRows], frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None
     ) -> list[Tensor]:
         """Return policies' outputs for all rows, each (rows, …); zeros, and ones of a std, in rows of nobody."""
         made: list[Tensor] = []
@@ -248,9 +248,9 @@ class Router:
             made += [aims, aims] if self.decisions.num_aims else []
         return made
 
-    def _by_kind(self, groups: list[Group]) -> dict[str | None, list[Group]]:
+    def _by_kind(self, groups: list[PolicyRows]) -> dict[str | None, list[PolicyRows]]:
         """Return which policies may be computed at once; under None those that may not."""
-        kinds: dict[str | None, list[Group]] = {}
+        kinds: dict[str | None, list[PolicyRows]] = {}
         for group in groups:
             kind = self._kinds[group.policy]
             kinds.setdefault(None if kind in self._unstackable else kind, []).append(group)
@@ -261,7 +261,9 @@ class Router:
                 kinds.setdefault(None, []).extend(kinds.pop(kind))
         return kinds
 
-    def _put_one(self, group: Group, frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None, put: Any) -> None:
+    def _put_one(
+        self, group: PolicyRows, frames: dict[int, Tensor], ids: Tensor, mask: Tensor | None, put: Any
+    ) -> None:
         actor = self._actors[group.policy]
         rows = _slice(group.rows)
         allowed = None if mask is None else mask[rows]
@@ -290,7 +292,7 @@ class Router:
         )
 
     def _put_stacked(
-        self, kind: str, members: list[Group], frames: dict[int, Tensor], mask: Tensor | None, put: Any
+        self, kind: str, members: list[PolicyRows], frames: dict[int, Tensor], mask: Tensor | None, put: Any
     ) -> bool:
         """Compute policies at once, or return False where that cannot be done."""
         names = tuple(group.policy for group in members)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pufferlib.errors import MissingExtra, PlanError
-from pufferlib.suggestions import meant
+from pufferlib.util.suggestions import meant
 
 __all__ = [
     "SOLVERS",

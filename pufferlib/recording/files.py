@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.errors import RecordingError
-from pufferlib.files import written_whole
-from pufferlib.recording.rows import ENV, Episode, Face, Leaf
+from pufferlib.recording.rows import ENV, Episode, Leaf, RowSpec
+from pufferlib.util.files import written_whole
 from pufferlib.version import __version__
 
 __all__ = ["ARGUMENTS", "MISSING", "ROWS", "Failure", "Origin", "Recording", "Tape"]
@@ -91,15 +91,15 @@ class Tape:
     observations: Array | None  # (rows, agents, …), where they were kept
 
     @classmethod
-    def blank(cls, face: Face, num_rows: int, observations: Array | None) -> Tape:
+    def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
         """Return a tape of ``num_rows`` that are still to be written, of a face.
 
         observations: of as many rows, to be kept; or None.
         """
-        agents = (num_rows, face.agents_per_env)
+        agents = (num_rows, row_spec.agents_per_env)
         return cls(
-            actions=tuple(np.zeros((*agents, *shape), dtype) for dtype, shape in face.actions),
-            hashes=np.zeros((*agents, face.num_leaves), np.uint64),
+            actions=tuple(np.zeros((*agents, *shape), dtype) for dtype, shape in row_spec.actions),
+            hashes=np.zeros((*agents, row_spec.num_leaves), np.uint64),
             rewards=np.zeros(agents, np.float32),
             terminations=np.zeros(agents, np.bool_),
             truncations=np.zeros(agents, np.bool_),
@@ -131,7 +131,7 @@ class Recording:
     """
 
     origin: Origin  # what was played
-    face: Face  # what its rows are like
+    row_spec: RowSpec  # what its rows are like
     tapes: tuple[Tape, ...]  # one an environment
     failure: Failure | None = None
 
@@ -182,16 +182,16 @@ class Recording:
             "seed": origin.seed,
             "seeds": origin.seeds,
             "versions": origin.versions,
-            "agents_per_env": self.face.agents_per_env,
-            "leaves": [[leaf._asdict() for leaf in leaves] for leaves in self.face.leaves],
-            "actions": [{"dtype": dtype, "shape": shape} for dtype, shape in self.face.actions],
+            "agents_per_env": self.row_spec.agents_per_env,
+            "leaves": [[leaf._asdict() for leaf in leaves] for leaves in self.row_spec.leaves],
+            "actions": [{"dtype": dtype, "shape": shape} for dtype, shape in self.row_spec.actions],
             "failure": None if self.failure is None else dict(zip(FAILURE, self.failure, strict=False)),
         }
 
     def _arrays(self) -> dict[str, Array]:
         tapes = self.tapes
         arrays = {"lengths": np.array([tape.num_rows for tape in tapes], np.int64)}
-        for index in range(len(self.face.actions)):
+        for index in range(len(self.row_spec.actions)):
             arrays[f"actions_{index}"] = np.concatenate([tape.actions[index] for tape in tapes])
         for name in ROWS:
             arrays[name] = np.concatenate([getattr(tape, name) for tape in tapes])
@@ -237,7 +237,7 @@ class Recording:
         )
         leaves = [[Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in own] for own in header["leaves"]]
         actions = [(each["dtype"], tuple(each["shape"])) for each in header["actions"]]
-        face = Face(header["agents_per_env"], tuple(map(tuple, leaves)), tuple(actions))
+        row_spec = RowSpec(header["agents_per_env"], tuple(map(tuple, leaves)), tuple(actions))
         failure = None if header["failure"] is None else Failure(*(header["failure"][name] for name in FAILURE))
 
         lengths = arrays["lengths"].tolist()
@@ -264,7 +264,7 @@ class Recording:
                     observations=None if observations is None else observations[own],
                 )
             )
-        return cls(origin, face, tuple(tapes), failure)
+        return cls(origin, row_spec, tuple(tapes), failure)
 
 
 def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:

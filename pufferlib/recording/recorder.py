@@ -13,16 +13,16 @@ import gymnasium
 import numpy as np
 
 from pufferlib import registry
-from pufferlib.backends import make
+from pufferlib.construct import make
 from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
-from pufferlib.recording.rows import Crash, Face, Reader
-from pufferlib.suggestions import says_what_was_meant
+from pufferlib.recording.rows import Crash, Reader, RowSpec
 from pufferlib.testing.backends import Actor, stacked
+from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization import VecEnv
-from pufferlib.vectorization.arguments import misplaced
-from pufferlib.vectorization.plan import Seeds, checked_mode
+from pufferlib.vectorization.core.arguments import misplaced
+from pufferlib.vectorization.core.plan import Seeds, checked_mode
 from pufferlib.version import __version__
 
 __all__ = ["record", "versions_of"]
@@ -93,7 +93,7 @@ def record(
         derived = Seeds(seed, vec.num_envs)
         seeds = tuple(derived[env_id] for env_id in range(vec.num_envs))
         reader = Reader(vec)
-        recorder = _Recorder(vec, reader.face, seed, num_steps + 1, keep)
+        recorder = _Recorder(vec, reader.row_spec, seed, num_steps + 1, keep)
         play(vec, reader, seeds, recorder, after)
     each, kwargs = isinstance(env, (list, tuple)), cast(Any, env_kwargs or {})
     names = [_name(one) for one in env] if each else [_name(env)]  # type: ignore[union-attr]
@@ -116,14 +116,14 @@ def record(
 class _Recorder:
     """The part of environments that are recorded: to play at random."""
 
-    def __init__(self, vec: VecEnv, face: Face, seed: int, num_rows: int, keep: bool) -> None:
-        self.face = face
+    def __init__(self, vec: VecEnv, row_spec: RowSpec, seed: int, num_rows: int, keep: bool) -> None:
+        self.row_spec = row_spec
         self._agents_per_env, self._space = vec.agents_per_env, vec.single_action_space
         self._actors = [Actor(vec, [seed, env_id]) for env_id in range(vec.num_envs)]
         space = vec.single_observation_space
         shape = (num_rows, vec.agents_per_env, *(space.shape or ()))
         self._tapes = [
-            Tape.blank(face, num_rows, np.zeros(shape, space.dtype) if keep else None) for _ in range(vec.num_envs)
+            Tape.blank(row_spec, num_rows, np.zeros(shape, space.dtype) if keep else None) for _ in range(vec.num_envs)
         ]
         self._num_rows = [0] * vec.num_envs
         self._targets = [num_rows] * vec.num_envs
@@ -171,10 +171,10 @@ class _Recorder:
 
     def recording(self, origin: Origin) -> Recording:
         """Return what was recorded."""
-        face, failure = self.face, self._failure
+        row_spec, failure = self.row_spec, self._failure
         limits = self._num_rows if failure is None else [min(failure.step, num) for num in self._num_rows]
         tapes = [tape.cut(num) for tape, num in zip(self._tapes, limits, strict=True)]
-        return Recording(origin, face, tuple(tapes), failure)
+        return Recording(origin, row_spec, tuple(tapes), failure)
 
 
 def _name(env: Any) -> str | None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.backends import make
+from pufferlib.construct import make
 from pufferlib.errors import RecordingError, WorkerError
 from pufferlib.recording.difference import UNKNOWN, Difference, leaf_text, told_apart
 from pufferlib.recording.files import ARGUMENTS, MISSING, Recording, Tape
 from pufferlib.recording.playing import Action, Arriving, play
 from pufferlib.recording.recorder import versions_of
-from pufferlib.recording.rows import ENV, Crash, Face, Reader, Row
+from pufferlib.recording.rows import ENV, Crash, Reader, Row, RowSpec
 from pufferlib.vectorization import VecEnv
-from pufferlib.vectorization.plan import Plan
+from pufferlib.vectorization.core.plan import Plan
 
 __all__ = ["Replay", "replay"]
 
@@ -125,7 +125,7 @@ def replay(
         **arguments,
     ) as vec:
         reader = Reader(vec)
-        difference = _other_face(known.face, reader.face)
+        difference = _spec_difference(known.row_spec, reader.row_spec)
         if difference is None:
             replayer = _Replayer(known, vec)
             play(vec, reader, origin.seeds, replayer, after)
@@ -138,7 +138,7 @@ def replay(
     return Replay(known, difference, versions, backend, workers, plan.batch_size)
 
 
-def _other_face(recorded: Face, now: Face) -> Difference | None:
+def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
     """Return what is different about the spaces themselves."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
@@ -148,7 +148,7 @@ def _other_face(recorded: Face, now: Face) -> Difference | None:
             whose = f"observation space of agent {place}" if now.agents_per_env > 1 else "observation space"
             return Difference(None, None, None, whose, _arrays_text(then), _arrays_text(is_now))
     if recorded.actions != now.actions:
-        arrays = ([("", *part) for part in face.actions] for face in (recorded, now))
+        arrays = ([("", *part) for part in row_spec.actions] for row_spec in (recorded, now))
         then_text, now_text = map(_arrays_text, arrays)
         return Difference(None, None, None, "action space", then_text, now_text)
     return None
@@ -230,7 +230,7 @@ class _Replayer:
         now: str,
         crash: Crash | None = None,
     ) -> Difference:
-        if self._recording.face.agents_per_env == 1 or place == ENV:
+        if self._recording.row_spec.agents_per_env == 1 or place == ENV:
             place = None
         episode = _episode(self._recording, env_id, step)
         return Difference(
@@ -240,7 +240,7 @@ class _Replayer:
     def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
         """Yield agent, field, and both values of all that is different."""
         for place, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
-            leaf = self._recording.face.leaves_of(place)[index]
+            leaf = self._recording.row_spec.leaves_of(place)[index]
             own = self._layouts[place].leaves[index]
             kept = None if tape.observations is None else tape.observations[step][place]
             name = f"observation.{leaf.name}" if leaf.name else "observation"
@@ -269,7 +269,7 @@ def _episode_text(episode: Any) -> str:
 
 def _episode(recording: Recording, env_id: int, step: int) -> tuple[int, int] | None:
     """Return an environment's episode at a step, and the step in it; None where its episodes are not known."""
-    multi_agent = recording.face.agents_per_env > 1
+    multi_agent = recording.row_spec.agents_per_env > 1
     ends = [
         row
         for row, episodes in sorted(recording.tapes[env_id].episodes.items())

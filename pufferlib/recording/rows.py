@@ -11,7 +11,7 @@ import numpy as np
 
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["ENV", "Crash", "Episode", "Face", "Leaf", "Reader", "Row"]
+__all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ class Leaf(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Face(NamedTuple):
+class RowSpec(NamedTuple):
     """What rows look like. leaves: of each agent; all leaves of the others where ``alike``."""
 
     agents_per_env: int
@@ -41,7 +41,7 @@ class Face(NamedTuple):
     actions: tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each array that an agent's action consists of
 
     @classmethod
-    def of(cls, vec: VecEnv) -> Face:
+    def of(cls, vec: VecEnv) -> RowSpec:
         """Return the face of a VecEnv's environments."""
         leaves = tuple(
             tuple(Leaf(leaf.name, leaf.dtype.str, leaf.shape) for leaf in layout.leaves)
@@ -112,7 +112,7 @@ class Reader:
     """Takes batches apart."""
 
     def __init__(self, vec: VecEnv) -> None:
-        self.face = Face.of(vec)
+        self.row_spec = RowSpec.of(vec)
         self._num_agents, self._multi_agent = vec.agents_per_env, vec.multi_agent
         self._cuts = [
             [(leaf.offset, leaf.offset + leaf.nbytes) for leaf in layout.leaves] for layout in vec.observation_layouts
@@ -145,7 +145,7 @@ class Reader:
         return Row(observations, hashes, batch.rewards[mine], *flags, tuple(sorted(episodes)), over, crash)
 
     def _hashes(self, observations: Array) -> Array:
-        hashes = np.zeros((self._num_agents, self.face.num_leaves), np.uint64)
+        hashes = np.zeros((self._num_agents, self.row_spec.num_leaves), np.uint64)
         for place, cuts in enumerate(self._cuts):
             row = observations[place].tobytes()
             digests = [blake2b(row[start:stop], digest_size=HASH_NBYTES).digest() for start, stop in cuts]

@@ -29,15 +29,14 @@ from typing import Any
 
 from pufferlib.errors import PlanError
 from pufferlib.registry import creator
-from pufferlib.suggestions import says_what_was_meant
 from pufferlib.testing.checks import ALL, Check
+from pufferlib.testing.context import CheckContext
 from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
-from pufferlib.testing.lab import Lab
 from pufferlib.testing.play import Subject, unnoted
 from pufferlib.testing.report import Report, Result
-from pufferlib.testing.words import told
-from pufferlib.vectorization.arguments import misplaced
-from pufferlib.vectorization.worker import accepts_env_index
+from pufferlib.testing.wording import told
+from pufferlib.util.suggestions import says_what_was_meant
+from pufferlib.vectorization.core.arguments import accepts_env_index, misplaced
 
 __all__ = ["CHECKS", "Difference", "KernelReport", "Report", "Result", "check_env", "check_kernel"]
 
@@ -79,7 +78,7 @@ def check_env(
     unknown = sorted(wanted - set(CHECKS))
     if unknown:
         raise PlanError(f"there is no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
-    lab = Lab(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {}), noted), num_steps, seed)
+    context = CheckContext(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {}), noted), num_steps, seed)
     needed = _with_needs(wanted)
     results: list[Result] = []
     causes: dict[str, str] = {}
@@ -89,7 +88,7 @@ def check_env(
         shown = check.name in wanted
         if shown and before is not None:
             before(check.name)
-        result = _run(check, lab, causes)
+        result = _run(check, context, causes)
         if shown:
             results.append(result)
             if after is not None:
@@ -109,7 +108,7 @@ def _with_needs(names: Iterable[str]) -> set[str]:
     return found
 
 
-def _run(check: Check, lab: Lab, causes: dict[str, str]) -> Result:
+def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
     """Run one check. causes: which failed check stands behind each that failed or could not be made; extended."""
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:
@@ -119,7 +118,7 @@ def _run(check: Check, lab: Lab, causes: dict[str, str]) -> Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what matters of them is in the results
         try:
-            status, text = check.run(lab)
+            status, text = check.run(context)
         except (Exception, SystemExit) as error:  # of sys.exit in an environment
             status, text = "failed", told(error)
     if status == "failed":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from pufferlib.backends import make
+from pufferlib.construct import make
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
 from pufferlib.testing.play import Subject, sampled
 from pufferlib.vectorization import Batch, VecEnv

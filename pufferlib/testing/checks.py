@@ -1,6 +1,6 @@
 """The checks, each a sentence about one thing, in the order in which they make sense.
 
-A check takes a Lab and returns (status, text). It is not applicable where one that it ``needs`` has failed, so that a
+A check takes a CheckContext and returns (status, text). It is not applicable where one that it ``needs`` has failed, so that a
 report names causes and not their consequences.
 """
 
@@ -20,10 +20,10 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from pufferlib.emulation import emulate, wrap
 from pufferlib.errors import PufferError, WorkerError
 from pufferlib.testing.backends import trace_rows
-from pufferlib.testing.lab import HASH_SEEDS, Lab
+from pufferlib.testing.context import HASH_SEEDS, CheckContext
 from pufferlib.testing.play import Player, parting
 from pufferlib.testing.report import Status
-from pufferlib.testing.words import duration, first_line, shown_space, told
+from pufferlib.testing.wording import duration, first_line, shown_space, told
 
 __all__ = ["ALL", "Check"]
 
@@ -35,14 +35,14 @@ class Check(NamedTuple):
 
     name: str
     needs: tuple[str, ...]
-    run: Callable[[Lab], Verdict]
+    run: Callable[[CheckContext], Verdict]
 
 
 ALL: list[Check] = []
 
 
-def _check(*needs: str) -> Callable[[Callable[[Lab], Verdict]], Callable[[Lab], Verdict]]:
-    def register(run: Callable[[Lab], Verdict]) -> Callable[[Lab], Verdict]:
+def _check(*needs: str) -> Callable[[Callable[[CheckContext], Verdict]], Callable[[CheckContext], Verdict]]:
+    def register(run: Callable[[CheckContext], Verdict]) -> Callable[[CheckContext], Verdict]:
         ALL.append(Check(run.__name__, needs, run))
         return run
 
@@ -50,10 +50,10 @@ def _check(*needs: str) -> Callable[[Callable[[Lab], Verdict]], Callable[[Lab], 
 
 
 @_check()
-def make(lab: Lab) -> Verdict:
+def make(context: CheckContext) -> Verdict:
     """The creator makes an environment."""
     try:
-        env = lab.subject.make()
+        env = context.subject.make()
     except Exception as error:
         return "failed", f"making it raises {told(error)}"
     name = type(getattr(env, "unwrapped", env)).__name__
@@ -63,11 +63,11 @@ def make(lab: Lab) -> Verdict:
 
 
 @_check("make")
-def wraps(lab: Lab) -> Verdict:
+def wraps(context: CheckContext) -> Verdict:
     """Its spaces can be flattened and printed."""
-    raw, wrap_kwargs = lab.subject.split()
+    raw, wrap_kwargs = context.subject.split()
     try:
-        with lab.subject.noting("wrapping the environment, which may reset it,"):
+        with context.subject.noting("wrapping the environment, which may reset it,"):
             env = wrap(raw, **wrap_kwargs)
         if not callable(env.observation_space):
             return (
@@ -76,7 +76,7 @@ def wraps(lab: Lab) -> Verdict:
             )
         agents = getattr(env, "possible_agents", None)
         if not agents:
-            with lab.subject.noting("reset()"):
+            with context.subject.noting("reset()"):
                 env.reset()
             agents = env.agents
         kinds = {(shown_space(env.observation_space(agent)), shown_space(env.action_space(agent))) for agent in agents}
@@ -92,9 +92,9 @@ def wraps(lab: Lab) -> Verdict:
 
 
 @_check("wraps")
-def runs(lab: Lab) -> Verdict:
+def runs(context: CheckContext) -> Verdict:
     """Random steps and resets go through without an exception."""
-    rollout = lab.rollout
+    rollout = context.rollout
     if rollout.error is not None:
         return "failed", f"{told(rollout.error)}, after {rollout.num_steps:,} random steps"
     ends = f"{len(rollout.lengths)} episode ends" if rollout.lengths else "no episode end"
@@ -102,9 +102,9 @@ def runs(lab: Lab) -> Verdict:
 
 
 @_check("wraps", "runs")
-def types(lab: Lab) -> Verdict:
+def types(context: CheckContext) -> Verdict:
     """Observations have the structure, shapes and dtypes of their space."""
-    faults = lab.rollout.faults
+    faults = context.rollout.faults
     if "type" in faults:
         return "failed", f"{faults['type']}; return what the space says, or change the space"
     if "shape" in faults:
@@ -117,34 +117,34 @@ def types(lab: Lab) -> Verdict:
 
 
 @_check("types")
-def ranges(lab: Lab) -> Verdict:
+def ranges(context: CheckContext) -> Verdict:
     """The values of observations lie inside their space."""
-    fault = lab.rollout.faults.get("range")
+    fault = context.rollout.faults.get("range")
     if fault is not None:
         return "failed", f"{fault}; widen the space, or clip the observation"
     return "passed", "observations lie inside their space"
 
 
 @_check("ranges")
-def round_trip(lab: Lab) -> Verdict:
+def round_trip(context: CheckContext) -> Verdict:
     """``decode(flatten(observation)) == observation``."""
-    fault = lab.rollout.faults.get("round trip")
+    fault = context.rollout.faults.get("round trip")
     if fault is not None:
         return "failed", f"{fault}; if it is longer than its bound, raise max_length=, else please report it"
     return "passed", "every flat observation decodes to what the environment returned"
 
 
 @_check("runs")
-def outcomes(lab: Lab) -> Verdict:
+def outcomes(context: CheckContext) -> Verdict:
     """Rewards are finite; infos can go to another process."""
-    fault = lab.rollout.faults.get("outcome")
+    fault = context.rollout.faults.get("outcome")
     return ("failed", fault) if fault else ("passed", "rewards are finite, infos can travel")
 
 
 @_check("runs")
-def ends(lab: Lab) -> Verdict:
+def ends(context: CheckContext) -> Verdict:
     """Episodes end, and a time limit is a truncation."""
-    rollout = lab.rollout
+    rollout = context.rollout
     lengths = rollout.lengths
     if not rollout.num_steps:
         return "not applicable", "no step was made"
@@ -161,9 +161,9 @@ def ends(lab: Lab) -> Verdict:
 
 
 @_check("runs")
-def agents(lab: Lab) -> Verdict:
+def agents(context: CheckContext) -> Verdict:
     """Agents come and go as PettingZoo has it, and their action masks leave them something to do."""
-    rollout = lab.rollout
+    rollout = context.rollout
     if not rollout.num_alive:
         return "not applicable", "one agent" if rollout.num_steps else "no step was made"
     if "agents" in rollout.faults:
@@ -176,9 +176,9 @@ def agents(lab: Lab) -> Verdict:
 
 
 @_check("ranges")
-def live_buffers(lab: Lab) -> Verdict:
+def live_buffers(context: CheckContext) -> Verdict:
     """Observations stay what they are while the environment goes on."""
-    fault = lab.rollout.faults.get("live")
+    fault = context.rollout.faults.get("live")
     if fault is not None:
         return "warning", (
             f"{fault}: it is a view of the environment's own buffer; pufferlib copies it at once, "
@@ -188,11 +188,11 @@ def live_buffers(lab: Lab) -> Verdict:
 
 
 @_check("ranges")
-def global_generators(lab: Lab) -> Verdict:
+def global_generators(context: CheckContext) -> Verdict:
     """No draws from generators that all code of the process shares."""
-    if not lab.drawn:
+    if not context.drawn:
         return "passed", "random, numpy.random and torch are left alone"
-    found = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(lab.drawn.items())]
+    found = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(context.drawn.items())]
     return "failed", (
         f"it draws from the global generator of {' and of '.join(found)}, which reset(seed) must not seed and which "
         "other code draws from too; draw from self.np_random"
@@ -200,9 +200,9 @@ def global_generators(lab: Lab) -> Verdict:
 
 
 @_check("global_generators")
-def clock(lab: Lab) -> Verdict:
+def clock(context: CheckContext) -> Verdict:
     """What happens does not depend on the time of day or on how fast it happens."""
-    traces = lab.traces
+    traces = context.traces
     if parting(traces["first"], traces["second"]) is not None:
         return "not applicable", "two runs by the same clock differ already: see seeding"
     where = parting(traces["first"], traces["later"])
@@ -214,9 +214,9 @@ def clock(lab: Lab) -> Verdict:
 
 
 @_check("global_generators", "clock")
-def seeding(lab: Lab) -> Verdict:
+def seeding(context: CheckContext) -> Verdict:
     """The same seed and actions give the same trajectory."""
-    traces = lab.traces
+    traces = context.traces
     where = parting(traces["first"], traces["second"])
     if where is not None:
         unseeded = "go on with the same generator where seed is None" if where.endswith("without seed") else None
@@ -224,38 +224,38 @@ def seeding(lab: Lab) -> Verdict:
             f"two environments with the same seed and actions differ: {where}; "
             f"{unseeded or 'call super().reset(seed=seed), and draw from self.np_random alone'}"
         )
-    return "passed", f"the same {lab.replay_steps} steps with the same seed and actions"
+    return "passed", f"the same {context.replay_steps} steps with the same seed and actions"
 
 
 @_check("seeding")
-def reseeding(lab: Lab) -> Verdict:
+def reseeding(context: CheckContext) -> Verdict:
     """``reset(seed)`` starts everything anew, whatever has been played before."""
-    if lab.leftovers is not None:
+    if context.leftovers is not None:
         return "warning", (
-            f"reset(seed) of an environment that has played before differs from that of a new one: {lab.leftovers}; "
+            f"reset(seed) of an environment that has played before differs from that of a new one: {context.leftovers}; "
             "have reset start everything anew, or evaluations cannot be repeated"
         )
     return "passed", "reset(seed) starts everything anew"
 
 
 @_check("seeding")
-def other_seeds(lab: Lab) -> Verdict:
+def other_seeds(context: CheckContext) -> Verdict:
     """Another seed gives another trajectory."""
-    if parting(lab.traces["first"], lab.traces["other seed"]) is None:
+    if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
-            f"seeds {lab.seed} and {lab.seed + 1} give the same {lab.replay_steps} steps; right where there is no "
+            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right where there is no "
             "chance, else have reset use its seed"
         )
     return "passed", "another seed gives another trajectory"
 
 
 @_check("ranges")
-def rows(lab: Lab) -> Verdict:
+def rows(context: CheckContext) -> Verdict:
     """Workers can step it as a fixed number of rows."""
-    raw, wrap_kwargs = lab.subject.split()
+    raw, wrap_kwargs = context.subject.split()
     try:
         env = emulate(raw, **wrap_kwargs)
-        trace_rows(lab.subject, "serial", lab.replay_steps, lab.seed)
+        trace_rows(context.subject, "serial", context.replay_steps, context.seed)
     except WorkerError as error:
         return "failed", f"as rows: {told(error.__cause__ or error)}"
     except PufferError as error:
@@ -268,13 +268,13 @@ def rows(lab: Lab) -> Verdict:
 
 
 @_check("wraps")
-def pickles(lab: Lab) -> Verdict:
+def pickles(context: CheckContext) -> Verdict:
     """The creator can be sent to a process that has imported nothing."""
     try:
-        cloudpickle.dumps(lab.subject)
+        cloudpickle.dumps(context.subject)
     except Exception as error:
         return "failed", f"the creator cannot be pickled ({told(error)}); have it make, not hold, what it needs"
-    for outcome in lab.elsewhere:
+    for outcome in context.replays:
         if outcome.stage == "started":
             return "failed", (
                 f"the creator cannot be loaded in another process ({outcome.error}); "
@@ -284,16 +284,16 @@ def pickles(lab: Lab) -> Verdict:
 
 
 @_check("pickles", "runs", "seeding")
-def processes(lab: Lab) -> Verdict:
+def processes(context: CheckContext) -> Verdict:
     """Other processes, with other hash seeds, play the same trajectory."""
     traces = []
-    for outcome in lab.elsewhere:
+    for outcome in context.replays:
         if outcome.trace is None:
             return "failed", f"it works in this process, and in another one raises {outcome.error}"
         traces.append(outcome.trace)
     where = parting(*traces)
     if where is not None:
-        (once_more,) = lab.play_elsewhere(HASH_SEEDS[:1])
+        (once_more,) = context.replay_in_processes(HASH_SEEDS[:1])
         if once_more.trace is not None and parting(traces[0], once_more.trace) is None:
             return "failed", (
                 f"with another PYTHONHASHSEED the {where}; it depends on the order of a set or on hash(): "
@@ -303,7 +303,7 @@ def processes(lab: Lab) -> Verdict:
             f"from one process to the next the {where}; it depends on something that differs between them, such as "
             "id(), the process number, a temporary file or a generator of its own"
         )
-    where = parting(lab.traces["first"], traces[0])
+    where = parting(context.traces["first"], traces[0])
     if where is not None:
         return "failed", (
             f"in a new process the {where}; it depends on what happened before in this one: "
@@ -313,14 +313,14 @@ def processes(lab: Lab) -> Verdict:
 
 
 @_check("rows", "processes")
-def backends(lab: Lab) -> Verdict:
+def backends(context: CheckContext) -> Verdict:
     """Serial, multiprocessing and pool return the same rows, to the bit."""
-    num_steps = max(8, lab.replay_steps // 4)
+    num_steps = max(8, context.replay_steps // 4)
     counts = {"serial": {}, "multiprocessing": {"num_workers": 2}, "pool": {"num_workers": 2, "batch_size": 2}}
     traces = {}
     for backend, numbers in counts.items():
         try:
-            traces[backend] = trace_rows(lab.subject, backend, num_steps, lab.seed, num_envs=3, **numbers)
+            traces[backend] = trace_rows(context.subject, backend, num_steps, context.seed, num_envs=3, **numbers)
         except PufferError as error:
             return "failed", f"{backend}: {first_line(error)}"
     for backend, env_id in itertools.product(list(counts)[1:], range(3)):
@@ -335,24 +335,24 @@ def backends(lab: Lab) -> Verdict:
 
 
 @_check("types", "ranges", "outcomes", "agents", "seeding")
-def api(lab: Lab) -> Verdict:
+def api(context: CheckContext) -> Verdict:
     """Wrapped, it passes Gymnasium's check_env, or PettingZoo's parallel_api_test and parallel_seed_test."""
-    if lab.leftovers is not None:
+    if context.leftovers is not None:
         return "not applicable", "these tests reset(seed) an environment that has played: see reseeding"
-    if "odd agents" in lab.rollout.faults:
+    if "odd agents" in context.rollout.faults:
         return "not applicable", "these tests are as strict about agents as PettingZoo: see agents"
-    player = Player(lab.subject)
+    player = Player(context.subject)
     player.close()
-    if player.multi_agent and lab.rollout.masked:
+    if player.multi_agent and context.rollout.masked:
         return "not applicable", "PettingZoo's tests do not see action masks in flat observations, and act against them"
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             if player.multi_agent:
                 from pufferlib.testing.pettingzoo_api import require_api
 
-                require_api(lambda: _wrapped(lab), lab.replay_steps)
+                require_api(lambda: _wrapped(context), context.replay_steps)
                 return "passed", "PettingZoo's parallel_api_test and parallel_seed_test, on the wrapped environment"
-            env = _wrapped(lab)
+            env = _wrapped(context)
             known = inspect.signature(gymnasium_check_env).parameters  # Gymnasium 0.29 has no skip_close_check
             skipped = {name: True for name in ("skip_render_check", "skip_close_check") if name in known}
             gymnasium_check_env(env, **skipped)
@@ -362,9 +362,9 @@ def api(lab: Lab) -> Verdict:
 
 
 @_check("processes")
-def step_after_end(lab: Lab) -> Verdict:
+def step_after_end(context: CheckContext) -> Verdict:
     """A step after the end of an episode does no harm; pufferlib never makes one."""
-    outcome = lab.elsewhere[0]
+    outcome = context.replays[0]
     if outcome.stage == "played":
         return "warning", f"a step after an episode's end ends the process ({outcome.error}); pufferlib never makes one"
     if outcome.stage == "stepped":
@@ -375,10 +375,10 @@ def step_after_end(lab: Lab) -> Verdict:
 
 
 @_check("ranges")
-def close(lab: Lab) -> Verdict:
+def close(context: CheckContext) -> Verdict:
     """It closes, and a second time too."""
-    env = _wrapped(lab)
-    env.reset(seed=lab.seed)
+    env = _wrapped(context)
+    env.reset(seed=context.seed)
     try:
         env.close()
     except Exception as error:
@@ -391,9 +391,9 @@ def close(lab: Lab) -> Verdict:
 
 
 @_check("runs")
-def speed(lab: Lab) -> Verdict:
+def speed(context: CheckContext) -> Verdict:
     """How long steps and resets take; for information."""
-    step_s, reset_s = np.array(lab.rollout.step_s), np.array(lab.rollout.reset_s)
+    step_s, reset_s = np.array(context.rollout.step_s), np.array(context.rollout.reset_s)
     if not step_s.size:
         return "not applicable", "no step was made"
     return "passed", f"a step takes {_timing(step_s)}; a reset {_timing(reset_s)}"
@@ -404,6 +404,6 @@ def _timing(seconds: Any) -> str:
     return f"{duration(middle)} (99 in 100 within {duration(most)})"
 
 
-def _wrapped(lab: Lab) -> Any:
-    raw, wrap_kwargs = lab.subject.split()
+def _wrapped(context: CheckContext) -> Any:
+    raw, wrap_kwargs = context.subject.split()
     return wrap(raw, **wrap_kwargs)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from pufferlib.pack import fills
+from pufferlib.layout.pack import fills
 
 __all__ = ["Fault", "find_fault", "same"]
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pufferlib.emulation import emulate
-from pufferlib.vectorization.device_choice import kernel_of, reference_of
-from pufferlib.vectorization.device_policy import LOGITS, NETWORK, NO_POLICY
+from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
+from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
 
 __all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pufferlib.backends import make
+from pufferlib.construct import make
 from pufferlib.errors import PlanError
-from pufferlib.vectorization.arguments import checked_seconds
-from pufferlib.vectorization.cuda import CUDA
-from pufferlib.vectorization.device_choice import kernel_of, reference_of
-from pufferlib.vectorization.plan import AUTORESET_MODES
-from pufferlib.vectorization.vecenv import VecEnv
+from pufferlib.vectorization.core.arguments import checked_seconds
+from pufferlib.vectorization.core.plan import AUTORESET_MODES
+from pufferlib.vectorization.core.vecenv import VecEnv
+from pufferlib.vectorization.device.kernel_lookup import kernel_of, reference_of
+from pufferlib.vectorization.device.vecenv import CUDA
 
 __all__ = ["Difference", "KernelReport", "check_kernel"]
 

@@ -18,7 +18,7 @@ from gymnasium import Space, spaces
 
 from pufferlib.emulation import wrap
 from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
-from pufferlib.emulation.beside import AGENT_TYPE, STATE
+from pufferlib.emulation.extra_leaves import AGENT_TYPE, STATE
 from pufferlib.emulation.pettingzoo_rows import as_parallel
 from pufferlib.emulation.single_agent import own_space
 from pufferlib.environment import PufferEnv

@@ -14,7 +14,7 @@ from pufferlib.emulation.action_masks import ACTION_MASK
 from pufferlib.emulation.infos import own
 from pufferlib.testing.faults import find_fault, same
 from pufferlib.testing.play import Moment, Player, Subject
-from pufferlib.vectorization.doorbell import pickled_frame
+from pufferlib.vectorization.core.frames import pickled_frame
 
 __all__ = ["Rollout", "roll"]
 

@@ -6,27 +6,27 @@ batch        finished rows as views or gathers
 infos        what environments tell with them
 slab         the arrays that environments and learner share
 plan         counts and seeds
-crew         the seam to whatever runs the workers
+backend         the seam to whatever runs the workers
 worker       the environments of one worker; THE autoreset
-serial       a crew in this process
-processes    a crew of processes; launch starts and ends them, doorbell carries frames to and fro
-ray_cluster  a crew of Ray's actors; ray_calls go to and fro, ray_actor is what runs there, ray_connection which
+serial       a backend in this process
+processes    a backend of processes; launch starts and ends them, doorbell carries frames to and fro
+ray_cluster  a backend of Ray's actors; ray_calls go to and fro, ray_actor is what runs there, ray_connection which
              cluster and what of it
-cuda         no crew: kernels on a device step the environments
+cuda         no backend: kernels on a device step the environments
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pufferlib.vectorization.batch import Batch
-from pufferlib.vectorization.infos import Infos
-from pufferlib.vectorization.processes import Multiprocessing, Pool
+from pufferlib.vectorization.core.batch import Batch
+from pufferlib.vectorization.core.infos import Infos
+from pufferlib.vectorization.core.vecenv import VecEnv
+from pufferlib.vectorization.processes.backend import Multiprocessing, Pool
 from pufferlib.vectorization.serial import Serial
-from pufferlib.vectorization.vecenv import VecEnv
 
 if TYPE_CHECKING:
-    from pufferlib.vectorization.cuda import CUDA
-    from pufferlib.vectorization.ray_cluster import Ray
+    from pufferlib.vectorization.device.vecenv import CUDA
+    from pufferlib.vectorization.ray.backend import Ray
 
 __all__ = ["CUDA", "Batch", "Infos", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]
 

@@ -6,32 +6,32 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pufferlib.vectorization.crew import CLOSE_S, Crew
-from pufferlib.vectorization.crewed import CrewedVecEnv
-from pufferlib.vectorization.launch import start_method
-from pufferlib.vectorization.messages import Call, EnvFace, Failed, Played, Ready, Reset
-from pufferlib.vectorization.plan import Plan
-from pufferlib.vectorization.slab import Slab, SlabShape, ring_of
-from pufferlib.vectorization.turns import LEAVE_S, Turn, shut
-from pufferlib.vectorization.worker import Worker, WorkerTask
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend
+from pufferlib.vectorization.core.messages import Call, EnvSpec, Failed, Played, Ready, Reset
+from pufferlib.vectorization.core.plan import Plan
+from pufferlib.vectorization.core.slab import Slab, SlabShape, ring_of
+from pufferlib.vectorization.driver.call_guard import LEAVE_S, CallGuard, shut
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
+from pufferlib.vectorization.processes.start import start_method
+from pufferlib.vectorization.worker.worker import Worker, WorkerTask
 
 __all__ = ["Serial"]
 
 
-class Serial(CrewedVecEnv):
+class Serial(WorkerVecEnv):
     """A VecEnv whose environments run in this process, each stepped as soon as its action is sent."""
 
     backend = "serial"
 
-    def _make_crew(
+    def _make_backend(
         self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
-    ) -> Crew:
+    ) -> Backend:
         if context is not None:
             start_method(context)  # of no use here, but no less wrong than elsewhere
-        return InPlace(task(0, range(plan.num_envs)))
+        return SerialBackend(task(0, range(plan.num_envs)))
 
 
-class InPlace(Crew):
+class SerialBackend(Backend):
     """One worker, run at once whenever it is asked for something."""
 
     near = True
@@ -41,7 +41,7 @@ class InPlace(Crew):
         self.shares = (task.env_ids,)
         self.dead = set()
         self.found = {}
-        self.turn = Turn()
+        self.call_guard = CallGuard()
         self.spin = 0
         self._messages: list[Any] = []
         self._ring: Any = None
@@ -53,14 +53,14 @@ class InPlace(Crew):
             self._ring.announce(urgent=True)
         return True
 
-    def start(self) -> EnvFace:
-        if self._worker.task.face is not None:
-            return self._worker.task.face
+    def start(self) -> EnvSpec:
+        if self._worker.task.env_spec is not None:
+            return self._worker.task.env_spec
         self._worker.build()
         for message in self.poll(0):
             if isinstance(message, Ready):
                 self.found = message.found
-                return message.face
+                return message.env_spec
             assert isinstance(message, Failed), message
             self.refusal = message
             self.close()
@@ -76,16 +76,16 @@ class InPlace(Crew):
         return slab, self._ring
 
     def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
-        player = self._worker if self._worker.stand is None else self._worker.stand
+        player = self._worker if self._worker.step_loop is None else self._worker.step_loop
         try:
             player.step(env_ids, slots)
         except BaseException as error:
             self._fail(env_ids[player.played :], error)
             raise
 
-    def step_all(self, lap: int) -> None:
+    def step_all(self, buffer_index: int) -> None:
         try:
-            self._worker.step_share(lap)
+            self._worker.step_share(buffer_index)
         except BaseException as error:
             self._fail(self.shares[0][self._worker.played :], error)
             raise
@@ -99,9 +99,9 @@ class InPlace(Crew):
     def play(self, block: int) -> None:
         """On the compiled path: step all environments into a block."""
         try:
-            self._worker.stand.step_all(block)
+            self._worker.step_loop.step_all(block)
         except BaseException as error:
-            self._fail(self.shares[0][self._worker.stand.played :], error)
+            self._fail(self.shares[0][self._worker.step_loop.played :], error)
             raise
 
     def seal(self, request: Reset | Call) -> Reset | Call:
@@ -139,14 +139,14 @@ class InPlace(Crew):
     def kill(self, worker: int, cause: str) -> None:
         raise AssertionError("nobody watches this very process")
 
-    def mend(self) -> list[int]:
+    def recover(self) -> list[int]:
         self._messages.clear()
         self._worker.forget()
         return []
 
     def close(self, grace_s: float = CLOSE_S) -> list[Any]:
         self.closing = True
-        self.left_open = not shut(self.turn, max(grace_s, LEAVE_S))
+        self.left_open = not shut(self.call_guard, max(grace_s, LEAVE_S))
         if self.left_open:
             warnings.warn(
                 f"another thread is in a step since {grace_s:.0f} s, so its environments were not closed",

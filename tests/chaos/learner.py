@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 import pufferlib
-from pufferlib.vectorization.messages import Died
-from pufferlib.vectorization.plan import Seeds
-from pufferlib.vectorization.watch import doing_of
+from pufferlib.vectorization.core.messages import Died
+from pufferlib.vectorization.core.plan import Seeds
+from pufferlib.vectorization.core.step_watchdog import doing_of
 
 from .arrangements import Arrangement
 from .board import (
@@ -59,17 +59,27 @@ SIGNALS_TAKEN = (signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD, signal.SIGWINCH
 
 
 class Tally:
-    """Counts what has happened to workers, as the learner's own crew finds it."""
+    """Counts what has happened to workers, as the learner's own backend finds it."""
 
     def __init__(self, vec: Any, board: Board, checker: Checker) -> None:
         self.vec, self.board, self.checker = vec, board, checker
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
-        crew = self.crew = vec._crew
-        self._start, self._clean, self._bury, self._mend = crew._start_worker, crew._clean, crew._bury, crew.mend
-        crew._start_worker, crew._clean, crew._bury, crew.mend = self.start, self.clean, self.bury, self.mend
+        backend = self.backend = vec._backend
+        self._start, self._clean, self._bury, self._recover = (
+            backend._start_worker,
+            backend._clean,
+            backend._bury,
+            backend.recover,
+        )
+        backend._start_worker, backend._clean, backend._bury, backend.recover = (
+            self.start,
+            self.clean,
+            self.bury,
+            self.recover,
+        )
         self._burying = False
-        for worker, process in crew._processes.items():
+        for worker, process in backend._processes.items():
             board.pids[worker] = process.pid
 
     @property
@@ -79,19 +89,24 @@ class Tally:
 
     def release(self) -> None:
         """Count no more: the VecEnv is about to be closed."""
-        crew = self.crew
-        crew._start_worker, crew._clean, crew._bury, crew.mend = self._start, self._clean, self._bury, self._mend
-        del self.crew, self.vec, self._start, self._clean, self._bury, self._mend
+        backend = self.backend
+        backend._start_worker, backend._clean, backend._bury, backend.recover = (
+            self._start,
+            self._clean,
+            self._bury,
+            self._recover,
+        )
+        del self.backend, self.vec, self._start, self._clean, self._bury, self._recover
 
     def start(self, worker: int, context: str) -> None:
-        for env_id in self.crew.shares[worker]:
+        for env_id in self.backend.shares[worker]:
             self.board.env(env_id)[PHASE] = STARTING
         self._start(worker, context)
-        self.board.pids[worker] = self.crew._processes[worker].pid
+        self.board.pids[worker] = self.backend._processes[worker].pid
 
     def bury(self, worker: int) -> Any:
         self.board.pids[worker] = 0
-        cause = self.crew._causes.get(worker, "")
+        cause = self.backend._causes.get(worker, "")
         self._burying = True
         messages = self._bury(worker)
         self._burying = False
@@ -100,10 +115,10 @@ class Tally:
         self.ends["timeout" if cause else signal.Signals(-code).name if code < 0 else f"exit {code}"] += 1
         return messages
 
-    def mend(self) -> Any:
+    def recover(self) -> Any:
         self.checker.num_mended += 1
         self.board.pids[:] = memoryview(bytes(self.board.pids.nbytes)).cast("q")
-        return self._mend()
+        return self._recover()
 
     def clean(self, worker: int) -> None:
         """The worker has been reaped, and all is still as it has left it."""
@@ -113,17 +128,17 @@ class Tally:
 
     def phase_of(self, worker: int) -> str:
         """Return what a dead worker was in the middle of."""
-        slab, flight = self.vec._slab, self.vec._flight
-        share = self.crew.shares[worker]
+        slab, scheduler = self.vec._slab, self.vec._scheduler
+        share = self.backend.shares[worker]
         doing = doing_of(int(slab.doing[worker, 0]), slab.shape.num_envs)
         if doing is None:
             starting = any(self.board.env(env_id)[PHASE] == STARTING for env_id in share)
             return "starting" if starting else "asleep"
         phase = PHASES[self.board.env(doing.env_id)[PHASE]]
-        if self.crew._ring is not None and phase == "packing":
-            if flight._mode == 2 and flight.lane.claimed_slot(doing.env_id) is not None:
+        if self.backend._ring is not None and phase == "packing":
+            if scheduler._mode == 2 and scheduler.fast_path.claimed_slot(doing.env_id) is not None:
                 return "between claim and commit"
-            if doing.env_id in flight.lane.landed() and owes(slab, worker):
+            if doing.env_id in scheduler.fast_path.landed() and owes(slab, worker):
                 return "between commit and count"
         return "reset" if phase == "starting" else phase
 
@@ -135,13 +150,13 @@ class ActorTally:
     """
 
     def __init__(self, vec: Any, board: Board, checker: Checker) -> None:
-        self.board, self.checker, crew = board, checker, vec._crew
+        self.board, self.checker, backend = board, checker, vec._backend
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
-        self.crew = crew
+        self.backend = backend
         self._hooked = ("_bury", "_messages", "mend", "poll")
         for name in self._hooked:
-            setattr(crew, name, functools.partial(getattr(self, name.strip("_")), getattr(crew, name)))
+            setattr(backend, name, functools.partial(getattr(self, name.strip("_")), getattr(backend, name)))
         self.look()
 
     @property
@@ -152,8 +167,8 @@ class ActorTally:
     def release(self) -> None:
         """Count no more: the VecEnv is about to be closed."""
         for name in self._hooked:
-            delattr(self.crew, name)
-        del self.crew
+            delattr(self.backend, name)
+        del self.backend
 
     def bury(self, bury: Any, actor: Any, how: str) -> Any:
         messages = bury(actor, how)
@@ -179,9 +194,9 @@ class ActorTally:
         for env_id in message.env_ids:
             self.board.env(env_id)[PID] = 0
 
-    def mend(self, mend: Any) -> Any:
+    def recover(self, recover: Any) -> Any:
         self.checker.num_mended += 1
-        return mend()
+        return recover()
 
     def poll(self, poll: Any, timeout: float | None) -> Any:
         messages = poll(timeout)
@@ -190,10 +205,10 @@ class ActorTally:
 
     def look(self) -> None:
         """Put on the board who plays now."""
-        pids, shares = self.board.pids, self.crew.shares
+        pids, shares = self.board.pids, self.backend.shares
         for worker, share in enumerate(shares):
             pids[worker] = self.board.env(share[0])[PID]
-        for actor in self.crew._actors if len(pids) > len(shares) else ():
+        for actor in self.backend._actors if len(pids) > len(shares) else ():
             chain = []
             with contextlib.suppress(OSError):
                 chain = list(ancestors(pids[actor.workers.start]))[:2] if pids[actor.workers.start] else []
@@ -494,7 +509,7 @@ class Learner:
             "exceptions raised": raised,
             "crash rows": checker.num_crashes,
             "most crash rows": sum(
-                checker.deaths[worker] * len(share) for worker, share in enumerate(self.vec._crew.shares)
+                checker.deaths[worker] * len(share) for worker, share in enumerate(self.vec._backend.shares)
             ) + raised,
             "errors": self.num_errors,
             "interrupts": self.num_interrupts,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pufferlib.errors import MissingExtra, RegistryError
-from pufferlib.suggestions import near
+from pufferlib.util.suggestions import near
 
 __all__ = ["Game", "KuhnPoker", "LeducPoker", "State", "load_game", "tensor_of"]
 

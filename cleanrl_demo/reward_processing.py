@@ -1,0 +1,101 @@
+"""What a batch says of the actions before, as a learner takes it: rewards scaled and bounded, lost lives as endings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import pufferlib
+from pufferlib.errors import SpaceError
+
+EPSILON = 1e-8
+
+
+class RewardProcessing:
+    """Makes (rewards, terminations) of batches.
+
+    normalize: divide rewards by the running deviation of discounted returns (not of rewards: what the critic has to
+    tell is of about the same size then, however often rewards come). bound: the largest reward, and the smallest.
+    episodic_life: an agent's life lost, as info["lives"] tells, counts as its end, though the game goes on.
+    """
+
+    def __init__(
+        self, vec: pufferlib.VecEnv, gamma: float, normalize: bool, bound: float | None, episodic_life: bool
+    ) -> None:
+        self.gamma, self.normalize, self.bound, self.episodic_life = gamma, normalize, bound, episodic_life
+        self.agents_per_env = vec.agents_per_env
+        self.returns = np.zeros(vec.num_envs * vec.agents_per_env)
+        self.lives: dict[int, float] = {}  # by agent id
+        self.count, self.mean, self.variance = 0, 0.0, 1.0  # of all returns so far
+
+    def __call__(self, batch: pufferlib.Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rewards, (rows,) float32, and terminations, (rows,) bool, of a batch of arrays.
+
+        Raises SpaceError for a reward that is not finite: weights would turn to NaN, and stay that.
+        """
+        rewards, terminations = batch.rewards, batch.terminations
+        if not np.isfinite(rewards).all():
+            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            env_id, place = divmod(int(batch.agent_ids[row]), self.agents_per_env)
+            raise SpaceError(
+                f"environment {env_id} gave agent {place} the reward {rewards[row]}, which nothing can be learnt from; "
+                "puffer check names the step"
+            )
+        if self.normalize:
+            self._follow(batch)
+            rewards = rewards / np.float32(np.sqrt(self.variance + EPSILON))
+        if self.bound is not None:
+            rewards = np.clip(rewards, -self.bound, self.bound)
+        if self.episodic_life:
+            for agent_id in batch.agent_ids[~batch.masks].tolist():  # another game
+                self.lives.pop(agent_id, None)
+            if batch.infos:
+                terminations = terminations | self._lost_lives(batch)
+        return rewards, terminations
+
+    def forget(self) -> None:
+        """Begin anew with all agents; statistics stay."""
+        self.returns[:] = 0
+        self.lives.clear()
+
+    def state(self) -> dict[str, Any]:
+        """Return the statistics, plain numbers."""
+        return {"count": self.count, "mean": self.mean, "variance": self.variance}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with statistics that ``state`` returned."""
+        self.count, self.mean, self.variance = state["count"], state["mean"], state["variance"]
+
+    def _follow(self, batch: pufferlib.Batch) -> None:
+        """Take the agents' discounted returns so far into the statistics: Chan, Golub, LeVeque, 1983."""
+        ids, real = batch.agent_ids, batch.masks
+        returns = np.where(real, self.gamma * self.returns[ids] + batch.rewards, 0)
+        self.returns[ids] = np.where(batch.terminations | batch.truncations, 0, returns)
+        new = returns[real]
+        if not len(new):
+            return
+        share = len(new) / (self.count + len(new))
+        apart = float(new.mean()) - self.mean
+        within = float(new.var())
+        joined = self.variance + share * (within - self.variance) + share * (1 - share) * apart**2
+        self.variance = joined if self.count else within
+        self.mean += share * apart
+        self.count += len(new)
+
+    def _lost_lives(self, batch: pufferlib.Batch) -> np.ndarray:
+        """Return the rows whose agents have fewer lives than a row before."""
+        lost = np.zeros(len(batch.masks), np.bool_)
+        lives = dict(told for info in batch.infos if "lives" in info for told in self._told(info))
+        for row in np.flatnonzero(np.isin(batch.agent_ids, list(lives))):
+            agent_id = int(batch.agent_ids[row])
+            left = lives[agent_id]
+            lost[row] = bool(batch.masks[row]) and left < self.lives.get(agent_id, left)
+            self.lives[agent_id] = left
+        return lost
+
+    def _told(self, info: Mapping[str, Any]) -> Iterable[tuple[int, float]]:
+        """Return (agent id, lives) of an info; a vector environment tells of all its copies in one."""
+        first = int(info.get("agent_id", info["env_id"] * self.agents_per_env))
+        return enumerate(np.ravel(info["lives"]).tolist(), first)

@@ -1,0 +1,1037 @@
+"""Where a worker stands: it takes requests, steps environments, and commits their rows.
+
+C reads rewards and flags of every number type, casts observations, and copies infos, or writes them as records where
+the parent is another process. Whatever is out of the ordinary (an info that no record holds, a list of rewards, an
+exception) goes to the Python code that both paths share, with nothing done twice. Environments of several agents are
+stepped by the classes of agents.pyx.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_Copy, PyDict_GetItemWithError
+from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.string cimport memcpy
+
+from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows, put_first_outcome
+from pufferlib._native.arrays cimport (
+    puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
+)
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, owned
+from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
+from pufferlib._native.ring cimport *
+
+import numpy
+
+__all__ = ["StepLoop", "Stepper"]
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef extern from *:
+    int leading_zeros "__builtin_clzll"(unsigned long long) noexcept
+
+cdef object NDARRAY = numpy.ndarray
+cdef object INT64 = numpy.dtype(numpy.int64)
+cdef object FLOAT32 = numpy.dtype(numpy.float32)
+cdef object FLOAT64 = numpy.dtype(numpy.float64)
+cdef object BOOL = numpy.dtype(numpy.bool_)
+cdef str ACTION_MASK = "action_mask"
+cdef str OBSERVATION = "observation"
+
+cdef enum:
+    MOST_DIMENSIONS = 8
+    # As in vectorization/telemetry.py, which says what they mean.
+    NUM_BUCKETS = 128
+    MOST_LEFT_OUT = 1000
+    HUNDRED_COSTS_NS = 6000
+    SLOW_NS = 20000
+    NOT_HERE = 255  # in place of a row's flag: Python has to pass on its info
+
+
+# ------------------------------------------------------------------------------------------------- the columns
+
+cdef struct Column:
+    char *data
+    size_t nbytes  # of one slot
+
+
+@cython.final
+cdef class Columns:
+    """The arrays of a slab by slot: where each environment's rows begin, and how many bytes they are."""
+
+    cdef Column observations, rewards, terminations, truncations, masks, env_ids, agent_ids, episodes
+    cdef bint wide_rewards  # float64
+    cdef uint32_t agents_per_env
+    cdef object arrays
+
+    def __init__(self, slab, uint64_t num_slots):
+        self.arrays = slab
+        self.agents_per_env = slab.shape.agents_per_env
+        self.observations = column(slab.observations, num_slots)
+        self.rewards = column(slab.rewards, num_slots)
+        self.terminations = column(slab.terminations, num_slots)
+        self.truncations = column(slab.truncations, num_slots)
+        self.masks = column(slab.masks, num_slots)
+        self.env_ids = column(slab.env_ids, num_slots)
+        self.agent_ids = column(slab.agent_ids, num_slots)
+        self.episodes = column(slab.episodes, num_slots)
+        self.wide_rewards = slab.rewards.dtype == FLOAT64
+
+    cdef void copy(self, uint64_t slot, Columns source) noexcept nogil:
+        """Copy the rows of another slab's first slot into a slot."""
+        put(&self.observations, slot, source.observations.data)
+        put(&self.rewards, slot, source.rewards.data)
+        put(&self.terminations, slot, source.terminations.data)
+        put(&self.truncations, slot, source.truncations.data)
+        put(&self.masks, slot, source.masks.data)
+
+    cdef void name(self, uint64_t slot, uint64_t env_id) noexcept nogil:
+        """Say whose rows these are."""
+        cdef uint32_t place
+        cdef int64_t *agents = <int64_t *>(self.agent_ids.data + slot * self.agent_ids.nbytes)
+        (<int64_t *>self.env_ids.data)[slot] = <int64_t>env_id
+        for place in range(self.agents_per_env):
+            agents[place] = <int64_t>(env_id * self.agents_per_env + place)
+
+    cdef void outcome(self, uint64_t slot, double reward, bint terminated, bint truncated, bint mask) noexcept nogil:
+        """Write the outcome of one agent's step; a reset's is all zeros."""
+        if self.wide_rewards:
+            (<double *>self.rewards.data)[slot] = reward
+        else:
+            (<float *>self.rewards.data)[slot] = <float>reward
+        self.terminations.data[slot] = terminated
+        self.truncations.data[slot] = truncated
+        self.masks.data[slot] = mask
+
+    cdef Rows rows(self, uint64_t slot) noexcept nogil:
+        """Return where the rows of a slot lie."""
+        cdef Rows rows
+        rows.observations = self.observations.data + slot * self.observations.nbytes
+        rows.rewards = self.rewards.data + slot * self.rewards.nbytes
+        rows.wide_rewards = self.wide_rewards
+        rows.terminations = self.terminations.data + slot * self.terminations.nbytes
+        rows.truncations = self.truncations.data + slot * self.truncations.nbytes
+        rows.masks = self.masks.data + slot * self.masks.nbytes
+        return rows
+
+    cdef void episode(self, uint64_t slot, double total_reward, long length, double seconds) noexcept nogil:
+        """Write the statistics of the episode that ends in a slot."""
+        cdef double *its = <double *>(self.episodes.data + slot * self.episodes.nbytes)
+        its[0] = total_reward
+        its[1] = <double>length
+        its[2] = seconds
+
+
+cdef Column column(array, uint64_t num_slots):
+    cdef Column its
+    its.data = puf_data(array)
+    its.nbytes = array.nbytes // num_slots
+    return its
+
+
+cdef inline void put(Column *its, uint64_t slot, const char *source) noexcept nogil:
+    memcpy(its.data + slot * its.nbytes, source, its.nbytes)
+
+
+# -------------------------------------------------------------------------------------------- one environment
+
+cdef class Stepper:
+    """Steps one environment of one agent, as long as nothing out of the ordinary happens.
+
+    row_env: the RowEnv of which this is the fast twin; its ``totals`` (return, length and beginning of the episode) go
+    there and back when a step has to be finished there. step: the raw environment's own ``step``. actions: the
+    environment's action rows in the slab, one array a component. packer, unpacker: of the layouts; unpacker is None for
+    a lone leaf. native: whether it is a PufferEnv, which has buffers of its own, rather than one that returns five
+    values. resets: whether it may be reset here too. masks: the plan of a MaskPacker for the masks in its infos, or None.
+    """
+
+    cdef Agents agents  # what steps several agents in place of all of this; None where there is one
+    cdef object row_env, env, step
+    cdef bint native, resets
+    cdef Packer packer
+    cdef Unpacker unpacker
+    cdef MaskPacker masks
+    cdef bint is_int  # the action is one int64, given as a Python int
+    cdef object action  # or a view, of which copies are given; a PufferEnv reads the view itself
+    cdef char *discrete
+    cdef char *box
+    cdef bint leaf  # observations are arrays as they come
+    cdef object dtype, common_dtype  # the space's, and NumPy's own that is equal to it: one that was unpickled is another
+    cdef int ndim
+    cdef Py_ssize_t[MOST_DIMENSIONS] shape
+    cdef double total_reward, start_s
+    cdef long length
+    cdef bint ready  # the next step may be played here
+    cdef bint settled  # what is checked once has been checked, which stays so, and resets may be played here
+    cdef uint32_t left_out, draw
+    cdef uint64_t weight
+    cdef Schema schema  # of its last record
+
+    def __init__(self, row_env, env, step, actions, Packer packer, Unpacker unpacker, bint native, bint resets, masks):
+        cdef int axis
+        space = row_env.observation_space
+        self.masks = None if masks is None else MaskPacker(*masks)
+        self.row_env, self.env, self.step, self.native, self.resets = row_env, env, step, native, resets
+        self.packer, self.unpacker = packer, unpacker
+        self.action = actions[0] if native else actions[0][0, ...]
+        self.discrete = self.box = NULL
+        self.is_int = False
+        if unpacker is None:
+            self.is_int = actions[0].dtype == INT64 and actions[0].ndim == 1
+            self.discrete = puf_data(actions[0])
+        else:
+            for component in actions:
+                if component.dtype == INT64:
+                    self.discrete = puf_data(component)
+                else:
+                    self.box = puf_data(component)
+        self.dtype = numpy.dtype(space.dtype)
+        self.common_dtype = numpy.dtype(self.dtype.str)
+        self.ndim = len(space.shape)
+        self.leaf = row_env.observation_layout.is_leaf and 0 < self.ndim <= MOST_DIMENSIONS
+        for axis in range(min(self.ndim, MOST_DIMENSIONS)):
+            self.shape[axis] = space.shape[axis]
+        self.left_out, self.draw, self.weight = 0, 1, 1
+
+    @staticmethod
+    def of_agents(Agents agents not None):
+        """Return what steps an environment of several agents."""
+        cdef Stepper stepper = Stepper.__new__(Stepper)
+        stepper.agents = agents
+        stepper.left_out, stepper.draw, stepper.weight = 0, 1, 1
+        return stepper
+
+    cdef object restart(self):
+        """Call the environment's own reset: looked up, as its plain twin does, since some replace it."""
+        if self.agents is not None:
+            return self.agents.reset()
+        if not self.native:
+            return self.env.reset()
+        env = self.env
+        env.rewards.fill(0)
+        env.terminations.fill(False)
+        env.truncations.fill(False)
+        env.alive[...] = True
+        return env.reset(seed=None, options=None)
+
+    cdef object act(self):
+        """Return what the environment's step returns for the action in the slab."""
+        if self.is_int:
+            return self.step((<int64_t *>self.discrete)[0])
+        if self.unpacker is not None:
+            return self.step(self.unpacker.unpack_at(self.discrete, self.box))
+        return self.step(self.action.copy())
+
+    cdef bint fits(self, object observation):
+        """Whether an observation is an array just as its space has it, or for a PufferEnv a batch of one such."""
+        cdef int axis
+        if not puf_is_array(observation, NDARRAY):
+            return False
+        if puf_descr(observation) != <PyObject *>self.common_dtype and puf_descr(observation) != <PyObject *>self.dtype:
+            return False
+        if puf_ndim(observation) != self.ndim + self.native or not puf_is_plain(observation):
+            return False
+        if self.ndim > MOST_DIMENSIONS or (self.native and puf_dim(observation, 0) != 1):
+            return False
+        for axis in range(self.ndim):
+            if puf_dim(observation, axis + self.native) != self.shape[axis]:
+                return False
+        return True
+
+    cdef object first_observations(self):
+        """Return the observations of a PufferEnv that has been reset; None if it is not as it should be."""
+        observations, alive = self.env.observations, self.env.alive
+        return observations if is_one(alive, BOOL) and puf_data(alive)[0] and self.fits(observations) else None
+
+    cdef dict masked(self, object observation, object info):
+        """Return an observation with the mask in its info, as ``Caller.observed`` does; None if it is unusual."""
+        cdef PyObject *found = NULL
+        if type(info) is dict:
+            found = PyDict_GetItemWithError(info, ACTION_MASK)
+        elif info is not None:
+            return None
+        mask = self.masks.packed(None if found == NULL else <object>found)
+        return None if mask is None else {OBSERVATION: observation, ACTION_MASK: mask}
+
+    cdef int hold(self) except -1:
+        """Give the episode's totals to the plain twin, which is about to go on."""
+        if self.agents is not None:
+            return self.agents.hold()
+        self.row_env.totals = (self.total_reward, self.length, self.start_s)
+        return 0
+
+    cdef int resume(self, bint ready) except -1:
+        """Take the episode's totals back, if the next step may be played here."""
+        self.ready = ready
+        if ready and self.agents is not None:
+            return self.agents.resume()
+        if ready:
+            self.total_reward, self.length, self.start_s = self.row_env.totals
+        return 0
+
+    cdef bint begins_here(self):
+        """Whether the next step, which has to be a reset, may be played here."""
+        if self.agents is not None:
+            return self.agents.can_reset()
+        if not self.settled:
+            self.settled = self.resets and self.row_env.settled
+        return self.settled
+
+    cdef int begin(self) except -1:
+        """Begin an episode."""
+        self.total_reward, self.length, self.start_s, self.ready = 0, 0, 1e-9 * puf_now_ns(), True
+        return 0
+
+
+cdef inline bint is_dict(object info) noexcept:
+    """Whether an info is one that can be copied here."""
+    return info is None or type(info) is dict
+
+
+cdef object unmasked(object info):
+    """Return an info without an action mask."""
+    if type(info) is dict and ACTION_MASK in <dict>info:
+        info = PyDict_Copy(info)
+        del (<dict>info)[ACTION_MASK]
+    return info
+
+
+cdef object only_info(object infos):
+    """Return the info among what a PufferEnv of one agent returned, as it came or alone in a sequence."""
+    if type(infos) is tuple:
+        infos = list(infos)
+    if type(infos) is not list or PyList_GET_SIZE(infos) > 1:
+        return infos
+    if PyList_GET_SIZE(infos) == 0:
+        return None
+    info = (<list>infos)[0]
+    return info if info is None or type(info) is dict else infos
+
+
+cdef inline bint is_one(object array, object dtype):
+    """Whether this is an array of one element of a dtype that may be written."""
+    return (
+        puf_is_array(array, NDARRAY) and puf_descr(array) == <PyObject *>dtype
+        and puf_ndim(array) == 1 and puf_dim(array, 0) == 1 and puf_is_writeable(array)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- a worker
+
+@cython.final
+cdef class StepLoop:
+    """Where a worker stands: requests come in, rows go out.
+
+    worker: a vectorization.worker.Worker. Its ``advance(env_id, slot)`` plays a whole step in Python and
+    ``finish(env_id, slot, result)`` the rest of one, ``finish_reset(env_id, slot, result)`` that of a reset; all return
+    whether the next step may be played here again. ``finish_restart`` plays the rest of a same-step reset likewise, and
+    ``finish_restart_of_several`` that of several agents.
+    ``hand_over(env_id, slot, over, infos)`` commits rows with infos that go to another process.
+    ``failed(env_id, phase, error)`` tells of an exception. ``over`` is the set of environments whose next step is to be a
+    reset.
+    scratch: a slab of one slot, where rows are written whose slot is not known yet. claims: whether that is the rule.
+    own: the function of emulation/infos.py, for values of infos that are not copied here.
+    """
+
+    cdef Ring ring
+    cdef Columns columns, scratch_columns
+    cdef object slab, scratch, worker, own
+    cdef InfoWriter writer
+    cdef object copy  # of the info that goes with the next row, or a list of copies
+    cdef uint32_t index
+    cdef uint64_t first, num_envs  # the share
+    cdef list steppers  # None for environments that are always stepped in Python
+    cdef uint64_t block, uncounted
+    cdef readonly uint64_t played  # of what was requested last, how many environments are done
+    cdef bint claims, telemetry
+    cdef set over
+    cdef bint ends_here, next_step  # what autoreset there is
+    cdef bint is_slow  # the last step took so long that reading the clock is nothing extra_leaves it
+    cdef double[:, :, ::1] times
+    cdef uint64_t[:, ::1] histogram
+    cdef double[:, ::1] worker_times
+    cdef int64_t since_ns, reset_ns
+    cdef int64_t *doing  # what the worker is in the middle of (see vectorization/watch.py)
+    cdef int64_t num_done, num_all
+    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # where nobody else could watch: how long one may take, or 0
+
+    def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, own):
+        self.own, self.writer = own, InfoWriter()
+        self.ring, self.slab, self.scratch, self.worker, self.index = ring, slab, scratch, worker, index
+        self.columns, self.scratch_columns = Columns(slab, ring.c.num_slots), Columns(scratch, 1)
+        self.first, self.num_envs = share[0], len(share)
+        self.steppers = [None] * len(share)
+        self.block = self.uncounted = 0
+        self.claims, self.telemetry = claims, slab.shape.telemetry
+        self.over, self.next_step = worker.over, worker.task.autoreset_mode == "next_step"
+        self.ends_here = worker.task.autoreset_mode != "same_step"
+        self.times, self.histogram, self.worker_times = slab.times, slab.histogram, slab.worker_times
+        self.since_ns = puf_now_ns()
+        self.doing = <int64_t *>puf_data(slab.doing[index])
+        self.num_done, self.num_all = 0, slab.shape.num_envs
+        self.step_limit_ns, self.reset_limit_ns = <int64_t>(1e9 * worker.step_limit_s), <int64_t>(1e9 * worker.reset_limit_s)
+
+    def adopt(self, uint64_t env_id, stepper):
+        """Have an environment stepped by its fast twin wherever that is possible; None: nowhere."""
+        self.steppers[env_id - self.first] = stepper
+
+    def resume(self, uint64_t env_id, bint ready):
+        """Say whether the next step of an environment may be played here."""
+        stepper = self.steppers[env_id - self.first]
+        if stepper is not None:
+            (<Stepper>stepper).resume(ready)
+
+    def rows(self, uint32_t slot):
+        """Return where an environment writes its rows that are meant for a slot."""
+        return self.scratch.rows(0) if slot == PUF_CLAIM else self.slab.rows(slot)
+
+    @property
+    def holds_infos(self):
+        """Whether infos stay next to their rows, as the parent is in this process."""
+        return self.ring.infos is not None
+
+    def commit(self, uint64_t env_id, uint32_t slot, bint over, list infos):
+        """Hand over the rows that an environment has written, and their infos, which elsewhere have been sent already."""
+        cdef unsigned char flags = PUF_OVER if over else 0
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        if infos and self.ring.infos is not None:
+            self.ring.infos[slot] = infos
+            flags |= PUF_HELD
+        elif infos:
+            flags |= PUF_INFO
+        self.hand_over(env_id, slot, flags)
+
+    cdef uint32_t claim(self, uint64_t env_id):
+        cdef uint64_t ticket = puf_claim(&self.ring.c, env_id)
+        cdef uint64_t slot = ticket % self.ring.c.num_slots
+        if ticket % self.ring.c.block_size == 0:
+            puf_begin(&self.ring.c, slot // self.ring.c.block_size, puf_now_ns())
+        return <uint32_t>slot
+
+    cdef void hand_over(self, uint64_t env_id, uint32_t slot, unsigned char flags):
+        self.turn_to(slot)
+        self.columns.name(slot, env_id)
+        self.ring.c.flags[slot] = flags
+        if not self.uncounted:
+            puf_owe(&self.ring.c, self.index, True)
+        puf_commit(&self.ring.c, slot)
+        self.uncounted += 1
+        if self.claims:
+            self.flush()
+
+    cdef inline void turn_to(self, uint32_t slot):
+        """Count what was handed over of another block, before going on to this one."""
+        if slot // self.ring.c.block_size != self.block:
+            self.flush()
+            self.block = slot // self.ring.c.block_size
+
+    cpdef void flush(self):
+        """Count what was handed over: once for all neighbours, as the parent can use none before the last."""
+        if self.uncounted:
+            puf_count(&self.ring.c, self.block, self.uncounted)
+            puf_owe(&self.ring.c, self.index, False)
+            self.uncounted = 0
+
+    def serve(self, int spin):
+        """Play what is requested; return when there is a frame to be read from the socket.
+
+        spin: how often to yield the core before sleeping.
+        """
+        cdef uint64_t word
+        cdef bint found
+        cdef uint32_t words = 0
+        while True:
+            if not puf_take(&self.ring.c, self.index, &word):
+                self.flush()
+                self.clock(0)
+                puf_say(self.doing, 0)
+                with nogil:
+                    found = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
+                self.clock(1)
+                if not found:
+                    PyErr_CheckSignals()
+                    continue
+            if <uint32_t>word == PUF_CONTROL:
+                self.flush()
+                puf_say(self.doing, 0)
+                return
+            if <uint32_t>word == PUF_SHARE:
+                self.play_share(word >> 32)
+            else:
+                self.play(<uint32_t>word, word >> 32)
+                words += 1
+                if self.is_slow or words % 16 == 0:  # who always has work never waits, and would never be clocked
+                    self.clock(0)
+
+    cdef void clock(self, int kind) noexcept:
+        """Note the seconds since the last call as busy (0) or waited (1)."""
+        cdef int64_t now_ns = puf_now_ns()
+        self.worker_times[self.index, kind] += 1e-9 * (now_ns - self.since_ns)
+        self.since_ns = now_ns
+
+    def step_all(self, uint64_t block):
+        """Step all environments of the share into a block."""
+        self.played = 0
+        try:
+            self.clock(1)
+            self.play_share(block)
+        finally:
+            self.flush()
+            self.clock(0)
+
+    def step(self, env_ids, slots):
+        """Step these environments, in this order, into these slots."""
+        self.played = 0
+        try:
+            self.clock(1)
+            for env_id, slot in zip(env_ids, slots):
+                self.play(env_id, slot)
+                self.played += 1
+        finally:
+            self.flush()
+            self.clock(0)
+
+    cdef int play_share(self, uint64_t block) except -1:
+        cdef uint64_t env_id
+        cdef uint64_t base = block * self.ring.c.block_size
+        for env_id in range(self.first, self.first + self.num_envs):
+            self.play(env_id, <uint32_t>(base + env_id))
+            self.played += 1
+        return 0
+
+    cdef int play(self, uint64_t env_id, uint32_t slot) except -1:
+        cdef object found = self.steppers[env_id - self.first]
+        cdef Stepper stepper
+        cdef bint timed
+        cdef int64_t start_ns = 0
+        if slot != PUF_CLAIM:
+            self.turn_to(slot)
+        self.num_done += 1
+        puf_say(self.doing, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
+        if found is None:
+            self.is_slow = True
+            self.worker.advance(env_id, slot)
+            return 0
+        self.is_slow = False
+        stepper = <Stepper>found
+        if not stepper.ready:
+            if env_id in self.over and stepper.begins_here():
+                self.reset(stepper, env_id, slot)
+            else:
+                stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        timed = self.telemetry and stepper.left_out == 0
+        if timed:
+            self.reset_ns = 0
+            start_ns = puf_now_ns()
+        elif self.telemetry:
+            stepper.left_out -= 1
+        try:
+            if stepper.agents is not None:
+                self.step_agents(stepper, env_id, slot)
+            elif stepper.native:
+                self.step_native(stepper, env_id, slot)
+            else:
+                self.step_raw(stepper, env_id, slot)
+        except (Exception, SystemExit) as error:
+            stepper.ready = False
+            self.worker.failed(env_id, "step", error)
+        if timed:
+            self.note(stepper, env_id, puf_now_ns() - start_ns - self.reset_ns)
+        return 0
+
+    cdef inline void begin(self) noexcept:
+        """Begin to measure how long a step or reset takes, if anybody minds."""
+        if self.step_limit_ns or self.reset_limit_ns:
+            self.begun_ns = puf_about_now_ns()
+
+    cdef inline int end(self, int64_t limit_ns, str what) except -1:
+        """Refuse a step or reset that has taken too long."""
+        cdef int64_t ns
+        if limit_ns:
+            ns = puf_about_now_ns() - self.begun_ns
+            if ns > limit_ns:
+                self.worker.refuse_late(what, 1e-9 * ns)
+        return 0
+
+    cdef int step_raw(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object result, observation, info
+        cdef double reward
+        cdef bint terminated, truncated
+        cdef int told
+        self.begin()
+        result = stepper.act()
+        self.end(self.step_limit_ns, "step")
+        if (
+            type(result) is tuple and PyTuple_GET_SIZE(result) == 5
+            and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
+            and (self.ends_here or not (terminated or truncated))
+        ):
+            observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
+            if stepper.masks is not None:
+                observation, info = stepper.masked(observation, info), unmasked(info)
+            # Nothing that can fail may lie between claim and commit, so infos come first.
+            told = 0 if is_empty(info) else self.tell(stepper, env_id, info, reward, terminated or truncated)
+            if told != NOT_HERE and self.write(stepper, observation, env_id, &slot):
+                self.conclude(stepper, env_id, slot, reward, terminated, truncated, told)
+                return 0
+        if self.ends_here or not self.restart(stepper, env_id, slot, result):
+            self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef bint restart(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
+        """Conclude a step that ends an episode by beginning the next (same_step); False, with nothing done, if it is none.
+
+        Raises what the step's observation raises; what goes wrong in the reset is told here.
+        """
+        cdef double reward
+        cdef bint terminated, truncated
+        cdef object observation, info
+        if not (
+            type(result) is tuple and PyTuple_GET_SIZE(result) == 5
+            and read_reward(<object>PyTuple_GET_ITEM(result, 1), &reward)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 2), &terminated)
+            and read_flag(<object>PyTuple_GET_ITEM(result, 3), &truncated)
+            and (terminated or truncated)
+            and is_dict(<object>PyTuple_GET_ITEM(result, 4))
+            and stepper.begins_here()
+        ):
+            return False
+        observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 4)
+        if stepper.masks is not None:
+            observation, info = stepper.masked(observation, info), unmasked(info)
+        observation = stepper.packer.packed(observation)
+        if observation is None:
+            return False
+        last = self.last_info(stepper, info, reward)
+        observation = observation[()] if stepper.ndim == 0 else observation
+        self.end_within(stepper, env_id, slot, reward, terminated, truncated, observation, last)
+        return True
+
+    cdef int end_within(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated,
+        object observation, dict last
+    ) except -1:
+        """Write the outcome of a step that ends an episode, and begin the next. observation, last: its final ones."""
+        cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
+        columns.outcome(0 if slot == PUF_CLAIM else slot, reward, terminated, truncated, True)
+        stepper.ready = False
+        try:
+            self.begin_within(stepper, env_id, slot, observation, last)
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return 0
+
+    cdef dict copied(self, object info):
+        """Return a copy of an info that ``is_dict``."""
+        return {} if is_empty(info) else owned(info, self.own)
+
+    cdef dict last_info(self, Stepper stepper, object info, double reward):
+        """Return the info of an episode's last step, a copy, with its statistics."""
+        cdef dict last = self.copied(info)
+        last["env"] = True
+        if "episode" not in last:
+            last["episode"] = {
+                "r": stepper.total_reward + reward, "l": stepper.length + 1, "t": 1e-9 * puf_now_ns() - stepper.start_s
+            }
+        return last
+
+    cdef int begin_within(self, Stepper stepper, uint64_t env_id, uint32_t slot, object observation, dict last) except -1:
+        """Begin an episode in the step that ended one, whose outcome is written. observation, last: its final ones.
+
+        The info has the entries of ``worker._with_finals``, in their order.
+        """
+        cdef Columns columns = self.scratch_columns if slot == PUF_CLAIM else self.columns
+        cdef char *row = columns.observations.data + (0 if slot == PUF_CLAIM else slot) * columns.observations.nbytes
+        cdef object first, told
+        cdef dict info = None
+        result = self.raw_reset(stepper, env_id)
+        if stepper.native:
+            told = only_info(result)
+            if is_dict(told):
+                info = self.copied(told)  # before the buffers are looked at: it may run other code
+                first = stepper.first_observations()
+                if first is None:
+                    info = None
+                else:
+                    memcpy(row, puf_data(first), columns.observations.nbytes)
+        elif type(result) is tuple and PyTuple_GET_SIZE(result) == 2 and is_dict(<object>PyTuple_GET_ITEM(result, 1)):
+            first, told = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+            if stepper.masks is not None:
+                first, told = stepper.masked(first, told), unmasked(told)
+            if stepper.packer.pack_at(first, row):
+                info = self.copied(told)
+        if info is not None:
+            info["episode"], info["env"] = last["episode"], last["env"]
+            info["final_obs"], info["final_info"] = observation, last
+            info["env_id"] = info["agent_id"] = env_id  # only environments of one agent
+            self.deliver(stepper, env_id, slot, info)
+            stepper.begin()
+            return 0
+        stepper.resume(self.worker.finish_restart(env_id, slot, result, last, observation))
+        return 0
+
+    cdef int deliver(self, Stepper stepper, uint64_t env_id, uint32_t slot, dict info) except -1:
+        """Hand over the rows of an end, which lie where ``rows`` says, with their info."""
+        cdef int told = self.tell_of_several(stepper, [info], [0])
+        if told == NOT_HERE:
+            self.worker.hand_over(env_id, slot, True, [info])
+            return 0
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        self.attach(env_id, slot, told)
+        self.hand_over(env_id, slot, PUF_OVER | told)
+        return 0
+
+    cdef int hand_back(self, Stepper stepper, uint64_t env_id, uint32_t slot, object result) except -1:
+        """Have a step finished in Python. Time that went into a reset is none of the step's."""
+        stepper.hold()
+        stepper.resume(self.worker.finish(env_id, slot, result))
+        self.reset_ns = <int64_t>(1e9 * self.worker.reset_s)
+        return 0
+
+    cdef bint write(self, Stepper stepper, object observation, uint64_t env_id, uint32_t *slot) except -1:
+        """Write an observation if it is as it should be; a slot is claimed only once nothing can go wrong."""
+        cdef Column *its = &self.columns.observations
+        if stepper.leaf and stepper.fits(observation):
+            if slot[0] == PUF_CLAIM:
+                slot[0] = self.claim(env_id)
+            memcpy(its.data + slot[0] * its.nbytes, puf_data(observation), its.nbytes)
+            return True
+        if slot[0] != PUF_CLAIM:
+            return stepper.packer.pack_at(observation, its.data + slot[0] * its.nbytes)
+        if not stepper.packer.pack_at(observation, self.scratch_columns.observations.data):
+            return False
+        slot[0] = self.claim(env_id)
+        put(its, slot[0], self.scratch_columns.observations.data)
+        return True
+
+    cdef int tell(self, Stepper stepper, uint64_t env_id, object info, double reward, bint over) except -1:
+        """Prepare what goes with the next row: a copy of an info, or a record of it. Return the flag that says which.
+
+        0: it tells nothing. NOT_HERE: Python has to pass it on, and nothing has changed. over: the episode is, and its
+        statistics are added.
+        """
+        cdef double episode[3]
+        cdef bint adds = over
+        cdef dict copy
+        if is_empty(info):
+            return 0
+        if type(info) is not dict:
+            return NOT_HERE
+        if over:
+            adds = "episode" not in <dict>info
+            episode[0], episode[1] = stepper.total_reward + reward, stepper.length + 1
+            episode[2] = 1e-9 * puf_now_ns() - stepper.start_s
+        if self.ring.infos is None:
+            return self.record(stepper, info, over, adds, episode)
+        copy = owned(info, self.own)
+        if over:
+            copy["env"] = True
+        if adds:
+            copy["episode"] = {"r": episode[0], "l": stepper.length + 1, "t": episode[2]}
+        copy["env_id"] = copy["agent_id"] = env_id  # only environments of one agent
+        self.copy = copy
+        return PUF_HELD
+
+    cdef int tell_of_several(self, Stepper stepper, list infos, list places) except -1:
+        """Do as ``tell`` for infos that are labelled copies. places: whose each is; None for an environment's own."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema
+        cdef Py_ssize_t i
+        if self.ring.infos is not None:
+            self.copy = infos
+            return PUF_HELD
+        writer.begin()
+        for i in range(len(infos)):
+            info, place = infos[i], places[i]
+            schema = self.schema_of(stepper, info)
+            if schema is None:
+                return NOT_HERE
+            if not writer.add(schema, info, 0 if place is None else OF_AGENT, 0 if place is None else place, NULL):
+                return NOT_HERE
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+
+    cdef int record(self, Stepper stepper, dict info, bint over, bint adds, const double *episode) except -1:
+        """Write a record of an info; return PUF_INFO, or NOT_HERE where it is none."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema = self.schema_of(stepper, info)
+        if schema is None:
+            return NOT_HERE
+        writer.begin()
+        if not writer.add(schema, info, OF_AGENT | (OVER if over else 0) | (EPISODE if adds else 0), 0, episode):
+            return NOT_HERE
+        return PUF_INFO if puf_has_room_for_info(&self.ring.c, self.index, writer.nbytes) else NOT_HERE
+
+    cdef Schema schema_of(self, Stepper stepper, dict info):
+        """Return the schema of an info, which the parent has been told of; None where it is to travel pickled."""
+        cdef InfoWriter writer = self.writer
+        cdef Schema schema = writer.schema_of(info, stepper.schema)
+        if schema is None:
+            return None
+        if schema is writer.new:
+            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
+                return None
+            writer.keep_new()
+        stepper.schema = schema
+        return schema
+
+    cdef int attach(self, uint64_t env_id, uint32_t slot, int told) except -1:
+        """Put what ``tell`` has prepared next to its row, or into the worker's pipe, where there is room for it."""
+        if told == PUF_HELD:
+            self.ring.infos[slot] = self.copy
+            self.copy = None
+        elif told == PUF_INFO:
+            puf_put_info(&self.ring.c, self.index, <uint32_t>env_id, self.writer.bytes, self.writer.nbytes)
+        return 0
+
+    cdef int conclude(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, double reward, bint terminated, bint truncated, int told
+    ) except -1:
+        """Write the outcome of a step whose observation is written. told: what ``tell`` returned."""
+        stepper.total_reward += reward
+        stepper.length += 1
+        self.columns.outcome(slot, reward, terminated, truncated, True)
+        if told:
+            self.attach(env_id, slot, told)
+        if not (terminated or truncated):
+            self.hand_over(env_id, slot, told)
+            return 0
+        if not told:
+            self.columns.episode(slot, stepper.total_reward, stepper.length, 1e-9 * puf_now_ns() - stepper.start_s)
+            told = PUF_EPISODE
+        self.hand_over(env_id, slot, PUF_OVER | told)
+        if self.next_step:  # noted last, since nothing that can fail may lie between claim and commit
+            stepper.ready = False
+            self.over.add(env_id)
+        return 0
+
+    cdef int step_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object result
+        if not stepper.agents.can_step():
+            stepper.hold()
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        self.begin()
+        result = stepper.agents.step()
+        self.end(self.step_limit_ns, "step")
+        if not self.takes_rows(stepper, env_id, slot, result, False):
+            self.hand_back(stepper, env_id, slot, result)
+        return 0
+
+    cdef bint takes_rows(
+        self, Stepper stepper, uint64_t env_id, uint32_t slot, object result, bint is_reset
+    ) except? True:
+        """Write and hand over the rows of several agents, of a step or a reset; return whether that was possible."""
+        cdef Rows rows = self.scratch_columns.rows(0) if slot == PUF_CLAIM else self.columns.rows(slot)
+        cdef Outcome outcome
+        if is_reset:
+            outcome = stepper.agents.take_reset(result, &rows)
+        else:
+            outcome = stepper.agents.take(result, &rows)
+        if outcome == ODD:
+            return False
+        if is_reset:
+            put_first_outcome(&rows, stepper.agents.num)
+        elif outcome == IS_OVER and not self.ends_here:
+            self.restart_agents(stepper, env_id, slot, &rows)
+            return True
+        self.deliver_rows(stepper, env_id, slot, outcome == IS_OVER, stepper.agents.by_place)
+        stepper.ready = outcome != IS_OVER or not self.next_step
+        if not stepper.ready:  # noted last, since nothing that can fail may lie between claim and commit
+            self.over.add(env_id)
+        return True
+
+    cdef int deliver_rows(self, Stepper stepper, uint64_t env_id, uint32_t slot, bint over, dict by_place) except -1:
+        """Hand over rows of several agents, which are written, with their infos."""
+        cdef list infos = stepper.agents.labelled(by_place)
+        cdef int told = 0 if infos is None else self.tell_of_several(stepper, infos, stepper.agents.places)
+        stepper.agents.by_place = None
+        if told == NOT_HERE:
+            self.worker.hand_over(env_id, slot, over, infos)
+            return 0
+        if slot == PUF_CLAIM:
+            slot = self.claim(env_id)
+            self.columns.copy(slot, self.scratch_columns)
+        self.attach(env_id, slot, told)
+        self.hand_over(env_id, slot, (PUF_OVER if over else 0) | told)
+        return 0
+
+    cdef int restart_agents(self, Stepper stepper, uint64_t env_id, uint32_t slot, Rows *rows) except -1:
+        """Begin the next episode in the step that ended one (same_step), whose rows are written."""
+        cdef Agents agents = stepper.agents
+        cdef dict lasts = agents.by_place
+        stepper.ready = False
+        try:
+            observations = agents.seen(rows)
+            result = self.raw_reset(stepper, env_id)
+            if agents.take_reset(result, rows) == ODD:
+                stepper.resume(
+                    self.worker.finish_restart_of_several(env_id, slot, result, list(lasts.items()), observations)
+                )
+                return 0
+            self.deliver_rows(
+                stepper, env_id, slot, True, agents.with_finals(agents.by_place, lasts, rows, observations)
+            )
+            stepper.ready = True
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return 0
+
+    cdef int step_native(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        cdef object env = stepper.env
+        cdef object rewards = env.rewards, terminations = env.terminations, truncations = env.truncations
+        cdef object alive = env.alive
+        cdef object infos, info, observations
+        cdef double reward
+        cdef bint over
+        cdef int told = 0
+        cdef dict last = None  # the info of a step that ends an episode and begins the next
+        cdef bint wide = is_one(rewards, FLOAT64)
+        if not (
+            (wide or is_one(rewards, FLOAT32))
+            and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
+            and puf_data(alive)[0]
+        ):
+            stepper.hold()
+            stepper.resume(self.worker.advance(env_id, slot))
+            return 0
+        if wide:
+            (<double *>puf_data(rewards))[0] = 0
+        else:
+            (<float *>puf_data(rewards))[0] = 0
+        puf_data(terminations)[0] = puf_data(truncations)[0] = 0
+        self.begin()
+        infos = env.step(stepper.action)  # looked up, as its plain twin does: some replace it
+        self.end(self.step_limit_ns, "step")
+        info = None if infos is None else only_info(infos)
+        over = puf_data(terminations)[0] or puf_data(truncations)[0]
+        reward = (<double *>puf_data(rewards))[0] if wide else (<float *>puf_data(rewards))[0]
+        # Before the buffers are looked at, since to copy an info may run other code.
+        if self.ends_here or not over:
+            told = self.tell(stepper, env_id, info, reward, over)
+        elif is_dict(info):
+            last = self.last_info(stepper, info, reward)
+        else:
+            told = NOT_HERE
+        observations = env.observations
+        if (
+            told != NOT_HERE
+            and env.rewards is rewards and env.terminations is terminations and env.truncations is truncations
+            and env.alive is alive
+            # The same arrays may have been resized in place.
+            and is_one(rewards, FLOAT64 if wide else FLOAT32)
+            and is_one(terminations, BOOL) and is_one(truncations, BOOL) and is_one(alive, BOOL)
+            and puf_data(alive)[0]
+            and over == (puf_data(terminations)[0] or puf_data(truncations)[0])
+            and stepper.fits(observations)
+        ):
+            if over:
+                puf_data(alive)[0] = 0
+            if last is not None:
+                last_row = observations[0].copy() if stepper.ndim else observations[0]
+                self.end_within(
+                    stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0,
+                    last_row, last,
+                )
+                return 0
+            if slot == PUF_CLAIM:
+                slot = self.claim(env_id)
+            put(&self.columns.observations, slot, puf_data(observations))
+            self.conclude(
+                stepper, env_id, slot, reward, puf_data(terminations)[0] != 0, puf_data(truncations)[0] != 0, told
+            )
+            return 0
+        self.hand_back(stepper, env_id, slot, infos)
+        return 0
+
+    cdef int reset(self, Stepper stepper, uint64_t env_id, uint32_t slot) except -1:
+        """Begin the episode that is due, in place of a step."""
+        cdef object result
+        cdef int told
+        self.over.discard(env_id)
+        try:
+            result = self.raw_reset(stepper, env_id)
+            if stepper.agents is not None:
+                if self.takes_rows(stepper, env_id, slot, result, True):
+                    return 0
+            else:
+                told = self.write_first(stepper, result, env_id, &slot)
+                if told != NOT_HERE:
+                    stepper.begin()
+                    self.columns.outcome(slot, 0, False, False, False)
+                    self.attach(env_id, slot, told)
+                    self.hand_over(env_id, slot, told)
+                    return 0
+            stepper.resume(self.worker.finish_reset(env_id, slot, result))
+        except (Exception, SystemExit) as error:
+            self.worker.failed(env_id, "reset", error)
+        return 0
+
+    cdef int write_first(self, Stepper stepper, object result, uint64_t env_id, uint32_t *slot) except -1:
+        """Write an episode's first observation and return what ``tell`` does; NOT_HERE also where a result is unusual."""
+        cdef object observation, info
+        cdef int told
+        if stepper.native:
+            told = self.tell(stepper, env_id, only_info(result), 0, False)
+            observation = None if told == NOT_HERE else stepper.first_observations()
+            if observation is None:
+                return NOT_HERE
+            if slot[0] == PUF_CLAIM:
+                slot[0] = self.claim(env_id)
+            put(&self.columns.observations, slot[0], puf_data(observation))
+            return told
+        if not (type(result) is tuple and PyTuple_GET_SIZE(result) == 2):
+            return NOT_HERE
+        observation, info = <object>PyTuple_GET_ITEM(result, 0), <object>PyTuple_GET_ITEM(result, 1)
+        if stepper.masks is not None:
+            observation, info = stepper.masked(observation, info), unmasked(info)
+        told = self.tell(stepper, env_id, info, 0, False)
+        return told if told != NOT_HERE and self.write(stepper, observation, env_id, slot) else NOT_HERE
+
+    cdef object raw_reset(self, Stepper stepper, uint64_t env_id):
+        """Return what the environment's own reset returns, and note how long it took."""
+        cdef int64_t ns
+        puf_say(self.doing, self.doing[0] | 1)
+        self.begin()
+        ns = puf_now_ns()
+        result = stepper.restart()
+        self.reset_ns = ns = puf_now_ns() - ns
+        self.is_slow = ns >= SLOW_NS
+        self.add(env_id, 1, 1e-9 * ns, 1)
+        self.end(self.reset_limit_ns, "reset")
+        return result
+
+    cdef void add(self, uint64_t env_id, int kind, double seconds, uint64_t weight):
+        """Add a sample to the times of steps (0) or resets (1)."""
+        cdef double weighted = weight * seconds
+        self.times[env_id, kind, 0] += weight
+        self.times[env_id, kind, 1] += weighted
+        self.times[env_id, kind, 2] += weighted * seconds
+        if seconds > self.times[env_id, kind, 3]:
+            self.times[env_id, kind, 3] = seconds
+
+    cdef int note(self, Stepper stepper, uint64_t env_id, int64_t ns) except -1:
+        """Note how long a step took, and which is the next to be timed (vectorization/telemetry.py says why so)."""
+        cdef int bucket, octave
+        cdef uint64_t most
+        ns = max(1, ns)
+        self.add(env_id, 0, 1e-9 * ns, stepper.weight)
+        octave = 63 - leading_zeros(<uint64_t>ns)
+        bucket = 4 * octave + <int>((<uint64_t>ns << 2 >> octave) & 3)
+        self.histogram[env_id, min(bucket, NUM_BUCKETS - 1)] += stepper.weight
+        self.is_slow = ns >= SLOW_NS
+        if ns >= HUNDRED_COSTS_NS:
+            stepper.weight = 1
+            return 0
+        most = 2 * min(<uint64_t>MOST_LEFT_OUT, <uint64_t>(HUNDRED_COSTS_NS // ns))
+        stepper.draw = stepper.draw * 1664525 + 1013904223
+        stepper.left_out = (stepper.draw >> 8) % <uint32_t>(most + 1)
+        stepper.weight = stepper.left_out + 1
+        return 0

@@ -1,0 +1,172 @@
+"""Leaves that lie beside an agent's observation: the environment's state, the agent's type, its action mask."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from pufferlib.emulation.action_masks import ACTION_MASK, has_mask
+from pufferlib.emulation.common import common_observation_space
+from pufferlib.emulation.single_agent import own_space
+from pufferlib.errors import PlanError, PopulationError, SpaceError
+from pufferlib.layout import Layout, observation_layout
+
+__all__ = ["AGENT_TYPE", "STATE", "ExtraLeaves", "agent_types", "extended_space", "row_layout"]
+
+STATE, AGENT_TYPE, OBSERVATION = "state", "agent_type", "observation"
+TypeOf = Callable[[Any], str]
+
+
+class ExtraLeaves:
+    """The leaves "state" and "agent_type" of one PettingZoo environment's agents.
+
+    spaces: those that were asked for, by name. Raises PlanError where the environment has no state, or no
+    possible_agents by which to tell how many types there are.
+    """
+
+    def __init__(
+        self, parallel: Any, name: str, possible_agents: Sequence[Any] | None, state: bool, agent_type: bool | TypeOf
+    ) -> None:
+        self._env, self._name = parallel, name
+        self.spaces: dict[str, gymnasium.Space[Any]] = {}
+        self._types: dict[Any, int] = {}
+        self._state: Any = None
+        self._is_held = False
+        if state:
+            space = getattr(parallel, "state_space", None)
+            if space is None or not callable(getattr(parallel, "state", None)):
+                raise PlanError(
+                    f"{name} has no state_space, or no state(), so that state=True has nothing to show; give it both, "
+                    "or leave state out"
+                )
+            self.spaces[STATE] = own_space(space)
+        if agent_type:
+            self._types = agent_types(name, possible_agents, agent_type)
+            self.spaces[AGENT_TYPE] = spaces.Discrete(max(self._types.values()) + 1)
+
+    def hold(self, state: Any) -> None:
+        """Take the state from a caller who has asked the environment already; the next ``look`` does not."""
+        self._state, self._is_held = state, True
+
+    def forget(self) -> None:
+        """Forget that a state is held."""
+        self._is_held = False
+
+    def look(self) -> None:
+        """Take the state as it is now; to be called after each reset and step. Raises SpaceError if there is none."""
+        if self._is_held:
+            self._is_held = False
+        elif STATE in self.spaces:
+            try:
+                self._state = self._env.state()
+            except NotImplementedError as error:
+                raise SpaceError(
+                    f"{self._name} has a state_space, but its state() is not implemented; leave state out"
+                ) from error
+
+    def leaves(self, agent: Any) -> dict[str, Any]:
+        """Return an agent's leaves, with the state of the last look."""
+        return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
+
+    def fixed_leaves(self, agent: Any) -> dict[str, Any]:
+        """Return those of an agent's leaves that never change."""
+        leaves = {}
+        if AGENT_TYPE in self.spaces:
+            if agent not in self._types:
+                raise PopulationError(
+                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._types)}, so that its "
+                    "agent_type is unknown; list it there, or leave agent_type out"
+                )
+            leaves[AGENT_TYPE] = self._types[agent]
+        return leaves
+
+    def told(self, info: Any) -> bool:
+        """Take the state from an agent's info, as who plays a raw environment may put it there.
+
+        Return whether it is there; if not, the state is any sample, whose place in the row the caller makes zeros.
+        """
+        if STATE not in self.spaces:
+            return True
+        if isinstance(info, Mapping) and STATE in info:
+            self._state = info[STATE]
+            return True
+        self._state = deepcopy(self.spaces[STATE]).sample()
+        return False
+
+
+def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bool | TypeOf) -> dict[Any, int]:
+    """Return the number of each agent's type; types are numbered as they first appear in possible_agents.
+
+    agent_type: returns an agent's type; True: the agent's name without "_" and a number at its end.
+    """
+    if not possible_agents:
+        raise PlanError(
+            f"{name} has no possible_agents, so that nobody knows how many types there are; give it possible_agents, "
+            "or leave agent_type out"
+        )
+    types: dict[Any, int] = {}
+    numbers: dict[str, int] = {}
+    for agent in possible_agents:
+        if callable(agent_type):
+            kind = agent_type(agent)
+            if not isinstance(kind, str):
+                raise PlanError(f"agent_type({agent!r}) returned {kind!r}; expected the name of a type, a str")
+        elif isinstance(agent, str):
+            kind = re.sub(r"_\d+$", "", agent)
+        else:
+            raise PlanError(
+                f"{name}: agent_type=True goes by agents' names, and {agent!r} is none; pass a function from an agent "
+                "to the name of its type"
+            )
+        types[agent] = numbers.setdefault(kind, len(numbers))
+    return types
+
+
+def extended_space(
+    space: gymnasium.Space[Any], mask_size: int | None, added: Mapping[str, gymnasium.Space[Any]]
+) -> spaces.Dict:
+    """Return an observation space with these leaves in front of it, which so lie at the same place for all agents.
+
+    A space that has its action mask in it takes them in; any other becomes the leaf "observation". mask_size: of a
+    mask that is added as well. Raises SpaceError for a name that is taken.
+    """
+    parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
+    if mask_size is not None:
+        parts = {ACTION_MASK: spaces.MultiBinary(mask_size), **parts}
+    elif has_mask(space):
+        own: Any = space
+        parts = {ACTION_MASK: own[ACTION_MASK], **own.spaces}
+        for name in added:
+            if name in own.spaces:
+                raise SpaceError(
+                    f'the observation has a leaf "{name}" of its own, beside its "{ACTION_MASK}", where {name}= would '
+                    f"put another; leave {name} out, or rename the environment's"
+                )
+    return spaces.Dict(OrderedDict([*added.items(), *parts.items()]))
+
+
+def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
+    """Return how policies may read a row of any of these agents, whose spaces are of ``extended_space`` and differ.
+
+    The leaves that all have in front stay what they are, and whatever comes behind is "observation": as
+    ``common_observation_space`` has it, so a Box where it is of one dtype, else bytes. masks: whether an action mask
+    that all of them have in the same size counts among the former.
+    """
+    own: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
+    front: OrderedDict[Any, Any] = OrderedDict()
+    for name in (STATE, AGENT_TYPE, *([ACTION_MASK] if masks else [])):
+        if all(name in each and each[name] == own[0].get(name) for each in own):
+            front[name] = own[0][name]
+    behind = [spaces.Dict(OrderedDict((key, each[key]) for key in each if key not in front)) for each in own]
+    common = common_observation_space([observation_layout(rest, **bounds) for rest in behind])
+    if common.dtype == np.uint8:
+        end = max(leaf.offset + leaf.nbytes for leaf in layouts[0].leaves if leaf.path[0] in front)
+        common = spaces.Box(0, 255, (max(layout.nbytes for layout in layouts) - end,), np.uint8)
+    return observation_layout(spaces.Dict(OrderedDict([*front.items(), (OBSERVATION, common)])), **bounds)

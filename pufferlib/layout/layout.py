@@ -1,0 +1,487 @@
+"""Layouts: where each leaf of a nested space lies in a flat row, and the way there and back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from pufferlib import _native
+from pufferlib.errors import SpaceError
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.layout.leaves import (
+    WHOLE_ACTION,
+    Array,
+    Bounds,
+    Codec,
+    Custom,
+    Fixed,
+    Node,
+    Path,
+    name_of,
+    register,
+    registry,
+    tree_of,
+    walk,
+)
+from pufferlib.layout.pack import PackedLeaf, Views, Writer, compile_writer, describe, packing_plan
+from pufferlib.layout.unpack import (
+    ActionPart,
+    Cut,
+    compile_unpack,
+    lone_plan,
+    nest,
+    read,
+    require,
+    sampled,
+    slices,
+    unpacking_plan,
+    whole_number,
+)
+
+__all__ = ["ActionLayout", "Layout", "Leaf", "action_layout", "observation_layout"]
+
+SMALL_NBYTES = 4096  # a row of this size is zeroed as a whole sooner than in two parts
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a nested space as it lies in a row, in native byte order."""
+
+    path: Path  # keys and indices from the space down
+    dtype: np.dtype[Any]  # as it lies there
+    shape: tuple[int, ...]  # of one sample; of variable lengths the largest
+    offset: int  # bytes from the row's start
+
+    @property
+    def name(self) -> str:
+        """The path as one string, such as ``a.b.0``."""
+        return name_of(self.path)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return _size(self.shape) * self.dtype.itemsize
+
+
+def observation_layout(
+    space: Space[Any],
+    *,
+    max_length: int | None = None,
+    max_nodes: int | None = None,
+    max_edges: int | None = None,
+    bounds: Mapping[Any, Mapping[str, int]] | None = None,
+) -> Layout:
+    """Return how observations of a space lie in flat rows.
+
+    max_length bounds each Sequence and each text without a bound of its own, max_nodes and max_edges each Graph;
+    bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may be a tuple of keys as well.
+    Raises SpaceError for what has no bound and for spaces that cannot be stored in rows.
+    """
+    return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
+
+
+def action_layout(
+    space: Space[Any],
+    *,
+    max_length: int | None = None,
+    max_nodes: int | None = None,
+    max_edges: int | None = None,
+    bounds: Mapping[Any, Mapping[str, int]] | None = None,
+) -> ActionLayout:
+    """Return how actions of a space lie in flat rows.
+
+    max_length, max_nodes, max_edges, bounds: as ``observation_layout`` has them, and the same errors.
+    """
+    return ActionLayout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
+
+
+class _Base:
+    """What the layouts of observations and of actions share."""
+
+    space: Space[Any]  # the original one
+    flat_space: Space[Any]  # of one flat row
+    is_leaf: bool  # the space is one array already: its rows are its samples
+    leaves: tuple[Leaf, ...]  # in the order in which they are stored
+
+    def __init__(self, space: Space[Any], actions: bool, bounds: dict[str, Any]) -> None:
+        self.space = space
+        self._bounds = {key: value for key, value in bounds.items() if value is not None}
+        path = WHOLE_ACTION if actions else ()
+        self._tree = tree_of(space, Bounds(**self._bounds), actions=actions, path=path)
+        self._stored = list(walk(self._tree))
+        self.is_leaf = isinstance(self._tree, Fixed)
+        self._warned: set[str] = set()
+        self._strict = Writer(self._tree, self._warned, strict=True, lenient=not actions)
+
+    def check(self, sample: Any, whose: str = "") -> None:
+        """Check structure, shapes, dtypes, lengths and values of a sample.
+
+        whose: what warnings begin with, such as "agent 'a': ".
+
+        Raises SpaceError, naming the path, what was expected and what came. An observation that leaves a Box or a Text
+        but can be stored all the same is only warned of, once.
+        """
+        self._strict.whose = whose
+        self._write_natural(sample)
+
+    def _write_natural(self, sample: Any) -> list[Array]:
+        """Return the leaves of a sample, each in its own dtype, fully checked."""
+        views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
+        self._strict(sample, views)
+        return views
+
+    @staticmethod
+    def register(
+        space_type: type | str,
+        leaves: Callable[[Any], Space[Any]],
+        pack: Callable[[Any, Any], Any],
+        unpack: Callable[[Any, Any], Any],
+    ) -> None:
+        """Teach all layouts a kind of space, subclasses included, as another space that they know.
+
+        space_type: the class, or its dotted name where importing it is too much.
+        leaves(space) returns the space that stores it; pack(space, sample) makes a sample of that one, and
+        unpack(space, stored) the original sample again:
+
+            Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
+
+        Layouts carry what was registered for their spaces along when they are pickled.
+        """
+        register(space_type, leaves, pack, unpack)
+
+    def __reduce__(self) -> Any:
+        return _restore, (type(self), self.space, self._bounds, dict(_codecs(self._tree)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Base) and type(other) is type(self) and other._tree == self._tree
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.leaves))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.space} -> {self.flat_space})"
+
+    def __str__(self) -> str:
+        rows = [("offset", "nbytes", "dtype", "shape", "leaf")]
+        rows += [
+            (str(leaf.offset), str(leaf.nbytes), leaf.dtype.name, str(leaf.shape), leaf.name) for leaf in self.leaves
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            [f"{type(self).__name__} of {self.flat_space}"]
+            + ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        )
+
+
+def _codecs(node: Node) -> list[tuple[type | str, Codec]]:
+    if isinstance(node, Fixed):
+        return []
+    own = [(node.kind, node.codec)] if isinstance(node, Custom) else []
+    return own + [found for _, child, _ in node.parts for found in _codecs(child)]
+
+
+def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[type | str, Codec]) -> Any:
+    for space_type, codec in codecs.items():
+        registry.setdefault(space_type, codec)
+    return kind(space, **bounds)
+
+
+class Layout(_Base):
+    """How observations of one space lie in flat rows; made by ``observation_layout``.
+
+    A Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else a row is 1-D: of the one dtype that
+    all leaves have or, where they differ, uint8, laid out like a C struct: each leaf at a multiple of its itemsize, the
+    row padded to the largest itemsize, padding zero, native byte order.
+
+    Text, Sequence, Graph and OneOf are stored padded with zeros: ``{"data", "length"}`` (text as code points);
+    ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, the length of edges being -1 where
+    they are None; ``{"index", "options"}``, options a tuple of which all but the chosen one are zero.
+    """
+
+    shape: tuple[int, ...]  # of one flat row
+    dtype: np.dtype[Any]  # of one flat row
+    nbytes: int  # of one flat row
+    pack_into: Callable[[Any, Views], None]
+    # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. The hot one: who packs
+    # into the same rows again and again makes their views once. Raises SpaceError; the row's content is then undefined.
+    packer: Any  # the compiled twin of pack_into, a ``_native.pack.Packer``; None where there is no compiled path
+
+    def __init__(self, space: Space[Any], **bounds: Any) -> None:
+        super().__init__(space, False, bounds)
+        placed, end = [], 0
+        gaps: list[tuple[int, int]] = []
+        for stored in self._stored:
+            offset = _aligned(end, stored.leaf.dtype.itemsize)
+            gaps.append((end, offset))
+            placed.append(Leaf(stored.leaf.path, stored.leaf.dtype, stored.shape, offset))
+            end = offset + placed[-1].nbytes
+        self.leaves = tuple(placed)
+        self.nbytes = _aligned(end, max((leaf.dtype.itemsize for leaf in self.leaves), default=1))
+        gaps = [(start, stop) for start, stop in [*gaps, (end, self.nbytes)] if start < stop]
+        clears = [(0, self.nbytes)] if len(gaps) > 1 and self.nbytes <= SMALL_NBYTES else gaps
+        self.flat_space = self._make_flat_space()
+        self.shape = tuple(self.flat_space.shape or ())
+        self.dtype = np.dtype(self.flat_space.dtype)
+        self._mixed = any(leaf.dtype != self.dtype for leaf in self.leaves)
+        self._cuts = [
+            Cut(
+                leaf.path,
+                leaf.offset // self.dtype.itemsize,
+                (leaf.offset + leaf.nbytes) // self.dtype.itemsize,
+                leaf.dtype,
+                leaf.shape,
+            )
+            for leaf in self.leaves
+        ]
+        places = [PackedLeaf(leaf.shape, leaf.dtype, leaf.offset) for leaf in self.leaves]
+        self._writable = places + [PackedLeaf((stop - start,), np.dtype(np.uint8), start) for start, stop in clears]
+        careful = Writer(self._tree, self._warned)
+        self.pack_into = compile_writer(careful, len(clears))
+        self.packer = None
+        if _native.available:
+            plan, is_scalar = packing_plan(careful, places), isinstance(space, spaces.Discrete)
+            self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
+
+    def repeated(self, num_samples: int) -> Layout:
+        """Return the layout of a Tuple of ``num_samples``, whose rows are as many of this one's, one after another."""
+        bounds = dict(self._bounds)
+        if "bounds" in bounds:
+            bounds["bounds"] = {
+                _below(i, path): sizes for i in range(num_samples) for path, sizes in self._bounds["bounds"].items()
+            }
+        return Layout(spaces.Tuple([self.space] * num_samples), **bounds)
+
+    def _make_flat_space(self) -> Space[Any]:
+        dtypes = {leaf.dtype for leaf in self.leaves}
+        if len(dtypes) != 1:
+            return spaces.Box(0, 255, (self.nbytes,), np.uint8)
+        (dtype,) = dtypes
+        if self.is_leaf and self.space.dtype == dtype:
+            return self.space
+        ranges = [stored.value_range() for stored in self._stored]
+        low, high = (np.concatenate([bound[i].ravel() for bound in ranges]) for i in (0, 1))
+        shape = self.leaves[0].shape if self.is_leaf else low.shape  # a lone Box of foreign byte order keeps its shape
+        return spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
+
+    def views(self, row: Array) -> Views:
+        """Return what ``pack_into`` writes through: views of each leaf of one row, then of its padding.
+
+        row: ``self.shape`` of ``self.dtype``, contiguous; for a Discrete space a 0-d array. It costs half a µs a leaf.
+        """
+        if row.shape != self.shape or row.dtype != self.dtype:
+            raise SpaceError(f"expected a row of {self.dtype} of shape {self.shape}, got {describe(row)}")
+        if self.is_leaf:
+            return (row,)
+        try:
+            return tuple([np.ndarray(shape, dtype, row, offset) for shape, dtype, offset in self._writable])
+        except ValueError as error:
+            raise SpaceError("a row must be contiguous in memory; pack into a copy") from error
+
+    def pack(self, sample: Any, row: Array) -> None:
+        """Write a sample into a row, all of its bytes: ``pack_into(sample, views(row))``. Raises SpaceError."""
+        if self.packer is None or not self.packer.pack(sample, row):
+            self.pack_into(sample, self.views(row))
+
+    def flatten(self, sample: Any) -> Any:
+        """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
+        flat = None if self.packer is None else self.packer.flatten(sample)
+        if flat is not None:
+            return flat
+        row: Array = np.empty(self.shape, self.dtype)
+        self.pack_into(sample, self.views(row))
+        return row[()] if isinstance(self.space, spaces.Discrete) else row
+
+    def unflatten(self, rows: Any) -> Any:
+        """Return the nested structure as views that share the memory of rows.
+
+        rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
+        Dicts and tuples hold arrays of shape (..., \\*leaf.shape), in padded form where the length varies. Rows of one
+        dtype may have been cast to another; rows of bytes must be bytes still. A leaf space's rows come back as they
+        are. Raises SpaceError where no view is possible: torch lacks the dtype, or rows are not contiguous.
+        """
+        return rows if self.is_leaf else nest(self._tree, self._slices(rows))
+
+    def decode(self, row: Any) -> Any:
+        """Return the sample that one row (NumPy, or torch on any device) holds, by copy.
+
+        Types are those of the space's own samples: ``decode(flatten(x)) == x``. Raises SpaceError for a batch.
+        """
+        row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
+        if row.shape != self.shape or row.dtype != self.dtype:
+            hint = "; use unflatten for batches" if row.ndim > len(self.shape) else ""
+            raise SpaceError(f"expected one row of {self.dtype} of shape {self.shape}, got {describe(row)}{hint}")
+        views = [row] if self.is_leaf else self._slices(np.ascontiguousarray(row))
+        return read(self._tree, views, sampled)
+
+    def _slices(self, rows: Any) -> list[Any]:
+        """Return a view of each leaf of rows."""
+        if tuple(rows.shape[-1:]) != self.shape:
+            raise SpaceError(f"expected rows of {self.dtype} of shape (..., {self.shape[0]}), got {describe(rows)}")
+        return slices(rows, self._cuts, self._mixed)
+
+
+class ActionLayout(_Base):
+    """How actions of one space lie in flat rows; made by ``action_layout``.
+
+    A lone Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else the discrete leaves become one
+    MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box; where there are both, ``flat_space`` is the
+    Tuple of the two and a flat row a pair of arrays. Text is stored as indices into its sorted charset, and what varies
+    in length padded, as in ``Layout``. Leaves say their place in their component (its dtype tells which).
+    """
+
+    components: tuple[Space[Any], ...]  # the flat spaces that need an array each: one, or MultiDiscrete and Box
+    unpacker: Any  # the compiled twin of unpack, a ``_native.pack.Unpacker``; None where there is no compiled path
+
+    def __init__(self, space: Space[Any], **bounds: Any) -> None:
+        super().__init__(space, True, bounds)
+        self.unpacker = None
+        if self.is_leaf:
+            (own,) = self._stored
+            self.leaves = (Leaf(own.leaf.path, own.leaf.dtype, own.shape, 0),)
+            self.components = (space,)
+            self.flat_space = space
+            if _native.available:
+                nothing = np.zeros(0, np.int64)
+                self.unpacker = _native.pack.Unpacker(lone_plan(own.leaf), nothing, 0, False, False, None)
+            return
+        self._parts = [ActionPart(stored) for stored in self._stored]
+        ends = {False: 0, True: 0}
+        leaves = []
+        for part in self._parts:
+            dtype = np.dtype(np.float32 if part.is_box else np.int64)
+            leaves.append(Leaf(part.leaf.path, dtype, part.shape, ends[part.is_box] * dtype.itemsize))
+            part.where = slice(ends[part.is_box], ends[part.is_box] + _size(part.shape))
+            ends[part.is_box] = part.where.stop
+        self.leaves = tuple(leaves)
+        low, high = (self._joined([getattr(p, b) for p in self._parts], True) for b in ("near_low", "near_high"))
+        self._start, last = (self._joined([getattr(p, b) for p in self._parts], False) for b in ("low", "high"))
+        self._unpack = compile_unpack(self._tree, self._parts, self._start)
+        discrete = spaces.MultiDiscrete(last - self._start + 1)
+        box = spaces.Box(low, high, dtype=np.float32)
+        kinds = {part.is_box for part in self._parts}
+        has_choices, has_reals = kinds != {True}, True in kinds
+        self.components = (discrete,) * has_choices + (box,) * has_reals
+        self.flat_space = spaces.Tuple(self.components) if len(self.components) == 2 else self.components[0]
+        if _native.available:
+            unpacking = unpacking_plan(self._tree, self._parts)
+            self.unpacker = _native.pack.Unpacker(
+                unpacking, self._start, low.size, has_choices, has_reals, self._unpack
+            )
+
+    def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
+        """Return one component of the values of all leaves, 1-D."""
+        kind = np.float32 if is_box else np.int64
+        mine = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
+        return np.concatenate([np.zeros(0, kind), *mine])
+
+    def _pair(self, row: Any) -> tuple[Any, Any]:
+        """Return a flat row's discrete and continuous component; None for the one it has not."""
+        if len(self.components) == 2:
+            if not isinstance(row, (tuple, list)) or len(row) != 2:
+                raise SpaceError(f"expected a pair of arrays (MultiDiscrete, Box), got {describe(row)}")
+            return row[0], row[1]
+        return (row, None) if isinstance(self.components[0], spaces.MultiDiscrete) else (None, row)
+
+    def unpack(self, row: Any) -> Any:
+        """Return the action that one flat row holds, as the environment takes it, by copy; Discrete as a Python int.
+
+        Box values are cast to the leaf's dtype. Those of integer Boxes are rounded and clipped to its bounds; those of
+        float Boxes may lie beyond them. Raises SpaceError for a row of another shape or kind and for NaN in an integer
+        Box; which values may be sent, ``refuse`` says.
+        """
+        action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
+        if action is not NotImplemented:
+            return action
+        if isinstance(self._tree, Fixed):
+            if isinstance(self._tree.space, spaces.Discrete):
+                return whole_number(row)
+            return np.array(require(row, self._tree.shape, self._tree.dtype), dtype=self._tree.space.dtype)
+        discrete, box = self._pair(row)
+        if discrete is not None:
+            discrete = require(discrete, self._start.shape, self._start.dtype)
+        if box is not None:
+            box = require(box, self.components[-1].shape or (), np.dtype(np.float32))
+        return self._unpack(discrete, box)
+
+    decode = unpack
+
+    def unpack_checked(self, row: Any, whose: str = "") -> Any:
+        """Return what ``unpack`` does, of a row, or what makes one, whose values may be sent.
+
+        Raises SpaceError as ``unpack`` does and ActionError as ``refuse`` does. whose: as there.
+        """
+        checks = self._checks
+        action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
+        if action is NotImplemented:
+            action = self.unpack(row if len(self.components) == 2 else np.asarray(row))
+            self.refuse(row, whose)
+        return action
+
+    @functools.cached_property
+    def _values(self) -> list[ActionValues]:
+        return [ActionValues(space) for space in self.components]
+
+    @functools.cached_property
+    def _checks(self) -> tuple[Any, ...] | None:
+        """The compiled checks of all components; None where there is none for some."""
+        checks = tuple([values.check for values in self._values])
+        return None if self.unpacker is None or None in checks else checks
+
+    def refuse(self, row: Any, whose: str = "") -> None:
+        """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.
+
+        row: one that ``unpack`` takes. whose: what the error says after the action, such as " of agent 'a'".
+        """
+        parts = row if len(self.components) == 2 else (row,)
+        for part, values in zip(parts, self._values, strict=True):
+            values.refuse_one(part, whose)
+
+    def flatten(self, sample: Any) -> Any:
+        """Return the flat row (an array, or a pair of them) of a sample: what ``unpack`` undoes. Raises SpaceError."""
+        values = self._write_natural(sample)
+        if self.is_leaf:
+            return values[0][()] if isinstance(self.space, spaces.Discrete) else values[0]
+        # Padding is zero, which a leaf may not hold: the nearest value that it may.
+        values = [np.clip(value, part.low, part.high) for value, part in zip(values, self._parts, strict=True)]
+        discrete, box = self._joined(values, False) - self._start, self._joined(values, True)
+        if len(self.components) == 2:
+            return discrete, box
+        return discrete if isinstance(self.components[0], spaces.MultiDiscrete) else box
+
+    def unflatten(self, rows: Any) -> Any:
+        """Return the nested structure as views of flat rows: zero-based int64 and unclipped float32, padded.
+
+        rows: NumPy or torch, (..., \\*shape) of the flat space, or a pair of such. A leaf space's stay as they are.
+        """
+        if self.is_leaf:
+            return rows
+        pair = self._pair(rows)
+        for component, flat in zip((c for c in pair if c is not None), self.components, strict=True):
+            assert flat.shape is not None
+            if tuple(component.shape[-1:]) != flat.shape:
+                raise SpaceError(f"expected rows of shape (..., {flat.shape[0]}) for {flat}, got {describe(component)}")
+        views = []
+        for part in self._parts:
+            view = pair[part.is_box][..., part.where]
+            views.append(view.reshape((*view.shape[:-1], *part.shape)))
+        return nest(self._tree, views)
+
+
+def _below(index: int, path: Any) -> Any:
+    """Return the path of a leaf, as bounds name it, in a Tuple that has its space at this index."""
+    if isinstance(path, tuple):
+        return (index, *path)
+    return f"{index}.{path}" if path != name_of(()) else str(index)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _aligned(offset: int, itemsize: int) -> int:
+    return offset + -offset % itemsize

@@ -1,0 +1,275 @@
+"""Tasks, and where they are done: one VecEnv, and a copy of the pool with the weights that have come so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from pufferlib import make
+from pufferlib.population.pool import Content, Entry, PolicyPool, digest_of
+from pufferlib.vectorization import VecEnv
+
+__all__ = [
+    "CLOSE_S",
+    "LocalWorkers",
+    "Lost",
+    "Order",
+    "Raised",
+    "Supply",
+    "Task",
+    "TaskRunner",
+    "Workers",
+    "late",
+    "seed_of",
+]
+
+CLOSE_S = 5.0  # that a task which is under way has to end, and its environments to close
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to be done with a VecEnv: a rollout, an evaluation, a training.
+
+    name: for messages. call: is given the worker's VecEnv, to be reset first, and a copy of the pool; what it adds or
+    publishes there is seen by nobody else, and what it returns is the task's result. It has to be pickled, and so has
+    its result. All chance in it should come from a seed of its own, so that it gives the same wherever it is done.
+    policies: whose weights the copy has; learners as they were last published.
+    """
+
+    name: str
+    call: Callable[[VecEnv, PolicyPool], Any]
+    policies: Sequence[int] = ()
+
+
+def seed_of(sequence: np.random.SeedSequence) -> int:
+    """Return a seed for a task, as environments take it."""
+    return int(sequence.generate_state(1)[0]) & 0x7FFFFFFF
+
+
+class Order(NamedTuple):
+    """What a worker is told with a task.
+
+    entries, learners: of the pool. forget: digests of what nobody has any more. new: digests of the contents that come
+    along.
+    """
+
+    entries: Sequence[Entry]
+    learners: Sequence[Entry]
+    forget: Sequence[str]
+    new: Sequence[str]
+
+
+class Raised(NamedTuple):
+    """The result of a task that raised. where: in words. cause: None where it could not be brought here."""
+
+    text: str
+    trace: str
+    where: str
+    cause: BaseException | None
+
+
+class Lost(NamedTuple):
+    """The result of a task whose worker is gone. advice: a sentence for who has lost it too often."""
+
+    how: str
+    advice: str = "See what ends the process, such as a segfault or want of memory"
+
+
+def late(where: str, timeout_s: float) -> Lost:
+    """Return the result of a task that has taken too long. where: by whom."""
+    return Lost(
+        f"{where}: it had not ended after task_timeout={timeout_s:g} s",
+        "See what it waits for, such as an environment that hangs, or raise task_timeout",
+    )
+
+
+class Workers(Protocol):
+    """What a coordinator asks."""
+
+    def idle(self) -> Iterator[int]:
+        """Yield the workers that have nothing to do."""
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        """Have an idle worker do a task, by a number of the caller's."""
+
+    def collect(self) -> list[tuple[int, Any]]:
+        """Wait a little; return numbers of tasks that are over, and for each its result, Raised or Lost."""
+
+    def abandon(self) -> None:
+        """Have the tasks that are under way be of no interest."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class Supply:
+    """What workers have to be sent of a pool."""
+
+    def __init__(self, pool: PolicyPool) -> None:
+        self._pool = pool
+        self._copies: dict[int, tuple[int, Entry, Content]] = {}  # of learners that are actors: version, entry, content
+
+    def order(self, task: Task, has: set[str]) -> tuple[Order, dict[str, Content]]:
+        """Return the order for a task, and contents by digest. has: digests that the worker has; is updated."""
+        pool = self._pool
+        entries = [pool[policy] for policy in range(len(pool))]
+        self._copies = {each: copy for each, copy in self._copies.items() if each in pool.learners()}
+        learners = {each: self._learner(each)[0] for each in pool.learners()}
+        forget = has - {entry.digest for entry in (*entries, *learners.values())}
+        new: dict[str, Content] = {}
+        for policy in task.policies:
+            entry = learners[pool[policy].id] if policy < 0 else pool[policy]  # PlanError for what is none
+            if entry.digest not in has:
+                new[entry.digest] = self._learner(policy)[1] if policy < 0 else pool._content(policy)
+        has.difference_update(forget)
+        has.update(new)
+        return Order(entries, list(learners.values()), sorted(forget), list(new)), new
+
+    def _learner(self, learner: int) -> tuple[Entry, Content]:
+        """Return a learner's entry, with a digest, and its content, of which an actor's is copied once a version."""
+        entry, version = self._pool[learner], self._pool.version(learner)
+        if entry.digest:
+            return entry, self._pool._content(learner)
+        if learner not in self._copies or self._copies[learner][0] != version:
+            origin, weights = self._pool._content(learner)
+            content = (origin, {name: value.detach().cpu().clone() for name, value in weights.items()})
+            self._copies[learner] = (version, replace(entry, digest=digest_of(*content)), content)
+        return self._copies[learner][1:]
+
+
+class TaskRunner:
+    """A VecEnv and the weights that have come; does one task after another. What ``make`` raises it raises at once."""
+
+    def __init__(self, env: Any, make_kwargs: Mapping[str, Any], torch_threads: int) -> None:
+        self._threads = torch_threads
+        self._kept: dict[str, Content] = {}
+        self._vec = make(env, **make_kwargs)
+
+    def take(self, order: Order, contents: Sequence[Content]) -> None:
+        """Take what comes along with a task; it counts as had, whatever becomes of that. contents: of ``order.new``."""
+        for digest in order.forget:
+            self._kept.pop(digest, None)
+        self._kept.update(zip(order.new, contents, strict=True))
+
+    def work(self, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> Any:
+        """Do a task, and return its result, or Raised."""
+        pool = PolicyPool.copied(order.entries, order.learners, self._kept)
+        with _torch_threads(self._threads):
+            try:
+                return call(self._vec, pool)
+            except Exception as error:  # whatever a task raises; who has given it is told
+                return Raised(f"{type(error).__name__}: {error}", traceback.format_exc(), "", error)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._vec.close()
+
+
+class LocalWorkers:
+    """One worker, which is this process. timeout_s: None does tasks at once, any other in a thread."""
+
+    def __init__(
+        self,
+        supply: Supply,
+        env: Any,
+        make_kwargs: Mapping[str, Any],
+        torch_threads: int,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._supply, self._timeout_s = supply, timeout_s
+        self._make = partial(TaskRunner, env, make_kwargs, torch_threads)
+        self._task_runner: TaskRunner | None = self._make()
+        self._has: set[str] = set()
+        self._done: list[tuple[int, Any]] = []
+        self._attempt: Attempt | None = None  # the task that is under way
+        self._number: int | None = None  # its own; None where it is of no interest any more
+
+    def idle(self) -> Iterator[int]:
+        if not self._done and self._attempt is None:
+            yield 0
+
+    def give(self, worker: int, number: int, task: Task) -> None:
+        if self._task_runner is None:
+            self._task_runner, self._has = self._make(), set()
+        order, new = self._supply.order(task, self._has)
+        self._task_runner.take(order, list(new.values()))
+        if self._timeout_s is None:
+            self._done.append((number, self._task_runner.work(task.call, order)))
+        else:
+            self._attempt, self._number = Attempt(self._task_runner, task.call, order), number
+
+    def collect(self) -> list[tuple[int, Any]]:
+        if self._attempt is not None:
+            self._await(self._attempt)
+        done, self._done = self._done, []
+        return done
+
+    def _await(self, attempt: Attempt) -> None:
+        assert self._timeout_s is not None
+        left_s = self._timeout_s - (time.monotonic() - attempt.start_s)
+        attempt.join(min(max(0.0, left_s), threading.TIMEOUT_MAX))
+        if attempt.is_alive():
+            result, self._task_runner = late("in this process", self._timeout_s), None
+            attempt.leave()
+        else:
+            result = attempt.result  # not before: it may end just now
+        number, self._attempt, self._number = self._number, None, None
+        if number is not None:
+            self._done.append((number, result))
+
+    def abandon(self) -> None:
+        self._done.clear()
+        self._number = None
+
+    def close(self) -> None:
+        if self._attempt is not None and self._attempt.is_alive():
+            self._attempt.leave().join(CLOSE_S)
+        elif self._task_runner is not None:
+            self._task_runner.close()
+
+
+class Attempt(threading.Thread):
+    """A task that is done in a thread, which can be left alone. result: once it has ended."""
+
+    def __init__(self, task_runner: TaskRunner, call: Callable[[VecEnv, PolicyPool], Any], order: Order) -> None:
+        super().__init__(name="pufferlib task", daemon=True)  # what hangs must not keep the process from its end
+        self.start_s = time.monotonic()
+        self.result: Any = Raised("it ended its thread", "", " in this process", None)
+        self._task_runner, self._call, self._order = task_runner, call, order
+        self.start()
+
+    def run(self) -> None:
+        self.result = self._task_runner.work(self._call, self._order)
+
+    def leave(self) -> threading.Thread:
+        """Have the environments closed as soon as that can be, and what hangs in processes of theirs killed.
+
+        Return who does it.
+        """
+        thread = threading.Thread(target=self._clear, name="pufferlib task's end", daemon=True)
+        thread.start()
+        return thread
+
+    def _clear(self) -> None:
+        self._task_runner.close()  # where the task holds on to an environment of this process, that cannot be
+        self.join()
+        self._task_runner.close()
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

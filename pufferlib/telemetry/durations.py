@@ -1,0 +1,166 @@
+"""Durations: what sums and histograms of telemetry say about them, and how they are written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.telemetry.timeline import MAX, SQUARES, SUM, WEIGHT, bucket_edges
+
+__all__ = [
+    "Own", "Times", "own_times", "percent", "pooled", "scalars", "seconds_text", "share_of", "times_of", "times_text",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+LONG = 4  # medians of an environment's steps: a shorter step was not preempted
+RARE = 0.01  # share of long steps up to which a part of them may be preempted ones
+ALL, SOME = 1.25, 3.0  # times the wait for cores that all long steps, or the longest of rare ones, may have lasted
+
+
+class Times(NamedTuple):
+    """Durations in seconds: floats, or arrays (num_envs,) of one value an environment; NaN where there were none.
+
+    p50_s, p99_s: from the histogram, whose buckets are a quarter of an octave wide, within what mean_s, std_s
+    and max_s allow. num: how many there were.
+    """
+
+    num: Any
+    mean_s: Any
+    std_s: Any
+    p50_s: Any
+    p99_s: Any
+    max_s: Any
+
+
+def times_of(sums: Array, histogram: Array | None = None) -> Times:
+    """Return one value a row of ``times``."""
+    num = sums[:, WEIGHT]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = sums[:, SUM] / num
+        std = np.sqrt(np.maximum(0.0, sums[:, SQUARES] / num - mean**2))
+    longest = np.where(num > 0, sums[:, MAX], np.nan)
+    if histogram is None:
+        p50 = p99 = np.full(len(num), np.nan)
+    else:
+        p50, p99 = (
+            np.minimum(_bounded([percentile(row, share) for row in histogram], share, mean, std), longest)
+            for share in (0.5, 0.99)
+        )
+    return Times(num, mean, std, p50, p99, longest)
+
+
+def pooled(sums: Array) -> Array:
+    """Return the rows of ``times`` as one, (1, 4)."""
+    together = sums.sum(0, keepdims=True)
+    together[0, MAX] = sums[:, MAX].max(initial=0.0)
+    return np.asarray(together)
+
+
+def _bounded(values: Any, share: float, mean: Array, std: Array) -> Array:
+    """Return percentiles no further from the mean than any distribution's with that deviation (Cantelli's inequality).
+
+    A bucket says only roughly where its steps are, and of the last one the upper bound is not known.
+    """
+    odds = math.sqrt(share / (1 - share))
+    return np.asarray(np.clip(values, mean - std / odds, mean + std * odds))
+
+
+class Own(NamedTuple):
+    """Step times without the steps during which other programs had the core: (num_envs, …).
+
+    share: of the steps, those left out. waited_s: the seconds by which these were longer than usual.
+    """
+
+    histogram: Array
+    num: Array
+    mean_s: Array
+    std_s: Array
+    share: float
+    waited_s: float
+
+
+def own_times(times: Times, histogram: Array, queued_s: float) -> Own:
+    """Return step times without preempted steps, judged by the seconds that their threads waited for a core.
+
+    times, histogram: one row an environment. queued_s: NaN or 0 leaves out none.
+
+    A step is long above four medians of its environment. If the wait explains all that was long, every long step is
+    left out; else, if long steps are rare, the longest ones, as far as the wait goes. What an environment takes long
+    for by itself is no wait, and stays.
+    """
+    edges = bucket_edges()
+    middles = (edges[:-1] + edges[1:]) / 2
+    num = np.asarray(times.num, np.float64)
+    medians = np.nan_to_num(times.p50_s)[:, None]
+    long = np.where(edges[:-1] > LONG * medians, histogram, 0).astype(np.float64)
+    waited_s = (long * (middles - medians)).sum(0)  # by bucket
+    if not queued_s > 0 or not long.any():
+        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+    if waited_s.sum() > ALL * queued_s:
+        rare = long.sum() <= RARE * num.sum()
+        from_top = np.cumsum(waited_s[::-1])[::-1]
+        long[:, (from_top > SOME * queued_s) | (not rare)] = 0
+    touched = long.any(1)
+    if not touched.any():
+        return Own(histogram, num, times.mean_s, times.std_s, 0.0, 0.0)
+    rest = np.maximum(0, histogram - long)
+    left = num - long.sum(1)
+    means, stds = np.array(times.mean_s), np.array(times.std_s)
+    for row in np.flatnonzero(touched):  # the sums, and more so those of squares, are those of the long steps, mostly
+        weights = rest[row] / rest[row].sum()
+        mean = (num[row] * means[row] - (long[row] * middles).sum()) / left[row]
+        known = (weights * edges[:-1]).sum() <= mean <= (weights * edges[1:]).sum()
+        means[row] = mean if known else (weights * middles).sum()
+        around = middles - (weights * middles).sum()
+        stds[row] = math.sqrt((weights * (around**2 + np.diff(edges) ** 2 / 12)).sum())
+    waits_s = (long * (middles - medians)).sum()
+    return Own(rest, left, means, stds, float(long.sum() / num.sum()), float(waits_s))
+
+
+def scalars(times: Times) -> Times:
+    """Return floats for arrays of one value."""
+    return Times(*(float(value[0]) for value in times))
+
+
+def percentile(counts: Array, share: float) -> float:
+    """Return the duration that a share of the counts stay below, evenly spread inside its bucket."""
+    ladder = np.cumsum(counts.astype(np.float64))
+    if not ladder[-1]:
+        return math.nan
+    edges, wanted = bucket_edges(), share * ladder[-1]
+    bucket = int(np.searchsorted(ladder, wanted))
+    below = ladder[bucket] - float(counts[bucket])
+    inside = (wanted - below) / float(counts[bucket])
+    return float(edges[bucket] + inside * (edges[bucket + 1] - edges[bucket]))
+
+
+def share_of(part: float, whole: float) -> float:
+    """Return part / whole, at least 0 and at most 1; NaN where there is no whole."""
+    if not whole > 0:
+        return math.nan
+    return min(1.0, max(0.0, part / whole)) if not math.isnan(part) else math.nan
+
+
+def percent(share: float) -> str:
+    """Return a share of 1 as whole percent; "–" for NaN."""
+    return "–" if math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration of three digits: 873 ns, 30.4 µs, 1.21 s; "–" for NaN."""
+    if math.isnan(seconds):
+        return "–"
+    if seconds >= 1000:
+        return f"{seconds:,.0f} s"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= 0.9995 * scale:
+            return f"{seconds / scale:#.3g}".rstrip(".") + f" {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def times_text(times: float) -> str:
+    """Return a ratio of two digits, or more where it is larger: 1.9, 12, 140."""
+    return f"{times:.1f}" if times < 9.95 else f"{times:,.0f}"

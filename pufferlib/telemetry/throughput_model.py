@@ -1,0 +1,192 @@
+"""Foresight: what a plan would reach, by playing it through in simulated time with the step times that were measured.
+
+The model. A worker steps its environments one at a time, in the order in which their actions came. A step first needs
+a core for its CPU time, waiting for one if all are taken (first come, first served), and then lasts on for the rest,
+sleeping, without one. The learner takes a batch as soon as it waits and one is full, thinks, and sends actions for all
+of it. Step times are drawn from each environment's own histogram where that holds enough, else from all together, so
+that an environment that is always slow stays slow; successive steps are independent. What a batch costs beside steps
+and thinking is one number, spent on the learner's side.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pufferlib.telemetry.timeline import NUM_BUCKETS, bucket_edges
+
+__all__ = ["Arrangement", "Load", "steps_per_s"]
+
+Array = np.ndarray[Any, Any]
+
+_ROWS = 4000  # a plan is played for so many steps, or three batches; each takes 1 to 2 us
+_MOST_BATCHES = 2000
+_ENOUGH = 50  # steps in a histogram that make it worth drawing from
+_SLACK = 4  # draws an environment, in multiples of its even share; then they begin anew
+
+
+EDGES = bucket_edges()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What environments ask for.
+
+    histogram: (num_envs, NUM_BUCKETS), step times as ``telemetry`` counts them, of environments numbered from 0; where
+        a plan has more of them, it has each several times. means_s, stds_s: (num_envs,), of the same times, which the
+        draws are made to fit, as a bucket does not tell where in it they were.
+    cpu: the share of a step in which it needs a core, 0 to 1. own: the share of its measured time that is its own, less
+        than 1 where it waited for a core.
+    """
+
+    histogram: Array
+    means_s: Array
+    stds_s: Array
+    cpu: float = 1.0
+    own: float = 1.0
+    reset_share: float = 0.0
+    reset_s: float = 0.0
+
+    @property
+    def row_s(self) -> float:
+        """The mean time of a row, step or reset, without waiting for a core."""
+        mean_s, _ = self._pooled
+        return self.own * ((1 - self.reset_share) * mean_s + self.reset_share * self.reset_s)
+
+    @property
+    def _pooled(self) -> tuple[float, float]:
+        weights = np.asarray(self.histogram, np.float64).sum(1)
+        known = weights > 0
+        if not known.any():
+            return 0.0, 0.0
+        weights, means = weights[known] / weights.sum(), self.means_s[known]
+        mean = float((weights * means).sum())
+        return mean, float(np.sqrt((weights * (self.stds_s[known] ** 2 + (means - mean) ** 2)).sum()))
+
+    def draws(self, num_envs: int, num_draws: int, seed: int = 0) -> list[list[float]]:
+        """Return ``num_draws`` durations for each of ``num_envs`` environments."""
+        generator = np.random.default_rng(seed)
+        counts = np.asarray(self.histogram, np.float64)
+        pooled = counts.sum(0), *self._pooled
+        drawn = np.zeros((num_envs, num_draws))
+        for env_id in range(num_envs if pooled[0].any() else 0):
+            own = env_id % len(counts)
+            mine = counts[own], float(self.means_s[own]), float(self.stds_s[own])
+            drawn[env_id] = _fitting(generator, num_draws, *(mine if counts[own].sum() >= _ENOUGH else pooled))
+        drawn *= self.own
+        if self.reset_share > 0:
+            resets = generator.random(drawn.shape) < self.reset_share
+            drawn[resets] = self.own * self.reset_s
+        rows: list[list[float]] = drawn.tolist()
+        return rows
+
+
+def _fitting(generator: np.random.Generator, num: int, counts: Array, mean_s: float, std_s: float) -> Array:
+    """Draw from a histogram, and move what was drawn so that its distribution has this mean, and no more spread."""
+    weights, low, width = counts / counts.sum(), EDGES[:-1], np.diff(EDGES)
+    middles = low + width / 2
+    mean = float((weights * middles).sum())
+    std = float(np.sqrt((weights * (middles**2 + width**2 / 12)).sum() - mean**2))
+    buckets = np.searchsorted(np.cumsum(weights), generator.random(num), side="right").clip(max=NUM_BUCKETS - 1)
+    drawn = low[buckets] + width[buckets] * generator.random(num)
+    return np.asarray(np.maximum(0.0, mean_s + min(1.0, std_s / std) * (drawn - mean)))
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A plan as the simulation sees it. overhead_s: what a batch costs beside steps and thinking."""
+
+    num_envs: int
+    num_workers: int
+    batch_size: int
+    cores: int
+    think_s: float = 0.0
+    think_cpu: bool = True  # whether the learner needs a core to think
+    overhead_s: float = 0.0
+    first_finished: bool = True
+
+
+def steps_per_s(load: Load, plan: Arrangement) -> float:
+    """Return the rows per second that the plan would reach."""
+    batch_size, num_envs = plan.batch_size, plan.num_envs
+    warm_up = -(-num_envs // batch_size) + 1
+    num_batches = warm_up + max(3, min(_MOST_BATCHES, _ROWS // batch_size))
+    num_draws = max(8, _SLACK * num_batches * batch_size // num_envs)
+    times = _play(load, plan, num_batches, load.draws(num_envs, min(num_draws, 1000)))
+    return batch_size * (num_batches - warm_up) / max(times[-1] - times[warm_up - 1], 1e-12)
+
+
+def _play(load: Load, plan: Arrangement, num_batches: int, draws: list[list[float]]) -> list[float]:
+    """Return when each batch was taken."""
+    num_envs, num_workers, batch_size = plan.num_envs, plan.num_workers, plan.batch_size
+    worker_of = [env_id * num_workers // num_envs for env_id in range(num_envs)]
+    queues: list[deque[int]] = [deque() for _ in range(num_workers)]
+    idle = [True] * num_workers
+    cores = [0.0] * plan.cores  # when each is free again
+    turn = [0] * num_envs
+    num_draws, cpu = len(draws[0]), load.cpu
+    events: list[tuple[float, int]] = []  # (when, an environment that finishes, or -1: the learner sends)
+
+    def begin(worker: int, now: float) -> None:
+        env_id = queues[worker].popleft()
+        duration = draws[env_id][turn[env_id] % num_draws]
+        turn[env_id] += 1
+        start = now
+        if cpu > 0:
+            start = max(now, cores[0])
+            heapq.heapreplace(cores, start + cpu * duration)
+        heapq.heappush(events, (start + duration, env_id))
+
+    def depart(env_ids: list[int], now: float) -> None:
+        for env_id in env_ids:
+            queues[worker_of[env_id]].append(env_id)
+        for worker in {worker_of[env_id] for env_id in env_ids}:
+            if idle[worker]:
+                idle[worker] = False
+                begin(worker, now)
+
+    in_order = not plan.first_finished and batch_size < num_envs
+    order: deque[int] = deque(range(num_envs))  # of departure, where batches take environments so
+    finished: deque[int] = deque()  # in order of arrival
+    arrived: set[int] = set()
+    batch: list[int] = []
+    taken: list[float] = []
+    waiting = True
+    depart(list(range(num_envs)), 0.0)
+    while True:
+        now, env_id = heapq.heappop(events)
+        if env_id < 0:
+            depart(batch, now)
+            order.extend(batch)
+            waiting = True
+        else:
+            finished.append(env_id)
+            worker = worker_of[env_id]
+            if queues[worker]:
+                begin(worker, now)
+            else:
+                idle[worker] = True
+        if not waiting or len(finished) < batch_size:
+            continue
+        if in_order:
+            arrived.update(finished)
+            if not all(order[index] in arrived for index in range(batch_size)):
+                continue
+            batch = [order.popleft() for _ in range(batch_size)]
+            arrived.difference_update(batch)
+            finished = deque(each for each in finished if each in arrived)
+        else:
+            batch = [finished.popleft() for _ in range(batch_size)]
+        taken.append(now)
+        if len(taken) == num_batches:
+            return taken
+        waiting = False
+        start = now
+        if plan.think_cpu and plan.think_s > 0:
+            start = max(now, cores[0])
+            heapq.heapreplace(cores, start + plan.think_s)
+        heapq.heappush(events, (start + plan.think_s + plan.overhead_s, -1))

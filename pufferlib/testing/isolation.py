@@ -1,0 +1,345 @@
+"""Checks in a process of their own: a call that never returns, or that ends the process, is a result like another."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import faulthandler
+import itertools
+import linecache
+import mmap
+import multiprocessing
+import multiprocessing.connection
+import os
+import re
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pufferlib.errors import PlanError
+from pufferlib.testing import CHECKS, check_env
+from pufferlib.testing.report import Report, Result
+from pufferlib.testing.wording import is_foreign
+from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals
+from pufferlib.vectorization.processes.lifetime import (
+    LifePipe,
+    death_of,
+    die_with_parent,
+    end_group,
+)
+from pufferlib.vectorization.processes.start import start_method, starting
+
+__all__ = ["IsolatedReport", "Printed", "check_isolated"]
+
+POLL_S = 0.1
+SILENCE_S = 2.0  # after which a call that is under way is told of
+BETWEEN = 60  # times step_timeout: what a check may take that makes no call of its own, but has other processes do so
+GRACE_S = 2.0  # for the process to end by itself once it has told everything
+STACK_S = 1.0  # for a process to say where it is
+MOST_READS = 16
+MAX_LINE = 1000  # characters of a printed line that are kept
+ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")  # faulthandler's, of a path that is not ASCII
+FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
+HEAD = struct.Struct("QI")  # how many calls have begun or ended, and how many bytes the name of this one has
+BOARD_NBYTES = 4096
+
+
+class IsolatedReport(NamedTuple):
+    """What came of it. ended: by a call that did not return, or that ended the process; stack: a traceback to it."""
+
+    report: Report
+    ended: bool
+    stack: tuple[str, ...]
+    printed: Printed
+
+
+class Printed:
+    """What the environment printed: how many lines, and the last few. through: gets all of it."""
+
+    def __init__(self, through: Callable[[str], object] | None = None) -> None:
+        self.num_lines = 0
+        self.last: deque[str] = deque(maxlen=3)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._through = through
+        self._begun = ""  # a line that has not ended yet
+
+    def add(self, data: bytes, final: bool = False) -> None:
+        """Take what came. final: there is no more, so that what was begun is a line."""
+        text = self._decoder.decode(data, final)
+        if self._through is not None and text:
+            self._through(text)
+        *lines, self._begun = (self._begun + text).split("\n")
+        if final and self._begun:
+            lines.append(self._begun)
+        self._begun = self._begun[:MAX_LINE]
+        for line in lines:
+            self.last.append(line[:MAX_LINE])
+            self.num_lines += 1
+
+
+class _Board:
+    """A file that two processes have in their memory: which call is under way in one of them."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), BOARD_NBYTES)
+        self._count = 0
+
+    def note(self, call: str) -> None:
+        """Note that a call begins; "": that it has ended."""
+        name = call.encode("utf-8", "replace")[: BOARD_NBYTES - HEAD.size]
+        self._count += 1
+        self._memory[HEAD.size : HEAD.size + len(name)] = name
+        HEAD.pack_into(self._memory, 0, self._count, len(name))
+
+    def read(self) -> tuple[int, str]:
+        """Return how many calls have begun or ended, and the one that is under way."""
+        count, nbytes = HEAD.unpack_from(self._memory, 0)
+        return count, self._memory[HEAD.size : HEAD.size + nbytes].decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+def check_isolated(
+    env: str,
+    *,
+    step_timeout: float = 30.0,
+    only: Sequence[str] | None = None,
+    before: Callable[[str], None] | None = None,
+    after: Callable[[Result], None] | None = None,
+    waiting: Callable[[str, float], None] | None = None,
+    through: Callable[[str], object] | None = None,
+    **arguments: Any,
+) -> IsolatedReport:
+    """Return what ``check_env`` finds in a process of its own, and what that prints.
+
+    env: a name. only, before, after and arguments: as ``check_env`` takes them.
+    step_timeout: seconds that one call of the environment may take, its making and resets too. One that takes longer,
+        or that ends the process, fails the check that made it, and the checks that follow are not made.
+    waiting: called now and then while a call takes long, with what it is and its seconds so far.
+    through: gets what is printed, as it comes.
+
+    Raises what ``check_env`` raises.
+    """
+    if not step_timeout > 0:
+        raise PlanError(f"step_timeout={step_timeout} is impossible; use seconds, more than 0")
+    wanted = [name for name in CHECKS if only is None or name in only]
+    results: list[Result] = []
+    printed = Printed(through)
+    begun_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, _playing(Path(folder), env, {**arguments, "only": only}) as play:
+        for kind, content in play.messages(printed, step_timeout, waiting):
+            if kind == "before":
+                begun_s = time.monotonic()
+                if before is not None:
+                    before(content)
+            elif kind == "after":
+                results.append(content)
+                if after is not None:
+                    after(content)
+            elif kind == "raised":
+                raise content
+            else:
+                # The first one has begun, or is about to; where none is left, the last one is to blame.
+                name, *others = wanted[len(results) :] or [results.pop().name]
+                results.append(Result(name, "failed", content, time.monotonic() - begun_s))
+                if after is not None:
+                    after(results[-1])
+                results += [Result(each, "not applicable", f"waits for {name}", waits_for=name) for each in others]
+        return IsolatedReport(Report(tuple(results)), play.ended, play.stack, printed)
+
+
+class _Play:
+    """The process that plays."""
+
+    def __init__(self, process: Any, channel: Any, output: Any, board: _Board, stack_path: Path) -> None:
+        self.ended = False  # before it had told everything
+        self.stack: tuple[str, ...] = ()
+        self._frames: list[tuple[str, str, str]] = []
+        self._process, self._channel, self._output, self._board = process, channel, output, board
+        self._stack_path = stack_path
+        self._death_fd = death_of(process.pid)
+
+    def messages(
+        self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield what the process says until it has ended; ("ended", a sentence) where it has not said everything."""
+        heard, since = (0, ""), time.monotonic()
+        while True:
+            ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
+            self._drain(printed)
+            try:
+                while self._channel.poll():
+                    kind, content = self._channel.recv()
+                    if kind == "done":
+                        self.end(GRACE_S)
+                        self._drain(printed, final=True)
+                        return
+                    yield kind, content
+                ended = self._process.sentinel in ready
+            except EOFError:
+                ended = True
+            at, now = self._board.read(), time.monotonic()
+            if ended:
+                self.ended = True
+                yield "ended", self._how_it_died(at[1])
+                break
+            if at[0] != heard[0]:
+                heard, since = at, now
+            limit_s = step_timeout if at[1] else BETWEEN * step_timeout
+            if now - since > limit_s:
+                self.ended = True
+                yield "ended", self._where_it_hangs(at[1], limit_s)
+                break
+            if waiting is not None and at[1] and now - since > SILENCE_S:
+                waiting(at[1], now - since)
+        self._drain(printed, final=True)
+
+    def _drain(self, printed: Printed, final: bool = False) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(MOST_READS):  # or one that prints without an end would keep us here
+                data = os.read(self._output.fileno(), 1 << 16)
+                if not data:
+                    break
+                printed.add(data)
+        if final:
+            printed.add(b"", final=True)
+
+    def _how_it_died(self, call: str) -> str:
+        exitcode = self.end(GRACE_S)  # it may have closed what it talks through, and be about to end
+        self._look_at_stack()
+        if exitcode is None:
+            how = "nobody knows how"
+        elif exitcode < 0:
+            how = f"by {signal.Signals(-exitcode).name}"
+        else:
+            how = f"with exit code {exitcode}"
+        return f"{call or 'a call in this check'} ends the process, {how}{self._where()}"
+
+    def _where_it_hangs(self, call: str, limit_s: float) -> str:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGUSR1)
+        deadline = time.monotonic() + STACK_S
+        size = 0
+        while time.monotonic() < deadline and (not size or size != self._stack_path.stat().st_size):
+            size = self._stack_path.stat().st_size
+            time.sleep(POLL_S / 2)
+        self.end(0)
+        self._look_at_stack()
+        if not call:
+            return f"this check is not over after {limit_s:g} s{self._where()}"
+        return f"{call} has not returned after {limit_s:g} s{self._where()}; --step-timeout gives it longer"
+
+    def _look_at_stack(self) -> None:
+        """Keep where the process was: what the environment had called, or all where pufferlib itself was at it."""
+        text = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)), self._stack_path.read_text(errors="replace"))
+        frames = FRAME.findall(text)  # innermost first
+        theirs = list(itertools.takewhile(lambda frame: is_foreign(frame[0]), frames))
+        self._frames = theirs or frames
+        lines = []
+        for file, number, function in reversed(self._frames):
+            lines.append(f'File "{file}", line {number}, in {function}')
+            if source := linecache.getline(file, int(number)).strip():
+                lines.append(f"  {source}")
+        self.stack = tuple(lines)
+
+    def _where(self) -> str:
+        return "".join(f", in {name} ({Path(file).name}, line {number})" for file, number, name in self._frames[:1])
+
+    def end(self, grace_s: float) -> int | None:
+        """Wait for the process for grace_s, kill it, and return its exit code."""
+        if self._death_fd is not None and self._death_fd < 0:
+            return None
+        exitcode = end_group(self._process, self._death_fd, grace_s)
+        with contextlib.suppress(ValueError):  # as for a worker
+            self._process.close()
+        if self._death_fd is not None:
+            os.close(self._death_fd)
+        self._death_fd = -1
+        return exitcode
+
+
+@contextlib.contextmanager
+def _playing(folder: Path, env: str, arguments: dict[str, Any]) -> Iterator[_Play]:
+    """Have a process check an environment."""
+    board_path, stack_path = folder / "board", folder / "stack"
+    board_path.write_bytes(bytes(BOARD_NBYTES))
+    stack_path.touch()
+    context = start_method(None)
+    with contextlib.ExitStack() as stack:
+        channel, told = multiprocessing.Pipe(duplex=False)
+        output, printed = multiprocessing.Pipe(duplex=False)
+        life = LifePipe()
+        for each in (channel, told, output, printed, life):
+            stack.callback(each.close)
+        os.set_blocking(output.fileno(), False)
+        board = _Board(board_path)
+        stack.callback(board.close)
+        with deferred_signals():
+            leave = life.leave if context == "fork" else None
+            process = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
+                target=_serve, args=(life.reader, leave, told, printed, board_path, stack_path, env, arguments)
+            )
+            with starting(context):
+                process.start()
+            play = _Play(process, channel, output, board, stack_path)
+            stack.callback(play.end, 0)
+        told.close()
+        printed.close()
+        yield play
+
+
+# ------------------------------------------------------------------------------------------- in the other process
+
+
+def _serve(
+    life: Any,
+    leave: Callable[[], None] | None,
+    told: Any,
+    printed: Any,
+    board_path: Path,
+    stack_path: Path,
+    env: str,
+    arguments: dict[str, Any],
+) -> None:
+    """Check an environment, and tell what comes of it. The target of the process."""
+    if leave is not None:
+        leave()
+    die_with_parent(life)
+    as_before()
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(printed.fileno(), fd)
+        setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
+    board = _Board(board_path)
+    with stack_path.open("w") as stack:
+        faulthandler.disable()  # else, where it was enabled, the handlers of who came later stay, such as Ray's
+        faulthandler.enable(stack, all_threads=False)
+        faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
+        try:
+            check_env(
+                env,
+                **arguments,
+                before=lambda name: told.send(("before", name)),
+                after=lambda result: told.send(("after", result)),
+                noted=board.note,
+            )
+            told.send(("done", None))
+        except Exception as error:
+            _tell_error(told, error)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+            faulthandler.disable()
+
+
+def _tell_error(told: Any, error: Exception) -> None:
+    try:
+        told.send(("raised", error))
+    except Exception:  # whatever cannot be pickled
+        told.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))

@@ -1,0 +1,123 @@
+"""Playing in another process: a fresh interpreter, with a hash seed of our choice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pufferlib.testing.play import Player, Subject, Trace, replay
+from pufferlib.vectorization.core import transfer
+
+__all__ = ["ReplayResult", "replay_in_processes", "serve"]
+
+TIMEOUT_S = 300.0
+
+# What is pickled by reference must be found there too, so the search path comes first.
+_PROGRAM = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    sys.path[:] = pickle.load(file)
+    from pufferlib.testing.replay import serve
+    serve(file.read(), sys.argv[2])
+"""
+
+
+class ReplayResult(NamedTuple):
+    """What came back: the furthest stage that was reached, its trace, and what went wrong where it ended early.
+
+    stage: "started", "loaded" (the creator), "played" (trace is set), "stepped" (once more after an end; ``after_end``
+    says what that did), "finished".
+    """
+
+    stage: str
+    trace: Trace | None
+    after_end: str | None
+    error: str
+
+
+def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
+    """Return what processes, one a hash seed and all at once, make of a replay and of a step after an end."""
+    payload = transfer.dumps((subject, seed, num_steps))
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        task = os.path.join(folder, "task")
+        with open(task, "wb") as file:
+            pickle.dump(list(sys.path), file)
+            file.write(payload)
+        running = []
+        for index, hash_seed in enumerate(hash_seeds):
+            result = os.path.join(folder, str(index))
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, task, result],
+                    env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+            )
+            stack.callback(process.kill)
+            running.append((process, result))
+        return [_result_of(process, result) for process, result in running]
+
+
+def _result_of(process: subprocess.Popen[bytes], result: str) -> ReplayResult:
+    try:
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, stderr = process.communicate()
+    outcome = ReplayResult("started", None, None, "")
+    with contextlib.suppress(FileNotFoundError, EOFError), open(result, "rb") as file:
+        while True:
+            outcome = outcome._replace(**pickle.load(file))
+    if outcome.stage == "finished" or outcome.error:
+        return outcome
+    if process.returncode < 0:
+        return outcome._replace(error=f"the process was killed by signal {-process.returncode}")
+    last = stderr.decode(errors="replace").strip().splitlines()[-1:]
+    return outcome._replace(error=last[0] if last else f"the process ended with exit code {process.returncode}")
+
+
+def serve(payload: bytes, result: str) -> None:
+    """Do what ``replay_in_processes`` asks, in the other process; each stage is written to the file ``result``."""
+    warnings.simplefilter("ignore")
+    with open(result, "wb") as file:
+
+        def tell(**news: Any) -> None:
+            pickle.dump(news, file)
+            file.flush()
+
+        try:
+            subject, seed, num_steps = transfer.loads(payload)
+            tell(stage="loaded")
+            player = Player(subject)
+            tell(stage="played", trace=replay(player, seed, num_steps))
+            tell(stage="stepped", after_end=_step_after_end(player, num_steps))
+            player.reset()
+            player.close()
+            tell(stage="finished")
+        except Exception as error:
+            tell(error=f"{type(error).__name__}: {error}")
+
+
+def _step_after_end(player: Player, num_steps: int) -> str | None:
+    """Step once more after an episode's end; return what that did, None if no episode ended."""
+    moment = player.reset()
+    for _ in range(num_steps):
+        last, moment = moment, player.step()
+        if moment.over:
+            break
+    else:
+        return None
+    try:
+        player.step(last.agents)
+    except Exception as error:
+        return f"raises {type(error).__name__}"
+    return "returns"

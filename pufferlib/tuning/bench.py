@@ -1,0 +1,186 @@
+"""Steps per second of one environment on each backend, measured side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.construct import BACKENDS, known_backends, make
+from pufferlib.errors import PlanError
+from pufferlib.telemetry.stats import POOL_BACKENDS, Stats
+from pufferlib.tuning.random_play import CLEARLY, Player
+from pufferlib.vectorization.core.plan import Plan, available_cpus
+from pufferlib.vectorization.device.vecenv import KernelStats
+from pufferlib.version import __version__
+
+__all__ = ["Speed", "compare_backends", "machine", "overload", "profile_text", "right_one", "verdict"]
+
+WARM_UP_S = 0.2
+PROFILE_TURNS = 4
+
+
+@dataclass
+class Speed:
+    """What one backend reached.
+
+    steps_per_s: of environments, not of agents; one an interleaved repeat. stats: of one more turn, where they were
+    asked for.
+    """
+
+    backend: str
+    num_envs: int
+    num_workers: int
+    batch_size: int
+    agents_per_env: int
+    steps_per_s: list[float] = field(default_factory=list)
+    stats: Stats | KernelStats | None = None
+
+    def ratios(self, base: Speed) -> list[float]:
+        """Return how many times as fast as base it was, repeat by repeat."""
+        return [own / other for own, other in zip(self.steps_per_s, base.steps_per_s, strict=True)]
+
+
+def compare_backends(
+    env: Callable[..., Any] | str,
+    *,
+    backends: Sequence[str] = tuple(BACKENDS),
+    num_envs: int | None = None,
+    num_workers: int | None = None,
+    batch_size: int | None = None,
+    seconds: float = 0.5,
+    repeats: int = 7,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrap_kwargs: Mapping[str, Any] | None = None,
+    device: Any = None,
+    profile: bool = False,
+    after: Callable[[int, str], None] | None = None,
+) -> list[Speed]:
+    """Return the speed of each backend, sending random actions that masks allow, and doing nothing else.
+
+    The backends take turns, ``seconds`` each, ``repeats`` times: what else the machine does meets all of them.
+
+    num_envs: by default four for each CPU, at least 8; num_workers as ``pufferlib.make`` has it; batch_size: of the
+        pool and of ray, by default half of the environments; the others return all. device: where backend "cuda" plays.
+    profile: whether each backend then has one more turn, four times as long, for the ``stats`` of its Speed.
+    after: called with the number of the repeat and the backend, after each turn.
+
+    Raises what ``pufferlib.make`` and environments raise.
+    """
+    if not seconds > 0 or repeats < 1:
+        raise PlanError(f"seconds={seconds} and repeats={repeats} leave nothing to measure; use more than 0 of both")
+    if not backends:
+        raise PlanError(f"no backend to measure; name some of {', '.join(known_backends())}")
+    num_envs = max(8, 4 * available_cpus()) if num_envs is None else num_envs
+    plan = Plan.of(num_envs, num_workers, batch_size)
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for backend in backends:
+            vec = make(
+                env,
+                backend=backend,
+                num_envs=num_envs,
+                num_workers=num_workers,
+                batch_size=(batch_size or -(-num_envs // 2)) if backend in POOL_BACKENDS else None,
+                seed=seed,
+                env_kwargs=env_kwargs,
+                wrap_kwargs=wrap_kwargs,
+                device=device if backend == "cuda" else None,
+            )
+            player = Player(stack.enter_context(vec))
+            num_workers_used = 1 if backend in ("serial", "cuda") else plan.num_workers
+            speed = Speed(backend, num_envs, num_workers_used, player.batch_size, vec.agents_per_env)
+            runs.append((player, speed))
+            player.turn(WARM_UP_S)
+        for repeat in range(repeats):
+            for shift in range(len(runs)):
+                player, speed = runs[(repeat + shift) % len(runs)]
+                speed.steps_per_s.append(player.turn(seconds))
+                if after is not None:
+                    after(repeat, speed.backend)
+        for player, speed in runs if profile else ():
+            player.vec.stats(reset=True)
+            player.turn(PROFILE_TURNS * seconds)
+            speed.stats = player.vec.stats()
+    return [speed for _, speed in runs]
+
+
+def right_one(speeds: Sequence[Speed]) -> Speed:
+    """Return the backend to take: serial, unless another is clearly faster."""
+    serial = next((speed for speed in speeds if speed.backend == "serial"), None)
+    others = [speed for speed in speeds if speed is not serial]
+    if serial is None or not others:
+        return max(speeds, key=lambda speed: median(speed.steps_per_s))
+    best = _fastest(others, serial)
+    return best if _is_clearly_faster(best, serial) else serial
+
+
+def _fastest(speeds: Sequence[Speed], base: Speed) -> Speed:
+    return max(speeds, key=lambda speed: median(speed.ratios(base)))
+
+
+def _is_clearly_faster(speed: Speed, base: Speed) -> bool:
+    ratios = speed.ratios(base)
+    return median(ratios) >= CLEARLY and min(ratios) > 1
+
+
+def verdict(speeds: Sequence[Speed]) -> str:
+    """Return in a sentence which backend to take."""
+    right = right_one(speeds)
+    serial = next((speed for speed in speeds if speed.backend == "serial"), None)
+    if serial is None or len(speeds) == 1:
+        return f'backend="{right.backend}" is the fastest of these.'
+    if right is not serial:
+        return f'backend="{right.backend}" is right: {median(right.ratios(serial)):.1f} times as fast as serial.'
+    best = _fastest([speed for speed in speeds if speed is not serial], serial)
+    ratio = median(best.ratios(serial))
+    step = f"a step takes {1e6 / median(serial.steps_per_s):,.0f} µs, and "
+    if ratio > 1:
+        return f'backend="serial" is right: {step}{best.backend} is not clearly faster ({ratio:.2f} times).'
+    return f'backend="serial" is right: {step}{best.backend}, the next, makes {ratio:.2f} times as many.'
+
+
+def profile_text(speed: Speed, speeds: Sequence[Speed]) -> str:
+    """Return the figures of a backend, and a verdict that agrees with what was measured of all of them."""
+    if not isinstance(speed.stats, Stats):
+        return str(speed.stats)
+    right = right_one(speeds)
+    times = median(right.ratios(speed))
+    settled = speed.stats.verdict_beside(right.backend, times, [each.backend for each in speeds])
+    return f"{speed.stats.table}\n\n{settled}"
+
+
+def overload() -> str:
+    """Return a warning if other programs keep the CPUs busy, "" if they do not. Ask before measuring."""
+    cpus = available_cpus()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cpus / 2:
+        return ""
+    return f"The machine is busy already (load {load:.1f} on {cpus} CPUs): the figures will be too low, and unsteady."
+
+
+def machine() -> str:
+    """Return what it was measured on: processor, CPUs that we may use, system, versions."""
+    system = f"{platform.system()} {platform.release()}"
+    python = f"Python {platform.python_version()}"
+    versions = f"numpy {np.__version__}, gymnasium {gymnasium.__version__}, pufferlib {__version__}"
+    cpus = available_cpus()
+    return f"{_processor()}, {cpus} CPU{'s' * (cpus > 1)}; {system}; {python}, {versions}"
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or sys.platform

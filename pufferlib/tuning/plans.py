@@ -1,0 +1,136 @@
+"""Plans that autotune has chosen: arguments of make, why these, and the table that they were chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pufferlib.errors import PlanError
+from pufferlib.util.memory import memory_text
+from pufferlib.util.toml import read_toml, to_toml
+
+__all__ = ["Row", "TunedPlan", "load_plan"]
+
+KEYS = ("backend", "num_envs", "num_workers", "batch_size", "context", "backend_kwargs")
+
+
+@dataclass
+class Row:
+    """One plan that was considered.
+
+    plan: arguments of make. expected: steps/s by the model. steps_per_s: of environments, as measured, one value a
+    window; empty if it was not tried, or failed. startup_s: until the first batch was there. memory_nbytes: of all its
+    processes, estimated before it is tried and measured afterwards. untried: why it was not tried. failed: what went
+    wrong when it was.
+    """
+
+    plan: dict[str, Any]
+    expected: float
+    memory_nbytes: int
+    steps_per_s: tuple[float, ...] = ()
+    startup_s: float = 0.0
+    untried: str = ""
+    failed: str = ""
+
+    @property
+    def median(self) -> float:
+        """Median of the windows, 0.0 if there are none."""
+        return median(self.steps_per_s) if self.steps_per_s else 0.0
+
+    @property
+    def name(self) -> str:
+        """The plan in words: backend, environments/workers/batch, and what else it says."""
+        plan = self.plan
+        extra = "".join(f" {key}={value}" for key, value in plan.get("backend_kwargs", {}).items())
+        return f"{plan['backend']} {plan['num_envs']}/{plan.get('num_workers', 1)}/{plan['batch_size']}{extra}"
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str, str]:
+        """Name, steps/s, their range, start-up, memory, what went wrong."""
+        rates, measured = self.steps_per_s, bool(self.steps_per_s)
+        return (
+            self.name,
+            rate_text(self.median) if measured else "",
+            f"{rate_text(min(rates))}–{rate_text(max(rates))}" if measured else "",
+            f"{self.startup_s:.1f} s" if measured else "",
+            memory_text(self.memory_nbytes) if self.memory_nbytes else "",
+            self.failed,
+        )
+
+
+HEADER = ("plan (environments/workers/batch)", "steps/s", "", "start", "memory", "")
+
+
+class TunedPlan(Mapping[str, Any]):
+    """Arguments of make: ``pufferlib.make(env, **plan)``.
+
+    table: the plans that were considered, those measured first, fastest first. reason: in a sentence, why this one.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], table: Sequence[Row], reason: str) -> None:
+        self._arguments = dict(arguments)
+        self.table = tuple(table)
+        self.reason = reason
+
+    def __getitem__(self, key: str) -> Any:
+        return self._arguments[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arguments)
+
+    def __len__(self) -> int:
+        return len(self._arguments)
+
+    def __repr__(self) -> str:
+        return f"TunedPlan({self._arguments})"
+
+    def __str__(self) -> str:
+        return f"{table_text(self.table)}\n\n{self.reason}"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan as TOML, with reason and table as comments; ``pufferlib.load_plan`` reads it."""
+        path = Path(path)
+        comment = "".join(f"# {line}".rstrip() + "\n" for line in str(self).splitlines())
+        path.write_text(comment + "\n" + to_toml(self._arguments), encoding="utf-8")
+        return path
+
+
+def load_plan(path: str | Path) -> dict[str, Any]:
+    """Return arguments of make from a TOML file, as ``TunedPlan.save`` writes it or anybody else.
+
+    Raises PlanError for a file that is no TOML, or says what is not the plan's to say.
+    """
+    plan = read_toml(path, "TunedPlan.save writes such files")
+    foreign = sorted(set(plan) - set(KEYS))
+    if foreign:
+        raise PlanError(f"{path} has {', '.join(foreign)}, but a plan has {', '.join(KEYS)}; pass the rest to make")
+    return plan
+
+
+def untried_text(rows: Sequence[Row]) -> str:
+    """Return how many rows were not tried, and why, in a sentence; "" if there are none."""
+    reasons = [row.untried for row in rows if row.untried]
+    counts = (f"{reasons.count(reason)} {reason}" for reason in dict.fromkeys(reasons))
+    return f"Not tried: {', '.join(counts)}." if reasons else ""
+
+
+def table_text(rows: Sequence[Row]) -> str:
+    """Return rows as aligned text: those that were tried, and how many were not."""
+    cells = [HEADER, *(row.cells for row in rows if not row.untried)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
+    lines = []
+    for line in cells:
+        middle = [text.rjust(width) for text, width in zip(line[1:5], widths[1:5], strict=True)]
+        lines.append("  ".join([line[0].ljust(widths[0]), *middle, line[5]]).rstrip())
+    return "\n".join([*lines, untried_text(rows)]).rstrip()
+
+
+def rate_text(steps_per_s: float) -> str:
+    """Return a rate of three digits: 873, 30.4k, 1.21M."""
+    for unit, scale in (("M", 1e6), ("k", 1e3)):
+        if steps_per_s >= 0.9995 * scale:
+            return f"{steps_per_s / scale:#.3g}".rstrip(".") + unit
+    return f"{steps_per_s:#.3g}".rstrip(".")

@@ -1,0 +1,206 @@
+"""Trials: play a plan in a process of its own, and say how fast it was, what it took, and what went wrong.
+
+The process of the caller stays as it was: no environment is made in it, nothing that an environment does to its process
+stays, and an environment that hangs or kills its process ends a trial and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, Pipe
+from time import monotonic, perf_counter
+from typing import Any, NamedTuple
+
+from pufferlib.construct import make
+from pufferlib.errors import PlatformError, PufferError, WorkerError
+from pufferlib.telemetry.stats import Stats
+from pufferlib.tuning.random_play import Player
+from pufferlib.util.memory import memory_nbytes
+from pufferlib.vectorization.core import transfer
+
+__all__ = ["Outcome", "Trial", "TrialRunner", "serve"]
+
+# What is pickled by reference must be found there too, so the search path comes first.
+_PROGRAM = """
+import pickle, sys
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[1]))
+sys.path[:] = pickle.loads(connection.recv_bytes())
+from pufferlib.tuning.trial import serve
+serve(connection)
+"""
+_PR_SET_PDEATHSIG = 1
+WARM_UP = 0.25  # of the seconds of a trial
+
+
+class Trial(NamedTuple):
+    """What is to be tried. plan: arguments of make. windows: how often to play ``seconds`` and note the speed.
+
+    limit_s: the trial is given up after so many seconds in all.
+    """
+
+    plan: Mapping[str, Any]
+    seconds: float
+    windows: int
+    learner_s: float
+    limit_s: float
+
+
+class Outcome(NamedTuple):
+    """What a trial has shown; ``error`` is "" if all went well, and the rest is of use only then.
+
+    steps_per_s: of environments, one value a window. startup_s: until the first batch was there. memory_nbytes: of all
+    processes, beyond what there was before, the shared counted once. stats: of the windows.
+    """
+
+    error: str = ""
+    steps_per_s: tuple[float, ...] = ()
+    startup_s: float = 0.0
+    memory_nbytes: int = 0
+    stats: Stats | None = None
+
+
+class TrialRunner:
+    """A process that makes trials of one environment, started when it is first needed and again if it dies.
+
+    arguments: those of make that all plans share, ``env`` among them.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = transfer.dumps(dict(arguments))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._output: Any = None
+
+    def try_out(self, trial: Trial) -> Outcome:
+        """Return what a trial shows; nothing is raised for what an environment does.
+
+        Raises PlatformError where the system refuses a process.
+        """
+        if self._process is None:
+            self._start()
+        assert self._connection is not None
+        try:
+            self._connection.send_bytes(pickle.dumps(trial))
+            if self._connection.poll(trial.limit_s + 1):
+                outcome: Outcome = pickle.loads(self._connection.recv_bytes())
+                return outcome
+            error = f"it did not end within {trial.limit_s:.0f} s"
+        except (EOFError, OSError):
+            error = self._ending(trial)
+        self.close()
+        return Outcome(error)
+
+    def _start(self) -> None:
+        with contextlib.ExitStack() as undo:
+            try:
+                ours, theirs = map(undo.enter_context, Pipe())
+                output = undo.enter_context(tempfile.TemporaryFile())
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is the caller's affair
+                )
+            except OSError as error:
+                raise PlatformError(
+                    error.errno, f"no process can be started to try plans in ({error.strerror}); end some others"
+                ) from error
+            undo.pop_all()
+        theirs.close()
+        self._process, self._connection, self._output = process, ours, output
+        with contextlib.suppress(OSError):  # it has died already, as who asks it finds out
+            ours.send_bytes(pickle.dumps(list(sys.path)))
+            ours.send_bytes(self._arguments)
+
+    def _ending(self, trial: Trial) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        if code == -signal.SIGALRM:
+            return f"it did not end within {trial.limit_s:.0f} s"
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._output.seek(0)
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        return f"the process died ({how})" + (f": {lines[-1]}" if lines else "")
+
+    def close(self) -> None:
+        """End the process. It can be started again."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert self._connection is not None
+        self._connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)  # it ends by itself unless it is in a trial
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # workers have groups of their own, and end with their parent
+        process.wait()
+        self._output.close()
+
+    def __enter__(self) -> TrialRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# -------------------------------------------------------------------------------------------- in the process
+
+
+def serve(connection: Connection) -> None:
+    """Make trials until the connection ends. What runs in a laboratory's process."""
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the alarm below is what ends us then
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the caller's thread waits for us, and can't end
+    arguments = transfer.loads(connection.recv_bytes())
+    with contextlib.suppress(EOFError):
+        while True:
+            trial: Trial = pickle.loads(connection.recv_bytes())
+            # The kernel's alarm ends this process even if an environment hangs in compiled code and the caller is gone.
+            signal.setitimer(signal.ITIMER_REAL, trial.limit_s)
+            outcome = _outcome(arguments, trial)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            connection.send_bytes(pickle.dumps(outcome))
+
+
+def _outcome(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
+    try:
+        return _play(arguments, trial)
+    except WorkerError as error:
+        lines = error.remote_traceback.strip().splitlines() or [str(error)]
+        return Outcome(str(error) if isinstance(error.__cause__, PufferError) else f"{lines[-1]}")
+    except Exception as error:  # whatever an environment raises in this process
+        return Outcome(str(error) if isinstance(error, PufferError) else f"{type(error).__name__}: {error}")
+
+
+def _play(arguments: Mapping[str, Any], trial: Trial) -> Outcome:
+    before = memory_nbytes()
+    start_s, deadline = perf_counter(), monotonic() + trial.limit_s
+    own = {  # of lists, which have one item an environment, as many as are tried
+        name: value[: trial.plan["num_envs"]]
+        for name, value in arguments.items()
+        if name in ("env", "env_kwargs") and isinstance(value, (list, tuple))
+    }
+    with make(**{**arguments, **own, **trial.plan}) as vec:
+        player = Player(vec, learner_s=trial.learner_s, timeout=trial.limit_s)
+        player.turn(0.0, alone=True)
+        startup_s = perf_counter() - start_s
+        player.turn(WARM_UP * trial.seconds, alone=True)
+        vec.stats(reset=True)
+        rates = []
+        for _ in range(trial.windows):
+            rates.append(player.turn(trial.seconds, alone=True))
+            if monotonic() + 2 * trial.seconds > deadline:
+                break
+        stats = vec.stats()
+        memory = memory_nbytes() - before
+        return Outcome("", tuple(rates), startup_s, max(0, memory), stats)

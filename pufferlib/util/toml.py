@@ -1,0 +1,134 @@
+"""TOML, read and written: plans, and settings of trainers and leagues."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pufferlib.errors import PlanError
+from pufferlib.util.suggestions import meant
+
+__all__ = ["checked", "read_toml", "to_toml"]
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
+
+
+def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
+    """Return what a TOML file says. hint: what writes or describes such files, for the error.
+
+    Raises PlanError if there is no such file, or if it is no TOML.
+    """
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        values: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read ({error.strerror}); {hint}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path} is no TOML ({error}); {hint}") from error
+    return values
+
+
+def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
+    """Return values as the fields of a dataclass have them: lists as tuples, whole numbers as floats.
+
+    source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
+    """
+    told = typing.get_type_hints(config_type)
+    hints = {each.name: told[each.name] for each in fields(config_type)}
+    known = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise PlanError(f"{source} has {name}, which is no setting; {meant(name, hints)}")
+        try:
+            known[name] = _as(hints[name], value)
+        except TypeError:
+            raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
+    return known
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Return a value of JSON or TOML as a type has it. Raises TypeError. What is no plain type takes anything."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for part in arguments:
+            try:
+                return _as(part, value)
+            except TypeError:
+                continue
+        raise TypeError
+    if origin is typing.Literal:
+        fits = value in arguments
+    elif origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError
+        return tuple(_as(arguments[0], each) for each in value)
+    elif origin is not None and issubclass(origin, Mapping):
+        fits = isinstance(value, Mapping)
+    elif hint is float:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        value = float(value) if fits else value
+    elif hint is int:
+        value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
+        fits = isinstance(value, int) and not isinstance(value, bool)
+    elif hint in (str, bool, types.NoneType):
+        fits = isinstance(value, hint)
+    else:
+        return value
+    if not fits:
+        raise TypeError
+    return value
+
+
+def _words(hint: Any) -> str:
+    """Return what a type takes, in words."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in arguments)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
+    if origin is tuple:
+        return f"a list, each {_words(arguments[0])}"
+    if origin is not None and issubclass(origin, Mapping):
+        return "a table"
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
+    return names.get(hint, str(hint))
+
+
+def to_toml(values: Mapping[str, Any], table: str = "") -> str:
+    """Return str, bool, int and float values (NumPy's, too), lists and mappings of them, as TOML. None is left out.
+
+    table: the name of the table that they are in, where it has one.
+    """
+    lines, tables = [], []
+    for key, value in values.items():
+        name = key if BARE.fullmatch(key) else _written(key)
+        if isinstance(value, Mapping):
+            path = f"{table}.{name}" if table else name
+            tables.append(f"\n[{path}]\n{to_toml(value, path)}" if value else "")
+        elif value is not None:
+            lines.append(f"{name} = {_written(value)}\n")
+    return "".join(lines + tables)
+
+
+def _written(value: Any) -> str:
+    value = value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float, and np.float64(0.5) to repr
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_written(str(key))} = {_written(each)}' for key, each in value.items())} }}"
+    # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

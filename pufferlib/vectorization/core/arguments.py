@@ -1,0 +1,204 @@
+"""What users hand to a VecEnv, checked: environments to make, how they are run, env ids, actions, options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pufferlib.emulation import wrap
+from pufferlib.errors import ActionError, CallError, PlanError
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.registry import creator
+from pufferlib.util.suggestions import near, not_one_of
+from pufferlib.vectorization.core.plan import Plan, checked_count
+from pufferlib.vectorization.core.step_watchdog import Limits
+from pufferlib.vectorization.core.tensors import as_numpy
+
+__all__ = [
+    "CHECKS",
+    "checked_actions",
+    "checked_backend_kwargs",
+    "checked_ids",
+    "checked_limits",
+    "checked_restarts",
+    "checked_seconds",
+    "env_creators",
+    "misplaced",
+    "options_per_env",
+    "require_known",
+]
+
+Array = np.ndarray[Any, Any]
+CHECKS = ("first", "always")
+# What backend_kwargs may hold, on one backend or another; each class names its own.
+_OF_RAY = ("address", "resources", "placement", "local_workers", "start_timeout")
+BACKEND_ARGUMENTS = ("worker_threads", "spin", *_OF_RAY, "threads", "checked", "telemetry")
+
+
+def env_creators(
+    env: Any, num_envs: int | None, env_args: Sequence[Any], env_kwargs: Mapping[str, Any] | Sequence[Any] | None
+) -> list[Callable[[], Any]]:
+    """Return one creator without arguments for each environment. Raises PlanError."""
+    if isinstance(env, (list, tuple)):
+        if num_envs is not None and num_envs != len(env):
+            raise PlanError(f"num_envs={num_envs}, but env lists {len(env)} creators; leave num_envs out")
+        if not env:
+            raise PlanError("env is an empty list; give at least one creator")
+        makers = [creator(item) for item in env]
+    else:
+        makers = [creator(env)] * (1 if num_envs is None else Plan.of(num_envs, 1, None).num_envs)
+    try:
+        arguments = tuple(env_args)  # once: of an iterator there would be none left for the second environment
+    except TypeError:
+        raise PlanError(f"env_args={env_args!r} are no arguments; give a tuple, such as (3,)") from None
+    if env_kwargs is None or isinstance(env_kwargs, Mapping):
+        each_kwargs: Sequence[Any] = [env_kwargs or {}] * len(makers)
+    else:
+        each_kwargs = env_kwargs
+        if not (isinstance(each_kwargs, Sequence) and all(isinstance(each, Mapping) for each in each_kwargs)):
+            raise PlanError(f"env_kwargs={env_kwargs!r} is no dict and no list of dicts; give one dict, or one each")
+        if len(each_kwargs) != len(makers):
+            raise PlanError(f"env_kwargs lists {len(each_kwargs)} dicts for {len(makers)} environments; give one each")
+    creators: list[Callable[[], Any]] = []
+    for index, (maker, kwargs) in enumerate(zip(makers, each_kwargs, strict=True)):
+        own = {"env_index": index} if accepts_env_index(maker) and "env_index" not in kwargs else {}
+        creators.append(functools.partial(maker, *arguments, **own, **kwargs))
+    return creators
+
+
+def checked_ids(env_ids: Sequence[int], num_envs: int) -> list[int]:
+    """Return env ids as a list. Raises CallError for those that do not exist or come twice, or if there are none."""
+    try:
+        array = np.asarray(as_numpy(env_ids)).reshape(-1)
+    except (TypeError, ValueError):  # ragged lists
+        array = np.array([None])
+    if array.size == 0:
+        raise CallError("env_ids is empty; name at least one environment, or leave it out for all")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise CallError(f"env_ids={env_ids!r} are not whole numbers; use 0 to {num_envs - 1}")
+    ids: list[int] = array.tolist()
+    wrong = [env_id for env_id in ids if not 0 <= env_id < num_envs]
+    if wrong:
+        raise CallError(f"env_ids={wrong} do not exist; use 0 to {num_envs - 1}")
+    if len(set(ids)) < len(ids):
+        twice = sorted({env_id for env_id in ids if ids.count(env_id) > 1})
+        raise CallError(f"env_ids names {twice} more than once; name each environment once")
+    return ids
+
+
+def options_per_env(options: Any, num: int) -> list[dict[str, Any] | None]:
+    """Return reset options for each of ``num`` environments from one mapping, or a sequence of them."""
+    if options is None or isinstance(options, Mapping):
+        return [None if options is None else dict(options) for _ in range(num)]
+    fine = isinstance(options, Sequence) and len(options) == num
+    if not fine or not all(each is None or isinstance(each, Mapping) for each in options):
+        raise PlanError(f"options={options!r} is neither a mapping nor a sequence of {num} of them")
+    return [None if each is None else dict(each) for each in options]
+
+
+def checked_actions(
+    actions: Any, values: Sequence[ActionValues], env_ids: Sequence[int], agents_per_env: int
+) -> list[Array]:
+    """Return one array (environments, agents_per_env, …) for each of ``values``. Raises ActionError.
+
+    What is wrong may be the shape, the dtype or a value. env_ids: whose actions they are, in this order.
+    """
+    num_envs, spaces = len(env_ids), [each.space for each in values]
+    if isinstance(actions, Mapping) or (
+        isinstance(actions, (list, tuple)) and isinstance(next(iter(actions), None), Mapping)
+    ):
+        raise ActionError("actions are arrays of rows, not dicts; vec.action_layout.flatten(action) makes a row of one")
+    if len(spaces) == 1:
+        parts: Sequence[Any] = (actions,)
+    elif isinstance(actions, (tuple, list)) and len(actions) == len(spaces):
+        parts = actions
+    else:
+        raise ActionError(f"actions for {list(spaces)} come as a tuple of {len(spaces)} arrays, one for each")
+    checked = []
+    for part, space in zip(parts, spaces, strict=True):
+        try:
+            array = np.asarray(part)
+            if array.dtype.hasobject:  # what NumPy 1.23 makes of ragged lists; later ones raise
+                raise ValueError("it holds objects, or rows of different lengths")
+        except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a GPU or with gradients
+            raise ActionError(f"actions cannot be read as an array: {error}") from error
+        shape = (num_envs * agents_per_env, *(space.shape or ()))
+        if array.shape != shape:
+            raise ActionError(
+                f"actions have shape {array.shape}, expected {shape}: {agents_per_env} row(s) for each of "
+                f"{num_envs} environments"
+            )
+        if not np.can_cast(array.dtype, space.dtype, "same_kind"):  # type: ignore[arg-type]
+            raise ActionError(f"actions have dtype {array.dtype}, expected {space.dtype}; convert them")
+        checked.append(array.reshape(num_envs, agents_per_env, *(space.shape or ())))
+    for array, each in zip(checked, values, strict=True):
+        each.refuse(array, env_ids)
+    return checked
+
+
+def require_known(name: str, value: Any, known: Sequence[str]) -> None:
+    """Raise PlanError for an argument that takes certain words, and has none of them."""
+    if not isinstance(value, str) or value not in known:
+        raise PlanError(not_one_of(name, value, known))
+
+
+def misplaced() -> dict[str, Sequence[str]]:
+    """Return the arguments of other functions that users give to ``make``, by the argument in which those go."""
+    own = ("env", "check")  # of wrap, and of make too
+    return {
+        "wrap_kwargs": [name for name in inspect.signature(wrap).parameters if name not in own],
+        "backend_kwargs": BACKEND_ARGUMENTS,
+    }
+
+
+def checked_backend_kwargs(given: Mapping[str, Any] | None, known: Sequence[str], backend: str) -> dict[str, Any]:
+    """Return what one backend alone is told. Raises PlanError for what it does not know."""
+    if given is not None and not isinstance(given, Mapping):
+        raise PlanError(f"backend_kwargs={given!r} is no dict; backend {backend!r} knows {', '.join(known)}")
+    own = dict(given or {})
+    foreign = sorted(set(own) - set(known), key=str)
+    if foreign:
+        found = near(str(foreign[0]), known)
+        meant = f"; did you mean {found[0]}?" if found else ""
+        listed = ", ".join(map(str, foreign))
+        raise PlanError(f"backend_kwargs has {listed}, but backend {backend!r} knows {', '.join(known)}{meant}")
+    return own
+
+
+def checked_limits(step_timeout: Any, reset_timeout: Any) -> Limits:
+    """Return the limits. Raises PlanError for what is no number of seconds."""
+    return Limits(checked_seconds("step_timeout", step_timeout), checked_seconds("reset_timeout", reset_timeout))
+
+
+def checked_seconds(name: str, value: Any) -> float | None:
+    """Return a limit of time, None for any. Raises PlanError for what is no number of seconds."""
+    if value is None:
+        return None
+    try:
+        fine = not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        fine = False
+    if not fine:
+        raise PlanError(f"{name}={value!r} is impossible; use seconds, more than 0, or None for any time")
+    return float(value)
+
+
+def checked_restarts(on_error: Any, max_restarts: Any) -> tuple[str, int | None]:
+    """Return both. Raises PlanError."""
+    require_known("on_error", on_error, ("raise", "restart"))
+    if max_restarts is None:
+        return on_error, None
+    return on_error, checked_count("max_restarts", max_restarts, 0, ", or None for no limit")
+
+
+def accepts_env_index(creator: Callable[..., Any]) -> bool:
+    """Return whether a creator has a parameter ``env_index``."""
+    try:
+        return "env_index" in inspect.signature(creator).parameters
+    except (TypeError, ValueError):  # builtins and some extension types have no signature
+        return False

@@ -1,0 +1,162 @@
+"""Messages as bytes.
+
+A frame is its length, its kind, and its payload. Frames that pass at every step carry 32-bit words, one an environment,
+or one or none at all where they are about all environments of a worker; all others are pickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
+
+__all__ = [
+    "PLAYED_FRAME",
+    "SHARE",
+    "STEP",
+    "Frame",
+    "buffer_index_of",
+    "complete_frames",
+    "done_frame",
+    "infos_messages",
+    "infos_payload",
+    "messages_of",
+    "pickled_frame",
+    "sealed_frame",
+    "share_frame",
+    "step_frame",
+    "steps_of",
+]
+
+PICKLE, STEP, DONE, SHARE, PLAYED = range(5)
+_HEADER = struct.Struct("=IB")
+_WORD = struct.Struct("=I")
+_MAX_NBYTES = 0xFFFFFFFF
+PLAYED_FRAME = _HEADER.pack(0, PLAYED)
+
+
+class Frame(NamedTuple):
+    """One message on the wire."""
+
+    kind: int
+    payload: bytes
+
+
+def pickled_frame(message: Any) -> bytes:
+    """Return the frame of any message. What plain pickle refuses (lambdas, local classes), cloudpickle takes."""
+    payload = _pickled(message)
+    if len(payload) > _MAX_NBYTES:
+        raise ValueError(f"a message of {len(payload)} bytes is more than the {_MAX_NBYTES} that a frame holds")
+    return _HEADER.pack(len(payload), PICKLE) + payload
+
+
+def _pickled(message: Any, *, by_value: bool = False) -> bytes:
+    if not by_value:
+        with contextlib.suppress(Exception):
+            return pickle.dumps(message, protocol=5)
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(message))
+
+
+class Sealed(NamedTuple):
+    """A message with users' objects in it, and whom it is about, should it turn out not to be readable."""
+
+    payload: bytes
+    env_ids: list[int]
+    ticket: int | None
+
+
+def sealed_frame(message: Reset | Call | Done | InfosMessage | Reply, *, by_value: bool = False) -> bytes:
+    """Return the frame of a message whose objects may fail to be unpickled at the other end.
+
+    by_value: what ``__main__`` defines goes along, for a process that has another ``__main__``.
+    """
+    env_ids: list[int] = []
+    if isinstance(message, Reset):
+        env_ids = [order.env_id for order in message.orders]
+    elif isinstance(message, (Done, InfosMessage)):
+        env_ids = message.env_ids
+    ticket = message.ticket if isinstance(message, (Call, Reply)) else None
+    return pickled_frame(Sealed(_pickled(message, by_value=by_value), env_ids, ticket))
+
+
+def step_frame(env_ids: Sequence[int], slots: Sequence[int]) -> bytes:
+    """Return the frame that has environments step, the rows of each going to its slot."""
+    words = [*env_ids, *slots]
+    return _HEADER.pack(4 * len(words), STEP) + struct.pack(f"={len(words)}I", *words)
+
+
+def steps_of(frame: Frame) -> tuple[list[int], list[int]]:
+    """Return the env ids and slots of a step frame."""
+    words = list(struct.unpack(f"={len(frame.payload) // 4}I", frame.payload))
+    return words[: len(words) // 2], words[len(words) // 2 :]
+
+
+def share_frame(buffer_index: int) -> bytes:
+    """Return the frame that has all environments of a worker step, their rows going to a lap."""
+    return _HEADER.pack(_WORD.size, SHARE) + _WORD.pack(buffer_index)
+
+
+def buffer_index_of(frame: Frame) -> int:
+    """Return the lap of a share frame."""
+    buffer_index: int = _WORD.unpack(frame.payload)[0]
+    return buffer_index
+
+
+def done_frame(message: Done) -> bytes:
+    """Return the frame of a Done, in words unless it has infos."""
+    if message.infos:
+        return sealed_frame(message)
+    words = [env_id * 2 + over for env_id, over in zip(message.env_ids, message.overs, strict=True)]
+    return _HEADER.pack(4 * len(words), DONE) + struct.pack(f"={len(words)}I", *words)
+
+
+def infos_payload(infos: list[dict[str, Any]]) -> bytes:
+    """Return infos as they travel beside rows, through shared memory."""
+    return _pickled(infos)
+
+
+def infos_messages(taken: Iterable[tuple[int, int, bytes]]) -> list[InfosMessage | Failed]:
+    """Return the messages of infos that came with rows, as (worker, env_id, payload), or the failures to read them."""
+    messages: list[InfosMessage | Failed] = []
+    for worker, env_id, payload in taken:
+        try:
+            messages.append(InfosMessage([env_id], pickle.loads(payload)))
+        except Exception as error:  # whatever a user's object raises when it is unpickled
+            messages.append(Failed.of(env_id, worker, "unpickling", error))
+    return messages
+
+
+def messages_of(frame: Frame, worker: int) -> list[Any]:
+    """Return the message of a frame that asks for no step; what cannot be read comes as failures."""
+    if frame.kind == PLAYED:
+        return [Played(worker)]
+    if frame.kind == DONE:
+        words = struct.unpack(f"={len(frame.payload) // 4}I", frame.payload)
+        return [Done([word >> 1 for word in words], [bool(word & 1) for word in words], [])]
+    message = pickle.loads(frame.payload)
+    if not isinstance(message, Sealed):
+        return [message]
+    try:
+        return [pickle.loads(message.payload)]
+    except Exception as error:  # whatever a user's object raises when it is unpickled
+        if message.ticket is not None:
+            return [Reply(message.ticket, worker, [], Failed.of(None, worker, "unpickling", error))]
+        return [Failed.of(env_id, worker, "unpickling", error) for env_id in message.env_ids]
+
+
+def whole_frames(incoming: bytearray) -> Iterator[Frame]:
+    """Yield the frames that bytes begin with, as far as they are whole, and remove them there."""
+    while len(incoming) >= _HEADER.size:
+        nbytes, kind = _HEADER.unpack_from(incoming)
+        stop = _HEADER.size + nbytes
+        if len(incoming) < stop:
+            return
+        payload = bytes(incoming[_HEADER.size : stop])
+        del incoming[:stop]
+        yield Frame(kind, payload)

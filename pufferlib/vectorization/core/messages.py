@@ -1,0 +1,308 @@
+"""What a VecEnv and its workers say to each other; plain data, the same for threads of control near and far."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from pufferlib.emulation.rows import RowEnv
+from pufferlib.errors import WorkerError
+from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.step_watchdog import Doing
+
+__all__ = [
+    "Call",
+    "Died",
+    "Done",
+    "EnvSpec",
+    "Failed",
+    "InfosMessage",
+    "Played",
+    "Ready",
+    "Reply",
+    "Reset",
+    "ResetOrder",
+    "moved",
+    "summary_of",
+    "told_once",
+]
+
+
+MOST_CAUSES = 8  # that a summary has, a line each
+_NUMBER = re.compile(r"\d+")  # by which faults of one cause may differ, such as an environment's own
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in ')
+_WHO = re.compile(r"environment \d+ \(worker [^)]*\) ")
+
+
+class EnvSpec(NamedTuple):
+    """What a learner sees of an environment: probed in a worker, never in the trainer's process."""
+
+    num_agents: int
+    multi_agent: bool
+    observation_space: Any
+    action_space: Any
+    observation_layout: Any
+    action_layout: Any
+    observation_layouts: tuple[Any, ...]  # one a place
+    action_layouts: tuple[Any, ...]  # one a place
+    agent_names: tuple[str, ...]  # one a place, or none
+    metadata: dict[str, Any]
+    render_mode: str | None
+    autoreset_mode: str | None
+    spec: Any
+
+    @classmethod
+    def of(cls, env: RowEnv) -> EnvSpec:
+        """Return the face of an environment."""
+        return cls(
+            env.num_agents,
+            env.multi_agent,
+            env.observation_space,
+            env.action_space,
+            env.observation_layout,
+            env.action_layout,
+            tuple(getattr(env, "observation_layouts", (env.observation_layout,) * env.num_agents)),
+            tuple(getattr(env, "action_layouts", (env.action_layout,) * env.num_agents)),
+            env.agent_names,
+            dict(getattr(env.env, "metadata", None) or {}),
+            getattr(env.env, "render_mode", None),
+            env.autoreset_mode,
+            _portable(getattr(env.env, "spec", None)),
+        )
+
+
+def _portable(spec: Any) -> Any:
+    """Return a specification, or None where it cannot be sent, as EnvPool's cannot."""
+    if spec is None:
+        return None
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(spec)
+    except Exception:  # whatever an object raises that cannot be pickled
+        return None
+    return spec
+
+
+# ------------------------------------------------------------------------------------------------ to a worker
+
+
+class ResetOrder(NamedTuple):
+    """Reset one environment; its rows go to a slot. anew: make it first, in place of the one that crashed."""
+
+    env_id: int
+    slot: int
+    seed: int | None
+    options: dict[str, Any] | None
+    anew: bool
+
+
+class Reset(NamedTuple):
+    """Reset these environments, in this order."""
+
+    orders: list[ResetOrder]
+
+
+class Call(NamedTuple):
+    """Do ``action`` ("call", "get" or "set") with attribute ``name`` of these environments, and reply."""
+
+    ticket: int
+    action: str
+    name: str
+    env_ids: list[int]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+# ------------------------------------------------------------------------------------------------ from a worker
+
+
+class Ready(NamedTuple):
+    """All environments of the worker exist. found: which of them a creator held before it was called, and where."""
+
+    worker: int
+    env_spec: EnvSpec
+    found: dict[int, Found]
+
+
+class Done(NamedTuple):
+    """The rows of these environments are written. overs: whose episode is over. infos: not empty, with ids."""
+
+    env_ids: list[int]
+    overs: list[bool]
+    infos: list[dict[str, Any]]
+
+
+class Played(NamedTuple):
+    """All environments of the worker have played a step: their rows are written, and there is no more to say."""
+
+    worker: int
+
+
+class InfosMessage(NamedTuple):
+    """What comes with rows that arrive without a message (the compiled path): infos that are not empty, with ids."""
+
+    env_ids: list[int]
+    infos: list[dict[str, Any]]
+
+
+class Failed(NamedTuple):
+    """An environment raised. phase: "__init__", "reset", "step" or "close"; exception: None if it can't be pickled.
+
+    seed: what a reset was given that raised. place: where the worker is, if it is not here.
+    """
+
+    env_id: int | None
+    worker: int
+    phase: str
+    summary: str
+    remote_traceback: str
+    exception: BaseException | None
+    seed: int | None = None
+    place: str = ""
+
+    @classmethod
+    def of(cls, env_id: int | None, worker: int, phase: str, error: BaseException, seed: int | None = None) -> Failed:
+        """Return the message about an exception."""
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return cls(env_id, worker, phase, f"{type(error).__name__}: {error}", text, error, seed)
+
+    @property
+    def text(self) -> str:
+        """What has happened, in words, with the remote traceback."""
+        who = f"worker {self.worker}{self.place}"
+        if self.env_id is not None:
+            who = f"environment {self.env_id} ({who})"
+        return f"{who} raised in {self.phase}: {self.summary}\n\n{self.remote_traceback}".rstrip()
+
+    def error(self, note: str = "") -> WorkerError:
+        """Return what the user sees. note: what else is to be said."""
+        error = WorkerError(
+            f"{self.text}\n\n{note}" if note else self.text,
+            env_id=self.env_id,
+            worker=self.worker,
+            remote_traceback=self.remote_traceback,
+        )
+        error.__cause__ = self.exception
+        return error
+
+
+class Reply(NamedTuple):
+    """The answer to a Call: one result an environment, or what failed."""
+
+    ticket: int
+    worker: int
+    results: list[Any]
+    failed: Failed | None
+
+
+class Died(NamedTuple):
+    """The worker's process has ended, though nobody asked it to. exitcode: negative for a signal.
+
+    doing: what it was in the middle of. cause: why it was killed, if that was done on purpose. place: where it was, if
+    not here. how: in words, if neither exit code nor cause tells how it ended.
+    """
+
+    worker: int
+    exitcode: int | None
+    env_ids: range
+    doing: Doing | None = None
+    cause: str = ""
+    place: str = ""
+    how: str = ""
+
+    @property
+    def text(self) -> str:
+        """What has happened, in words."""
+        code, first, last = self.exitcode, self.env_ids[0], self.env_ids[-1]
+        which = f"environment {first}" if first == last else f"environments {first} to {last}"
+        if code is not None and code < 0:
+            how = f"was killed by signal {-code} ({signal_name(-code)})"
+        else:
+            how = self.how or f"ended with exit code {code}"
+        if self.cause:
+            how = f"was killed, as {self.cause}"
+        elif self.doing is not None:
+            how += f" while environment {self.doing.env_id} was in its {self.doing.phase}"
+        return f"worker {self.worker}{self.place}, with {which}, {how}"
+
+    def error(self, note: str = "") -> WorkerError:
+        """Return what the user sees. note: what else is to be said."""
+        note = note and f"; {note}"
+        return WorkerError(
+            f"{self.text}{note}; call reset to start it again with new environments, or close",
+            env_id=None if self.doing is None else self.doing.env_id,
+            worker=self.worker,
+            exitcode=self.exitcode,
+        )
+
+
+def moved(message: Any, first_env: int, first_worker: int, place: str) -> Any:
+    """Return a message of a worker's as it is told elsewhere, where environments and workers before it count, too."""
+    if isinstance(message, Done):
+        return message._replace(env_ids=[env_id + first_env for env_id in message.env_ids])
+    if isinstance(message, Reply):
+        failed = message.failed and moved(message.failed, first_env, first_worker, place)
+        return message._replace(worker=message.worker + first_worker, failed=failed)
+    if isinstance(message, Failed):
+        env_id = message.env_id if message.env_id is None else message.env_id + first_env
+        return message._replace(env_id=env_id, worker=message.worker + first_worker, place=place)
+    assert isinstance(message, Died), message
+    doing = message.doing and message.doing._replace(env_id=message.doing.env_id + first_env)
+    env_ids = range(message.env_ids.start + first_env, message.env_ids.stop + first_env)
+    return message._replace(worker=message.worker + first_worker, env_ids=env_ids, doing=doing, place=place)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def told_once(failures: Iterable[Failed]) -> list[str]:
+    """Return a text for each cause: a fault that many environments have is one text, which numbers the others."""
+    causes: dict[str, list[Failed]] = {}
+    for failure in failures:
+        causes.setdefault(f"{failure.phase} {_NUMBER.sub('0', failure.summary)}", []).append(failure)
+    texts = []
+    for first, *others in causes.values():
+        same = f"\nand so did environments {', '.join(str(other.env_id) for other in others)}" if others else ""
+        texts.append(f"{first.error()}{same}")
+    return texts
+
+
+def summary_of(errors: Sequence[WorkerError]) -> str:
+    """Return what environments raised and how workers died, without tracebacks: a line for each cause."""
+    causes: dict[str, tuple[str, list[int]]] = {}
+    for error in errors:
+        head, frames = str(error).partition("\n")[0], _FRAME.findall(error.remote_traceback)
+        if not frames or error.env_id is None:  # of a worker's end
+            causes.setdefault(head, (head, []))
+            continue
+        text = f"{_WHO.sub('', head, count=1)} ({PurePath(frames[-1][0]).name}, line {frames[-1][1]})"
+        causes.setdefault(_NUMBER.sub("0", text), (text, []))[1].append(error.env_id)
+    lines = []
+    for text, env_ids in causes.values():
+        who = f"environment{'s' * (len(env_ids) > 1)} {_ranges(env_ids)} " if env_ids else ""
+        lines.append(who + text)
+    if len(lines) > MOST_CAUSES:
+        lines[MOST_CAUSES:] = [f"and {len(lines) - MOST_CAUSES} more"]
+    return lines[0] if len(lines) == 1 else "\n  ".join([f"{len(errors)} failures", *lines])
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return numbers as a list in words, neighbours as one range."""
+    numbers = sorted(numbers)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = (f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return ", ".join(parts)

@@ -1,0 +1,165 @@
+"""Counts and seeds: how many of what, who steps which environments, and what each is seeded with."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import PlanError
+from pufferlib.util import cgroups
+from pufferlib.util.suggestions import not_one_of
+
+__all__ = ["AUTORESET_MODES", "Plan", "Seeds", "available_cpus", "checked_count", "checked_seed", "given_seeds"]
+
+AUTORESET_MODES = ("next_step", "same_step", "disabled")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Checked counts. ``shares[w]`` are the environments of worker w, contiguous; sizes differ by one at most."""
+
+    num_envs: int
+    num_workers: int
+    batch_size: int
+    shares: tuple[range, ...]
+
+    @classmethod
+    def of(cls, num_envs: int, num_workers: int | None, batch_size: int | None) -> Plan:
+        """Return the plan for these counts, defaults filled in. Raises PlanError for impossible ones."""
+        num_envs = checked_count("num_envs", num_envs)
+        num_workers = (
+            min(num_envs, available_cpus()) if num_workers is None else checked_count("num_workers", num_workers)
+        )
+        batch_size = num_envs if batch_size is None else checked_count("batch_size", batch_size)
+        if num_workers > num_envs:
+            raise PlanError(f"num_workers={num_workers} is more than num_envs={num_envs}; use 1 to {num_envs}")
+        if batch_size > num_envs:
+            raise PlanError(f"batch_size={batch_size} is more than num_envs={num_envs}; use 1 to {num_envs}")
+        bounds = [num_envs * worker // num_workers for worker in range(num_workers + 1)]
+        shares = tuple(range(start, stop) for start, stop in itertools.pairwise(bounds))
+        return cls(num_envs, num_workers, batch_size, shares)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether every batch holds all environments, ordered by env id."""
+        return self.batch_size == self.num_envs
+
+
+def checked_count(name: str, value: object, least: int = 1, otherwise: str = "") -> int:
+    """Return a count as an int. Raises PlanError for what is none, or too little; otherwise: what may be given, too."""
+    advice = f"use {least} or more{otherwise}"
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]  # refuses floats and strings, takes NumPy integers
+    except TypeError:
+        raise PlanError(f"{name}={value!r} is not a whole number; {advice}") from None
+    if isinstance(value, (bool, np.bool_)) or count < least:
+        raise PlanError(f"{name}={value!r} is impossible; {advice}")
+    return count
+
+
+def checked_mode(mode: Any, known: Iterable[str] = AUTORESET_MODES) -> str:
+    """Return an autoreset mode by its word, also of Gymnasium's enum. Raises PlanError for what is no mode."""
+    known = tuple(known)
+    word = mode.name.lower() if isinstance(mode, Enum) else mode
+    if not isinstance(word, str) or word not in known:
+        raise PlanError(not_one_of("autoreset_mode", mode, known, ", nor a gymnasium.vector.AutoresetMode"))
+    return word
+
+
+def available_cpus() -> int:
+    """Return how many CPUs this process may keep busy: its affinity, cut by the cgroup's quota; at least 1."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cpus, _cgroup_cpus()))
+
+
+def cpu_quota(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> float:
+    """Return how many CPUs the tightest control group above this process grants, 1.5 say; inf if none says."""
+    quotas = map(_quota, cgroups.folders("cpu", root, own))
+    return min((quota / period for quota, period in quotas if quota > 0), default=float("inf"))
+
+
+def _cgroup_cpus(root: Path = cgroups.ROOT, own: Path = cgroups.OWN) -> int:
+    """Return the whole CPUs of the tightest quota above this process, or a large number."""
+    quota = cpu_quota(root, own)
+    return max(1, int(quota)) if quota < float("inf") else 1 << 30
+
+
+def _quota(folder: Path) -> tuple[int, int]:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+            return (-1 if quota == "max" else int(quota)), int(period)
+        return int((folder / "cpu.cfs_quota_us").read_text()), int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return -1, 1
+
+
+class Seeds:
+    """Seeds of the environments' first resets, all from one seed.
+
+    Environment i gets 31 bits of ``SeedSequence(seed, spawn_key=(i, restarts))``; where two would meet, the later one
+    draws again, so that no two environments ever play the same episodes.
+    """
+
+    def __init__(self, seed: int | None, num_envs: int) -> None:
+        self.entropy = np.random.SeedSequence(seed).entropy
+        self._used: set[int] = set()
+        self._first = [self.draw(env_id) for env_id in range(num_envs)]
+
+    def __getitem__(self, env_id: int) -> int:
+        return self._first[env_id]
+
+    def draw(self, env_id: int, restarts: int = 0) -> int:
+        """Return a seed that no environment has had, for its first reset or after its n-th restart."""
+        sequence = np.random.SeedSequence(self.entropy, spawn_key=(env_id, restarts))
+        num_words = 1
+        while True:
+            seed = int(sequence.generate_state(num_words)[-1]) & 0x7FFFFFFF
+            if seed not in self._used:
+                self._used.add(seed)
+                return seed
+            num_words += 1
+
+
+def checked_seed(seed: Any) -> int | None:
+    """Return ``seed`` as an int, or None. Raises PlanError."""
+    if seed is None:
+        return None
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        raise PlanError(f"seed={seed!r} is not a whole number; use None or 0 and more") from None
+    if number < 0:
+        raise PlanError(f"seed={seed!r} is negative; use None or 0 and more")
+    return number
+
+
+def given_seeds(
+    seed: Any, env_ids: Sequence[int] | np.ndarray[Any, Any], num_envs: int
+) -> tuple[list[int | None], Seeds | None]:
+    """Return the seeds that a reset of these environments was given: one for each, None where it goes on with its own.
+
+    Where that was a single number, also the seeds of all environments that derive from it. Raises PlanError.
+    """
+    if seed is None:
+        return [None] * len(env_ids), None
+    if isinstance(seed, (Sequence, np.ndarray)):
+        return _listed_seeds(seed, len(env_ids)), None
+    seeds = Seeds(checked_seed(seed), num_envs)
+    return [seeds[env_id] for env_id in env_ids], seeds
+
+
+def _listed_seeds(seeds: Any, num_envs: int) -> list[int | None]:
+    if getattr(seeds, "shape", None) == ():
+        raise PlanError(f"seed={seeds!r} is not a whole number; use None or 0 and more")
+    if len(seeds) != num_envs:
+        raise PlanError(f"{len(seeds)} seeds for {num_envs} environments; give one each, or a single number")
+    return [checked_seed(seed) for seed in seeds]

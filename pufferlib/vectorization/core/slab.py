@@ -1,0 +1,336 @@
+"""The slab: every array that environments and learner share, in one piece of memory.
+
+Its rows lie in blocks of slots; a slot holds one environment's rows, and blocks are used round and round.
+
+On the compiled path a block is one batch being filled, and ceil(num_envs / batch_size) + 2 of them are enough: two that
+the learner still reads, and every environment's one outstanding row. On the portable path there are three blocks of
+num_envs slots, the *laps*: an environment's n-th rows go to its slot of lap n % 3, and it steps again only after they
+have been received. Either way what ``recv`` returned stays intact until the second ``recv`` after it. On the compiled
+path every batch is one block; on the portable path it is a view where the environments of a batch are neighbours in one
+lap, and otherwise the rows are gathered once. In a synchronous batch the two are the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pufferlib import _native
+from pufferlib.emulation.rows import Rows
+from pufferlib.errors import PlatformError
+from pufferlib.telemetry import timeline
+from pufferlib.util.memory import memory_at_hand, memory_text
+from pufferlib.vectorization.core.plan import Plan
+
+__all__ = ["NUM_BUFFERS", "Slab", "SlabShape", "ring_of"]
+
+NUM_BUFFERS = 3  # two batches with the learner, and one outstanding row an environment
+_CONTROL_WORDS = 64
+_PIPE_NBYTES = 1 << 16  # of one worker's infos that were not received yet; more of them go through its socket
+_LINE_NBYTES = 64  # arrays start on cache lines, so that no two share one
+
+_SHM = "/dev/shm"  # files in memory, on Linux
+_WAYS_OUT = {
+    errno.EFBIG: "or raise the limit on the size of files (ulimit -f), which counts shared memory",
+    errno.EMFILE: "or raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "or raise the system's limit on open files (fs.file-max)",
+    errno.ENOSPC: "or make room there, or set TMPDIR to a folder that has some",
+}
+
+Array = np.ndarray[Any, Any]
+Column = tuple[tuple[int, ...], str]  # shape and dtype string of one row
+
+
+@dataclass(frozen=True)
+class SlabShape:
+    """What the slab holds; the same value on both sides of a process boundary. Row shapes and dtypes, and counts."""
+
+    num_envs: int
+    agents_per_env: int
+    observation: Column
+    actions: tuple[Column, ...]  # one array a component of the action space
+    reward_dtype: str
+    num_blocks: int
+    block_size: int  # slots in a block
+    num_workers: int
+    ring_nbytes: int = 0  # of the compiled path's shared words
+    timeline: bool = True  # whether times are noted
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        agents_per_env: int,
+        observation_space: Any,
+        action_spaces: Sequence[Any],
+        *,
+        reward_dtype: str,
+        num_workers: int,
+        timeline: bool,
+        compiled: bool,
+    ) -> SlabShape:
+        """Return the shape for a plan, whose blocks are batches on the compiled path and laps on the portable one."""
+        shape = cls(
+            plan.num_envs,
+            agents_per_env,
+            _column(observation_space),
+            tuple(_column(space) for space in action_spaces),
+            reward_dtype,
+            num_blocks=NUM_BUFFERS,
+            block_size=plan.num_envs,
+            num_workers=num_workers,
+            timeline=timeline,
+        )
+        if not compiled:
+            return shape
+        shape = replace(shape, num_blocks=-(-plan.num_envs // plan.batch_size) + 2, block_size=plan.batch_size)
+        return replace(shape, ring_nbytes=_native.ring.Ring.nbytes(*_ring_counts(shape)))
+
+    @property
+    def num_slots(self) -> int:
+        """How many slots there are."""
+        return self.num_blocks * self.block_size
+
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return the full shape and dtype of each array, in order of their addresses."""
+        block_rows = self.block_size * self.agents_per_env
+        shape, dtype = self.observation
+        arrays = {"observations": ((self.num_blocks, block_rows, *shape), np.dtype(dtype))}
+        arrays["rewards"] = ((self.num_blocks, block_rows), np.dtype(self.reward_dtype))
+        for name in ("terminations", "truncations", "masks"):
+            arrays[name] = ((self.num_blocks, block_rows), np.dtype(np.bool_))
+        arrays["env_ids"] = ((self.num_blocks, self.block_size), np.dtype(np.int64))
+        arrays["agent_ids"] = ((self.num_blocks, block_rows), np.dtype(np.int64))
+        num_compiled = self.num_blocks if self.ring_nbytes else 0
+        arrays["episodes"] = ((num_compiled, self.block_size, 3), np.dtype(np.float64))
+        for index, (shape, dtype) in enumerate(self.actions):
+            arrays[f"actions{index}"] = ((self.num_envs * self.agents_per_env, *shape), np.dtype(dtype))
+        arrays.update(timeline.shared_arrays(self.num_envs, self.num_workers))
+        arrays["doing"] = ((self.num_workers, _LINE_NBYTES // 8), np.dtype(np.int64))
+        arrays["ring"] = ((self.ring_nbytes,), np.dtype(np.uint8))
+        return arrays
+
+
+class Slab:
+    """The arrays of a SlabShape in private memory, or in memory shared by descriptor.
+
+    ``observations, rewards, terminations, truncations, agent_ids, masks``: (num_blocks, block_size * agents_per_env,
+    …); ``env_ids``: (num_blocks, block_size); ``actions``: a tuple of arrays (num_envs * agents_per_env, …), one a
+    component of the action space; ``times, histogram, worker_times``: see telemetry; ``doing``: (num_workers, 8), of
+    each worker the word of watch, on a cache line of its own. Of the compiled path only:
+    ``ring``: bytes; ``episodes``: float64 (num_blocks, block_size, 3), return, length and seconds of the episode that
+    ended in a slot, where there is nothing else to tell of it and the environment has one agent.
+    """
+
+    observations: Array
+    rewards: Array
+    terminations: Array
+    truncations: Array
+    masks: Array
+    env_ids: Array
+    agent_ids: Array
+    times: Array
+    histogram: Array
+    worker_times: Array
+    doing: Array
+    episodes: Array
+    ring: Array
+
+    def __init__(self, shape: SlabShape, buffer: Any, fd: int | None = None) -> None:
+        self.shape = shape
+        self.memory = buffer  # of all arrays
+        self.fd = fd
+        self._rows: dict[int, Rows] = {}
+        offset = 0
+        actions = []
+        for name, (array_shape, dtype) in shape.arrays().items():
+            count = int(np.prod(array_shape))
+            array = np.frombuffer(buffer, dtype, count, offset).reshape(array_shape)
+            offset = _aligned(offset + array.nbytes)
+            if name.startswith("actions"):
+                actions.append(array)
+            else:
+                setattr(self, name, array)
+        self.actions = tuple(actions)
+
+    @classmethod
+    def private(cls, shape: SlabShape) -> Slab:
+        """Return a slab for environments that run in this process. Raises PlatformError if memory is not to be had."""
+        nbytes = _nbytes(shape)
+        try:
+            _require_memory(nbytes)
+            return cls(shape, np.zeros(nbytes, np.uint8))
+        except OSError as error:
+            raise _not_to_be_had(shape, "memory", error) from error
+
+    @classmethod
+    def shared(cls, shape: SlabShape) -> Slab:
+        """Return a slab whose ``fd`` other processes can attach to. Raises PlatformError if memory is not to be had.
+
+        The memory has no name, so nothing is left behind however the processes end, and a container's small
+        /dev/shm does not limit it: a memfd on Linux, an unlinked temporary file elsewhere. Where Linux refuses a memfd,
+        a file in /dev/shm if that has room, else in the temporary folder, with a RuntimeWarning.
+        """
+        nbytes = _nbytes(shape)
+        try:
+            _require_memory(nbytes)
+            fd = _shared_fd(nbytes)
+            try:
+                return cls(shape, mmap.mmap(fd, nbytes), fd)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise _not_to_be_had(shape, "shared memory", error) from error
+
+    @classmethod
+    def attach(cls, shape: SlabShape, fd: int) -> Slab:
+        """Return the slab behind a descriptor, which may be closed afterwards."""
+        return cls(shape, mmap.mmap(fd, _nbytes(shape)))
+
+    def rows(self, slot: int) -> Rows:
+        """Return where the environment writes that has this slot; made once, as views cost more than stores."""
+        rows = self._rows.get(slot)
+        if rows is None:
+            agents_per_env = self.shape.agents_per_env
+            place = slice(slot * agents_per_env, (slot + 1) * agents_per_env)
+            observations = _joined(self.observations)[place]
+            rows = self._rows[slot] = Rows(
+                observations,
+                _joined(self.rewards)[place],
+                _joined(self.terminations)[place],
+                _joined(self.truncations)[place],
+                _joined(self.masks)[place],
+                tuple(observations[index, ...] for index in range(agents_per_env)),
+            )
+        return rows
+
+    def name_rows(self) -> None:
+        """Write down whose rows are in each slot, where that never changes: slot i of a block is environment i's."""
+        self.env_ids[...] = np.arange(self.shape.num_envs)
+        self.agent_ids[...] = np.arange(self.shape.num_envs * self.shape.agents_per_env)
+
+    def action(self, env_id: int) -> Any:
+        """Return an environment's actions: a view (agents_per_env, …), or a tuple of them for a Tuple space."""
+        agents_per_env = self.shape.agents_per_env
+        views = tuple(array[env_id * agents_per_env : (env_id + 1) * agents_per_env] for array in self.actions)
+        return views[0] if len(views) == 1 else views
+
+    def close(self) -> None:
+        """Close the descriptor. The memory goes when the last array that lies in it does."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+
+def _require_memory(nbytes: int) -> None:
+    """Raise OSError where there is too little: the system would give it all the same, and then kill for want of it.
+
+    Less than a mebibyte is not looked into, which takes a millisecond in each worker.
+    """
+    if nbytes < 2**20:
+        return
+    at_hand = memory_at_hand()
+    if nbytes > at_hand:
+        raise OSError(errno.ENOMEM, f"{memory_text(at_hand)} are at hand")
+
+
+def _not_to_be_had(shape: SlabShape, what: str, error: OSError) -> PlatformError:
+    nbytes = _nbytes(shape)
+    size = memory_text(nbytes) if nbytes >= 2**30 else f"{nbytes / 2**20:.3g} MiB"
+    way_out = _WAYS_OUT.get(error.errno or 0, "or raise the memory limit")
+    where = f"; {error.filename}" if error.filename else ""
+    return PlatformError(
+        error.errno,
+        f"{size} of {what} for {shape.num_envs} environments are not to be had "
+        f"({error.strerror}{where}); use fewer environments or smaller observations, {way_out}",
+    )
+
+
+def _shared_fd(nbytes: int) -> int:
+    """Return a descriptor of nbytes of memory, or of a file, without a name."""
+    refused = ""
+    if hasattr(os, "memfd_create"):
+        try:
+            fd = os.memfd_create("pufferlib", os.MFD_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL):  # as sandboxes answer
+                raise
+            refused = f"memfd_create is refused here ({error.strerror})"
+        else:
+            _fill(fd, nbytes)
+            return fd
+    elif sys.platform == "linux":
+        refused = "this Python was built without memfd_create"
+    folders = [tempfile.gettempdir()]
+    if refused and os.access(_SHM, os.W_OK | os.X_OK):
+        folders.insert(0, _SHM)
+    for folder in folders:
+        with tempfile.TemporaryFile(prefix="pufferlib", dir=folder) as file:
+            fd = os.dup(file.fileno())
+        try:
+            _fill(fd, nbytes)
+        except OSError as error:
+            if folder != folders[-1] and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                refused += f" and {folder} has no room for {nbytes / 2**20:.3g} MiB"
+                continue
+            error.filename = folder
+            raise
+        if refused:
+            slow = "" if folder == _SHM else ", which is slow if that is on a disk; set TMPDIR to a folder in memory"
+            warnings.warn(
+                f"{refused}: environments and learner share a file in {folder}{slow}", RuntimeWarning, stacklevel=2
+            )
+        return fd
+    raise AssertionError("the last folder's error is raised")
+
+
+def _fill(fd: int, nbytes: int) -> None:
+    """Give a file its size and its memory, or close it and raise OSError."""
+    try:
+        os.ftruncate(fd, nbytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, nbytes)  # fail here, with a message, rather than by SIGBUS at a store
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def ring_of(slab: Slab) -> Any:
+    """Return the shared words of a slab as this process sees them; None on the portable path."""
+    return _native.ring.Ring(slab.ring, *_ring_counts(slab.shape)) if slab.shape.ring_nbytes else None
+
+
+def _ring_counts(shape: SlabShape) -> tuple[int, int, int, int, int]:
+    # A mailbox holds a request for each environment of the largest share, and some for control.
+    box_size = 1 << (-(-shape.num_envs // shape.num_workers) + _CONTROL_WORDS - 1).bit_length()
+    return shape.num_blocks, shape.block_size, shape.num_workers, box_size, _PIPE_NBYTES
+
+
+def _column(space: Any) -> Column:
+    return tuple(space.shape or ()), np.dtype(space.dtype).str
+
+
+def _joined(array: Array) -> Array:
+    """Return an array (blocks, rows in a block, …) as (rows, …), which is a view."""
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])  # -1 is refused where rows are empty
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _LINE_NBYTES) * _LINE_NBYTES
+
+
+def _nbytes(shape: SlabShape) -> int:
+    return max(
+        _LINE_NBYTES,
+        sum(_aligned(int(np.prod(array_shape)) * dtype.itemsize) for array_shape, dtype in shape.arrays().values()),
+    )

@@ -1,0 +1,158 @@
+"""Actions on their way to a kernel: checked, then made a tensor that a launch can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from pufferlib.errors import ActionError
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.vectorization.core.arguments import checked_actions
+from pufferlib.vectorization.core.tensors import as_numpy
+
+__all__ = ["Actions"]
+
+Array = np.ndarray[Any, Any]
+WHOLE_NUMBERS = (np.dtype(np.int64), np.dtype(np.int32))  # actions as kernels read them
+UNSIGNED = {np.dtype(np.int64): np.uint64, np.dtype(np.int32): np.uint32}
+
+
+class Actions:
+    """Checks the actions that a CUDA is sent.
+
+    Values on the host are checked at every step. Reading values that are on a device waits for it: they are checked at
+    the first step of each environment, or with ``always`` at every step. Kernels play any other value that is not in
+    the space as action 0 (kernel.cuh).
+
+    data: a cuda_ext.data.Data, which has the device. always: whether values are checked at every step. launches_check:
+        whether those of all environments at once are checked where they are played.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        data: Any,
+        space: gymnasium.Space[Any],
+        num_envs: int,
+        agents_per_env: int,
+        *,
+        synchronous: bool,
+        always: bool,
+        launches_check: bool,
+    ) -> None:
+        self._torch, self._data, self._space = torch, data, space
+        self._values = (ActionValues(space),)
+        self._device = data.device
+        self._agents_per_env = agents_per_env
+        self._launches_check = launches_check
+        self._on_host = self._device.type == "cpu"
+        self._always, self._waits = always, not self._on_host
+        self._plain_shape = (num_envs * agents_per_env, *(space.shape or ())) if synchronous else None
+        self._options = np.asarray(getattr(space, "nvec", getattr(space, "n", None)))
+        self._dtypes = (torch.int64, torch.int32)
+        self._unchecked: set[int] = set(range(num_envs))  # environments of which no values on a device were checked
+
+    def plain(self, actions: Any) -> Any:
+        """Return actions as a tensor that a launch of all environments reads where it is; None where there is none.
+
+        Their values are in the space, unless launches check that.
+        """
+        if type(actions) is np.ndarray:
+            if not (self._on_host and actions.dtype in WHOLE_NUMBERS and actions.flags.carray):
+                return None
+            tensor = self._torch.from_numpy(actions)  # the same memory
+        elif (
+            type(actions) is self._torch.Tensor
+            and actions.dtype in self._dtypes
+            and actions.device == self._device
+            and actions.is_contiguous()
+        ):
+            tensor = actions
+        else:
+            return None
+        if tensor.shape != self._plain_shape:
+            return None
+        if self._launches_check:
+            return tensor
+        valid = not (self._always or self._unchecked) if self._waits else self._all_valid(tensor.numpy())
+        return tensor if valid else None
+
+    def _all_valid(self, array: Array) -> bool:
+        """Return whether int64 or int32 actions are in the space. Negative numbers are large unsigned ones."""
+        return bool((array.view(UNSIGNED[array.dtype]) < self._options).all())
+
+    def checked(self, actions: Any, env_ids: Sequence[int], num_steps: int | None = None) -> Any:
+        """Return actions as a tensor on the device, int32 or int64 and contiguous. Raises ActionError.
+
+        actions: (rows, …) of ``env_ids``, or with num_steps a table, (num_steps, rows, …).
+        """
+        torch = self._torch
+        if self._waits and isinstance(actions, torch.Tensor) and actions.device.type == self._device.type:
+            return self._checked_on_device(actions, env_ids, num_steps)
+        array = self._checked_on_host(as_numpy(actions), env_ids, num_steps)
+        if array.dtype not in WHOLE_NUMBERS or not array.dtype.isnative:
+            array = array.astype(np.int64)
+        if not array.flags.carray:
+            array = array.copy()  # torch takes or likes no other
+        tensor = torch.from_numpy(array)
+        if not self._on_host:
+            self._data.host_to_device_nbytes += array.nbytes
+        return tensor.to(self._device)
+
+    def _checked_on_host(self, actions: Any, env_ids: Sequence[int], num_steps: int | None) -> Array:
+        if num_steps is not None:
+            return self._checked_table(actions, env_ids, num_steps)
+        (array,) = checked_actions(actions, self._values, env_ids, self._agents_per_env)
+        return array.reshape(-1, *array.shape[2:])
+
+    def _checked_table(self, actions: Any, env_ids: Sequence[int], num_steps: int) -> Array:
+        try:
+            table = np.asarray(actions)
+        except (TypeError, ValueError) as error:  # ragged lists
+            raise ActionError(f"actions cannot be read as an array: {error}") from error
+        num_envs, space = len(env_ids), self._space
+        shape = (num_envs * self._agents_per_env, *(space.shape or ()))
+        self._require_shape(table, (num_steps, *shape))
+        rows = table.reshape(-1, *shape[1:])
+        try:
+            checked_actions(rows, self._values, range(num_steps * num_envs), self._agents_per_env)
+        except ActionError:
+            for step, part in enumerate(table):
+                if part.dtype.kind in "biu" and not self._values[0].fit(part):
+                    try:
+                        checked_actions(part, self._values, env_ids, self._agents_per_env)
+                    except ActionError as error:
+                        raise ActionError(f"in step {step} of the table, {error}") from None
+            raise
+        return table
+
+    def _checked_on_device(self, actions: Any, env_ids: Sequence[int], num_steps: int | None) -> Any:
+        torch, space = self._torch, self._space
+        steps = () if num_steps is None else (num_steps,)
+        self._require_shape(actions, (*steps, len(env_ids) * self._agents_per_env, *(space.shape or ())))
+        if actions.is_floating_point() or actions.is_complex():
+            raise ActionError(f"actions have dtype {actions.dtype}, expected {space.dtype}; convert them")
+        if self._due(actions, env_ids):
+            array = actions.cpu().numpy()
+            self._data.device_to_host_nbytes += array.nbytes
+            self._checked_on_host(array, env_ids, num_steps)
+            self._unchecked.difference_update(env_ids)
+        if actions.dtype not in self._dtypes:
+            actions = actions.to(torch.int64)
+        return actions.to(self._device).contiguous()
+
+    def _due(self, actions: Any, env_ids: Sequence[int]) -> bool:
+        """Return whether to check values on a device now; not while a graph is captured, during which nothing waits."""
+        if not (self._always or (self._unchecked and not self._unchecked.isdisjoint(env_ids))):
+            return False
+        return not (actions.is_cuda and self._torch.cuda.is_current_stream_capturing())
+
+    def _require_shape(self, actions: Any, shape: tuple[int, ...]) -> None:
+        if tuple(actions.shape) != shape:
+            raise ActionError(
+                f"actions have shape {tuple(actions.shape)}, expected {shape}: {self._agents_per_env} row(s) for each "
+                f"of {shape[-1 - len(self._space.shape or ())] // self._agents_per_env} environments"
+            )

@@ -1,0 +1,332 @@
+"""A batch on a device: its rows, which launches fill slot by slot."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pufferlib.errors import CallError, ClosedError
+from pufferlib.vectorization.core.batch import IDS, Batch, poison
+from pufferlib.vectorization.core.infos import Infos, Source
+from pufferlib.vectorization.device.infos import Deferred, Endings
+from pufferlib.vectorization.device.policy import LOGITS, Chosen
+from pufferlib.vectorization.device.streams import require_uncaptured
+
+__all__ = ["FLYING", "NEW", "WAITING", "Block", "Ids", "States", "array_of"]
+
+Array = np.ndarray[Any, Any]
+Ids = range | Array  # of environments: neighbours, or any
+
+NEW, WAITING, FLYING = range(3)  # of an environment: never reset, received, sent
+
+
+class States:
+    """Where each environment is: NEW, WAITING or FLYING. As a rule all are the same, which costs nothing to say.
+
+    all: what all are, or None where they differ.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.all: int | None = NEW
+        self._each = np.full(num_envs, NEW, np.int8)
+
+    def of(self, ids: Ids) -> Array:
+        self._tell_apart()
+        found: Array = self._each[_indices(ids)]
+        return found
+
+    def where(self, state: int) -> Array:
+        """Return the environments that are in a state."""
+        self._tell_apart()
+        return np.flatnonzero(self._each == state)
+
+    def set(self, ids: Ids, state: int) -> None:
+        if len(ids) == len(self._each):
+            self.all = state
+        else:
+            self._tell_apart()
+            self.all = None
+            self._each[_indices(ids)] = state
+
+    def _tell_apart(self) -> None:
+        if self.all is not None:
+            self._each[:] = self.all
+
+
+class Block:
+    """The rows of a batch, on the device, and which environments they are of.
+
+    vec: the CUDA whose launches fill them.
+    """
+
+    def __init__(self, vec: Any, torch: Any, num_slots: int) -> None:
+        self._vec, self._torch = vec, torch
+        num_agents = vec.agents_per_env
+        rows, device = num_slots * num_agents, vec.device
+        shape = (rows, *(vec.single_observation_space.shape or ()))
+
+        def zeros(shape: Any, dtype: Any) -> Any:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.observations = zeros(shape, torch.float32)
+        self.rewards = zeros(rows, torch.float32)
+        self.terminations, self.truncations, self.masks = (zeros(rows, torch.bool) for _ in range(3))
+        self.returns, self.lengths = zeros(rows, torch.float64), zeros(rows, torch.int32)
+        self.ended = zeros(num_slots, torch.bool)
+        self.scores = torch.full((num_slots,), float("nan"), dtype=torch.float64, device=device)
+        self.env_ids = torch.arange(num_slots, dtype=torch.int64, device=device)
+        self.agent_ids = torch.arange(rows, dtype=torch.int64, device=device)
+        self.final_observations = zeros(shape, torch.float32) if vec.autoreset_mode == "same_step" else None
+        names = (
+            "observations",
+            "rewards",
+            "terminations",
+            "truncations",
+            "masks",
+            "returns",
+            "lengths",
+            "ended",
+            "scores",
+        )
+        columns = {name: getattr(self, name) for name in names}
+        columns["final_observations"] = self.final_observations
+        columns["slot_ids"] = None if vec._plan.synchronous else self.env_ids
+        self.addresses = [(name, 0 if each is None else each.data_ptr()) for name, each in columns.items()]
+        flags = self.terminations, self.truncations
+        ids = self.env_ids, self.agent_ids
+        self._columns = (self.observations, self.rewards, *flags, *ids, self.masks)  # in the order of ``Batch.of``
+        self._places = torch.arange(num_agents, dtype=torch.int64, device=device)
+        self._actions: Any = None
+        self._arguments: Any = None  # of the plain case
+        self._play: Any = None
+        self._choosing: Any = None  # the same where the kernel chooses actions
+        self._choose: Any = None
+        self._chosen: Chosen | None = None
+        self._arrays: tuple[Array, ...] | None = None
+        self._handed: tuple[Array, ...] | None = None  # the arrays that the batch was handed over as
+        self.ids: Ids = range(0)
+        self.num_filled = 0
+        self.buffer_index = 0
+        self._event: Any = None
+        pooled = device.type == "cuda" and not vec._plan.synchronous
+        self._stream = torch.cuda.Stream(device) if pooled else None
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._vec.closed)
+
+    def begin(self) -> None:
+        """Be filled anew."""
+        self.ids, self.num_filled = range(0), 0
+        self.buffer_index += 1
+
+    def fill(self, ids: Ids) -> None:
+        """Note whose rows were launched last."""
+        if self._vec._plan.synchronous:
+            self.ids = range(self._vec.num_envs)
+        elif self.num_filled == 0:
+            self.ids = ids
+        elif isinstance(ids, range) and isinstance(self.ids, range) and self.ids.stop == ids.start:
+            self.ids = range(self.ids.start, ids.stop)
+        else:
+            self.ids = np.concatenate([np.asarray(self.ids), np.asarray(ids)])
+        self.num_filled += len(ids)
+
+    def play_all(self, actions: Any) -> bool:
+        """Launch a step of all environments of a synchronous object, with actions read from where they are.
+
+        Return False, and play nothing, if the launch has found an action that is not in the space.
+        """
+        if self._arguments is None:
+            self._arguments, self._play = self._prepared(self._vec._launcher)
+        self._arguments["actions"] = actions.data_ptr()
+        self._arguments["actions_nbytes"] = actions.element_size()
+        return not self._play(self._vec._stream())
+
+    def choose_all(self, logits: Any, masks: Any, greedy: bool) -> Chosen:
+        """Launch the same with actions that the kernel chooses of logits; return them."""
+        policies = self._vec._policies
+        if self._chosen is None:
+            launcher = self._vec._launcher_of(policy=LOGITS, num_steps=1, step_slots=0)
+            self._chosen = policies.chosen(len(self.rewards))
+            launcher.set({**policies.fixed, **policies.addresses(self._chosen)})
+            self._choosing, self._choose = self._prepared(launcher)
+        self._choosing["policy_logits"] = logits.data_ptr()
+        self._choosing["policy_masks"] = 0 if masks is None else masks.data_ptr()
+        self._choosing["policy_greedy"] = greedy
+        self._choose(self._vec._stream())
+        return self._chosen
+
+    def _prepared(self, launcher: Any) -> tuple[Any, Any]:
+        """Return the arguments of a step of all environments, and what launches with them."""
+        arguments = launcher.arguments.copy()
+        for name, address in self.addresses:
+            arguments[name] = address
+        for name in ("first_env", "env_ids", "seeds", "resets", "first_slot"):
+            arguments[name] = 0
+        arguments["num_envs"], arguments["by_env"] = self._vec.num_envs, 1
+        return arguments, launcher.bound(arguments)
+
+    def take_actions(self, actions: Any, env_ids: Ids | None) -> Any:
+        """Copy actions to where the launch looks for them: in the slots to be filled, or those of environments."""
+        vec = self._vec
+        num_agents = vec.agents_per_env
+        if self._actions is None or self._actions.dtype != actions.dtype:
+            rows = vec._plan.batch_size * num_agents
+            self._actions = actions.new_zeros((rows, *actions.shape[1:]))
+        if env_ids is None:
+            first = self.num_filled * num_agents
+            self._actions[first : first + len(actions)] = actions
+        else:
+            ids = self._torch.as_tensor(np.asarray(env_ids), device=vec.device)
+            by_env = self._actions.reshape(vec._plan.batch_size, num_agents, *actions.shape[1:])
+            by_env[ids] = actions.reshape(len(ids), num_agents, *actions.shape[1:])
+        return self._actions
+
+    def copy_rows(self, source: Block, env_ids: Array) -> None:
+        """Take over the rows of environments as another block has them, masks False; slots are environments."""
+        rows = (env_ids[:, None] * self._vec.agents_per_env + np.arange(self._vec.agents_per_env)).reshape(-1)
+        chosen = self._torch.as_tensor(rows, device=self._vec.device)
+        for name in ("observations", "rewards", "terminations", "truncations"):
+            getattr(self, name)[chosen] = getattr(source, name)[chosen]
+        self.masks[chosen] = False
+        self.ended[self._torch.as_tensor(env_ids, device=self._vec.device)] = False
+
+    def on_stream(self, kept: Sequence[Any]) -> _Launching:
+        return _Launching(self, kept)
+
+    def is_done(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def wait(self) -> None:
+        """Have the caller's stream wait until all rows are there."""
+        if self._event is not None:
+            self._torch.cuda.current_stream(self._vec.device).wait_event(self._event)
+
+    def batch(self, *, copied: bool, as_arrays: bool) -> Batch:
+        """Return the rows. copied: they are valid for good. as_arrays: as NumPy arrays, with infos made at once."""
+        vec = self._vec
+        if not vec._plan.synchronous:
+            own = self.env_ids[:, None] * vec.agents_per_env + self._places
+            self.agent_ids.copy_(own.reshape(-1))
+        if not (copied or as_arrays):
+            infos = self._infos(None, Deferred(functools.partial(self._read_in_time, self.buffer_index)))
+            return Batch(*self._columns[:4], infos, *self._columns[4:])
+        if as_arrays:
+            arrays = self.arrays()
+            self._handed = arrays
+            if copied:
+                arrays = tuple(array.copy() for array in arrays)
+            return Batch.of(arrays, self._infos(self._read(self._endings())))
+        columns = tuple(column.clone() for column in self._columns)
+        endings = self._endings().copy()
+        return Batch.of(columns, self._infos(None, Deferred(functools.partial(self._read, endings))))
+
+    def _infos(self, dicts: list[dict[str, Any]] | None, source: Source | None = None) -> Infos:
+        return Infos(dicts, self.ids, self._vec.agents_per_env, source)
+
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the same as arrays: on the host over the same memory, the same objects each time, else copied.
+
+        Ids that are the same in each batch are read-only, as the other backends have them.
+        """
+        if self._arrays is not None:
+            return self._arrays
+        self._vec._stream()
+        arrays = tuple(array_of(column) for column in self._columns)
+        if self._vec._plan.synchronous:
+            for index in IDS:
+                arrays[index].flags.writeable = False
+        if self._vec.device.type == "cpu":
+            self._arrays = arrays
+        else:
+            self._vec._data.device_to_host_nbytes += sum(array.nbytes for array in arrays)
+        return arrays
+
+    def expire(self, debug: bool) -> None:
+        """Be valid no longer."""
+        if debug:
+            for column in (self.observations, self.rewards):
+                column.fill_(float("nan"))
+            for column in (self.terminations, self.truncations, self.masks):
+                column.fill_(True)
+            if self._handed is not None:  # which a GPU's rows were copied to
+                poison(self._handed)
+        self._handed = None
+
+    def _endings(self) -> Endings:
+        vec = self._vec
+        stats = vec.stats()
+        return Endings(
+            self.terminations,
+            self.truncations,
+            self.masks,
+            self.ended,
+            self.returns,
+            self.lengths,
+            self.scores,
+            self.final_observations,
+            self.ids,
+            vec.agents_per_env,
+            vec.multi_agent,
+            stats.seconds * vec.num_envs / max(1, stats.num_env_steps),
+        )
+
+    def _read(self, endings: Endings) -> list[dict[str, Any]]:
+        """Return the infos of these endings, and count what went to the host, as long as anybody can ask for that."""
+        infos, nbytes = endings.infos()
+        if not self._vec.closed:
+            self._vec._data.device_to_host_nbytes += nbytes
+        return infos
+
+    def _read_in_time(self, buffer_index: int) -> list[dict[str, Any]]:
+        """Return the infos of the batch that the block held when its number was this. Raises CallError."""
+        if self.buffer_index != buffer_index:
+            raise CallError("these infos are of a batch that is no longer valid; read them before the second recv")
+        if self._vec.closed:
+            raise ClosedError("these infos are on a device whose CUDA is closed; read them before that")
+        self._vec._stream()
+        return self._read(self._endings())
+
+
+def array_of(tensor: Any) -> Array:
+    """Return a tensor as an array, over the same memory where it is on the host. Waits for a device."""
+    found: Array = tensor.detach().cpu().numpy()
+    return found
+
+
+class _Launching:
+    """The stream of a block, as a context: it waits for what the caller's does, and notes when the rows are there."""
+
+    def __init__(self, block: Block, kept: Sequence[Any]) -> None:
+        self._block, self._kept = block, kept
+
+    def __enter__(self) -> int:
+        torch, vec, stream = self._block._torch, self._block._vec, self._block._stream
+        address: int = vec._stream()
+        if stream is None:
+            return address
+        caller = torch.cuda.current_stream(vec.device)
+        require_uncaptured(
+            torch,
+            caller,
+            f"batch_size={vec.batch_size} of num_envs={vec.num_envs} plays on streams of its own, whose batches come "
+            "in no order that a graph could hold; capture with batch_size=num_envs",
+        )
+        stream.wait_stream(caller)
+        for tensor in self._kept:
+            tensor.record_stream(stream)
+        return int(stream.cuda_stream)
+
+    def __exit__(self, *_: object) -> None:
+        block = self._block
+        if block._stream is not None:
+            block._event = block._event or block._torch.cuda.Event()
+            block._event.record(block._stream)
+
+
+def _indices(ids: Ids) -> Any:
+    return slice(ids.start, ids.stop) if isinstance(ids, range) else ids

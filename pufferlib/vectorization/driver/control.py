@@ -1,0 +1,105 @@
+"""Control: methods and attributes of the environments, wherever they run: questions to workers, and their replies."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pufferlib.errors import CallError, PlanError, RecvTimeout
+from pufferlib.vectorization.core.backend import Backend
+from pufferlib.vectorization.core.messages import Call, Died, Reply
+
+__all__ = ["Control", "each_value"]
+
+
+class Control:
+    """Asks workers, and collects what they reply.
+
+    pump(deadline): waits for whatever the workers say; False if nothing came in time. raise_error: raises what they
+    have said of failures.
+    """
+
+    def __init__(self, backend: Backend, pump: Callable[[float | None], bool], raise_error: Callable[[], None]) -> None:
+        self._backend, self._pump, self._raise_error = backend, pump, raise_error
+        self._worker_of = [worker for worker, share in enumerate(backend.shares) for _ in share]
+        self._replies: weakref.WeakValueDictionary[int, Replies] = weakref.WeakValueDictionary()  # by ticket
+        self._num_calls = 0
+
+    def take(self, reply: Reply) -> None:
+        """Keep a reply if anybody waits for it."""
+        replies = self._replies.get(reply.ticket)
+        if replies is not None:
+            replies.append(reply)
+            replies.awaited.discard(reply.worker)
+
+    def lose(self, died: Died) -> None:
+        """A worker has died: what it was asked is not going to be answered."""
+        for replies in self._replies.values():
+            if died.worker in replies.awaited:
+                replies.lost = died.text
+
+    def ask(
+        self, action: str, name: str, env_ids: list[int], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Callable[[float | None], list[Any]]:
+        """Have environments do something. Return what waits for their results, up to a number of seconds.
+
+        action: "call", "get" or "set"; args: of the call, or one value an environment to set. Waiting raises
+        RecvTimeout, and may then be tried again. Who needs no results need not wait.
+        """
+        backend = self._backend
+        by_worker: dict[int, list[int]] = {}
+        for env_id in env_ids:
+            by_worker.setdefault(self._worker_of[env_id], []).append(env_id)
+        gone = [worker for worker in by_worker if worker in backend.dead]
+        if gone:
+            raise CallError(f"workers {gone} have died; call reset, which starts them again, or close")
+        self._num_calls += 1
+        ticket = self._num_calls
+        replies = self._replies[ticket] = Replies()  # gone once nobody waits for them
+        replies.awaited = set(by_worker)
+        sealed, values = {}, dict(zip(env_ids, args, strict=True)) if action == "set" else {}
+        for worker, share in by_worker.items():
+            own = tuple(values[env_id] for env_id in share) if values else tuple(args)
+            sealed[worker] = backend.seal(Call(ticket, action, name, share, own, kwargs))
+        backend.send_each(sealed)
+
+        def wait(timeout: float | None) -> list[Any]:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while len(replies) < len(by_worker):
+                if not self._pump(deadline):
+                    raise RecvTimeout(f"{len(replies)} of {len(by_worker)} workers have answered within {timeout} s")
+                if replies.lost:
+                    self._raise_error()
+                    raise CallError(f"{replies.lost}, before it answered; call again")
+            for reply in replies:
+                if reply.failed is not None:
+                    raise reply.failed.error()
+            results = {
+                env_id: result
+                for reply in replies
+                for env_id, result in zip(by_worker[reply.worker], reply.results, strict=True)
+            }
+            return [results[env_id] for env_id in env_ids]
+
+        return wait
+
+
+class Replies(list[Reply]):
+    """The answers to one Call so far. (A plain list cannot be referred to weakly.)
+
+    awaited: the workers that have not answered yet. lost: why one of them never will.
+    """
+
+    awaited: set[int]
+    lost = ""
+
+
+def each_value(values: Any, num: int) -> Sequence[Any]:
+    """Return one value for each of ``num`` environments, from a list or tuple of them or from one for all."""
+    if not isinstance(values, (list, tuple)):
+        return (values,) * num
+    if len(values) != num:
+        raise PlanError(f"{len(values)} values for {num} environments; give one each, or one for all")
+    return values

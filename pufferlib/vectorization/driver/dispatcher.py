@@ -1,0 +1,286 @@
+"""Dispatcher: what the workers say, and what becomes of it: rows arrive, infos are kept, failures are raised or mended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pufferlib.errors import ClosedError, PufferError, WorkerError
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.telemetry.timeline import Recording
+from pufferlib.vectorization.core.backend import SLICE_S, Backend
+from pufferlib.vectorization.core.batch import Batches
+from pufferlib.vectorization.core.frames import infos_messages
+from pufferlib.vectorization.core.messages import Died, Done, Failed, InfosMessage, Played, Reply
+from pufferlib.vectorization.core.plan import Plan
+from pufferlib.vectorization.core.slab import Slab
+from pufferlib.vectorization.core.step_watchdog import StepWatchdog
+from pufferlib.vectorization.driver.control import Control
+from pufferlib.vectorization.driver.fast_path import FastPath
+from pufferlib.vectorization.driver.recovery import Recovery
+from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
+from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, READY, WAITING, PortableScheduler
+
+__all__ = ["Dispatcher", "make_scheduler"]
+
+
+class Dispatcher:
+    """Takes messages of the workers.
+
+    flight: where the environments are; set once it exists. errors: those that the user has not been told yet.
+    ring: the shared words of the compiled path, which keeps the infos that came as records; None on the portable one.
+    """
+
+    scheduler: PortableScheduler | RingScheduler
+
+    def __init__(self, backend: Backend, ring: Any, recovery: Recovery, watchdog: StepWatchdog, name: str) -> None:
+        self._backend: Backend | None = backend
+        self._ring = ring
+        self._recovery, self._watchdog, self._name = recovery, watchdog, name
+        self.control = Control(backend, self.pump, self.raise_error)
+        self.errors: deque[WorkerError] = deque()
+        self._messages: deque[Any] = deque()
+        self._infos: dict[int, list[dict[str, Any]]] = {}  # of rows that were not received yet
+
+    @property
+    def backend(self) -> Backend:
+        """The workers. Raises ClosedError, also while another thread closes them."""
+        if self._backend is None or self._backend.closing:
+            raise ClosedError(f"this {self._name} is closed; make a new one")
+        return self._backend
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` has been called."""
+        return self._backend is None
+
+    def close(self) -> None:
+        """Take no more messages; a call in the middle of which another thread is ends in ClosedError."""
+        self._backend = None
+
+    def let_go(self) -> None:
+        """Once nobody is in a call: let go of what holds this in turn, so that all goes when its last user does."""
+        del self.scheduler, self.control
+
+    def forget(self) -> None:
+        """Forget all that has come; all environments are about to be made anew."""
+        self._messages.clear()
+        self.forget_infos()
+        self.errors.clear()
+
+    def forget_infos(self) -> None:
+        """Forget the infos of rows that were not received; these are forgotten, too."""
+        self._infos.clear()
+        if self._ring is not None:
+            self._ring.drop_infos()
+
+    def _forget_infos_of(self, env_id: int) -> None:
+        """Forget the infos of an environment's rows that will never come."""
+        self._infos.pop(env_id, None)
+        if self._ring is not None:
+            self._ring.drop_infos(env_id)
+
+    def raise_error(self) -> None:
+        """Raise the next error that has come, if any."""
+        if self.errors:
+            raise self.errors.popleft()
+
+    # -------------------------------------------------------------------------------------------------- messages
+
+    def pump(self, deadline: float | None, wait: Callable[[float], None] | None = None) -> bool:
+        """Take what the workers say; False if nothing came before the deadline.
+
+        On the portable path everything that happens is said. On the compiled path one waits for it in ``wait``, by
+        default for any row or message; True then means that it is worth looking again.
+        """
+        backend, scheduler = self.backend, self.scheduler
+        was_interruptible, backend.interruptible = backend.interruptible, False
+        if isinstance(scheduler, RingScheduler):
+            scheduler.look()
+            self._messages.extend(backend.poll(0))
+            left_s = self._left_s(deadline)
+            if not self._messages:
+                backend.interruptible = True
+                (wait or scheduler.await_row)(left_s)
+                backend.interruptible = False
+                self._messages.extend(backend.poll(0))
+            self._kill_overdue()
+            came = bool(self._messages) or (
+                left_s > 0 and backend.play is None
+            )  # in this very process none comes later
+        else:
+            while not self._messages:
+                self._messages.extend(self.backend.poll(min(self._left_s(deadline), SLICE_S)))
+                self._kill_overdue()
+                if backend.play is not None or (deadline is not None and time.monotonic() >= deadline):
+                    break
+            came = bool(self._messages)
+        while self._messages:
+            self._take(self._messages.popleft())
+        backend.interruptible = was_interruptible
+        return came
+
+    def _left_s(self, deadline: float | None) -> float:
+        """Return how long to wait at most before the next look at the clock."""
+        left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        return left_s if self._watchdog.slice_s is None else min(left_s, self._watchdog.slice_s)
+
+    def _kill_overdue(self) -> None:
+        """Kill the workers whose step takes too long."""
+        shares = self.backend.shares
+        for worker, cause in self._watchdog.look(lambda worker: self.scheduler.asked(worker, shares[worker])):
+            self.backend.kill(worker, cause)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, (Done, InfosMessage)):
+            if isinstance(message, Done):
+                self.scheduler.arrive(message.env_ids, message.overs)
+            for info in message.infos:
+                self._infos.setdefault(info["env_id"], []).append(info)
+        elif isinstance(message, Played):
+            share = self.backend.shares[message.worker]
+            self.scheduler.arrive(share, [False] * len(share))
+        elif isinstance(message, Reply):
+            self.control.take(message)
+        elif isinstance(message, Failed):
+            self._take_failure(message)
+        else:
+            assert isinstance(message, Died), message
+            self._take_death(message)
+
+    def may_land(self) -> bool:
+        """Whether the next batch is there, and all that has come with it."""
+        scheduler = self.scheduler
+        return scheduler.batch_is_ready() and not scheduler.has_news() and self.collect_infos() and not self._messages
+
+    # ----------------------------------------------------------------------------------------------------- infos
+
+    def collect_infos(self, taken: list[tuple[int, int, bytes]] | None = None) -> bool:
+        """Take the infos that have come next to rows; False if there are some that nobody can read.
+
+        taken: what the ring has handed out already of those that are no records.
+        """
+        if self._ring is None:
+            return True
+        readable, backend = True, self.backend
+        was_interruptible, backend.interruptible = backend.interruptible, False  # what was taken is nowhere else
+        for message in infos_messages(self._ring.take_infos() if taken is None else taken):
+            if isinstance(message, InfosMessage):
+                self._take(message)
+            else:
+                self._messages.append(message)
+                readable = False
+        backend.interruptible = was_interruptible
+        return readable
+
+    def gather_infos(self, env_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the infos, but for records, that have come with the rows of these environments, in their order."""
+        if not self._infos:
+            return []
+        return [info for env_id in env_ids for info in self._infos.pop(env_id, ())]
+
+    # -------------------------------------------------------------------------------------------------- failures
+
+    def _take_failure(self, failed: Failed) -> None:
+        env_id = failed.env_id
+        refusal = "" if env_id is None else self._recovery.refusal([env_id])
+        if env_id is not None and refusal is None:
+            self._crash([env_id], failed.text)
+            return
+        self.errors.append(failed.error(refusal or ""))
+        if env_id is not None:
+            if failed.phase == "__init__":
+                self._recovery.lose(env_id)
+            elif failed.seed is not None:
+                self._recovery.retry_seed(env_id, failed.seed)
+            self._fail(env_id)
+
+    def _take_death(self, died: Died) -> None:
+        self.scheduler.mark_dirty()
+        self.control.lose(died)
+        refusal = self._recovery.refusal(died.env_ids)
+        if refusal is None:
+            try:
+                self.backend.restart(died.worker)
+            except PufferError as error:  # no room, or nothing that could be sent to a spawned one
+                refusal = f"a new one cannot be started: {error}"
+        if refusal is None:
+            self._crash(died.env_ids, died.text)
+            return
+        self.errors.append(died.error(refusal))
+        for env_id in died.env_ids:
+            self._recovery.lose(env_id)
+            self._fail(env_id, died=True)
+
+    def _fail(self, env_id: int, *, died: bool = False) -> None:
+        self.scheduler.fail(env_id, died=died)
+        if self.scheduler.states[env_id] == FAILED:
+            self._forget_infos_of(env_id)
+
+    def _crash(self, env_ids: Iterable[int], cause: str) -> None:
+        """Have environments that are lost restarted: their episodes end in crash rows, those now that are due now."""
+        flying = set(self.scheduler.of_state(FLYING))
+        self.scheduler.hold(True)
+        for env_id in env_ids:
+            self._recovery.lose(env_id)
+            if env_id in flying:
+                self.answer_by_crash(env_id, cause)
+            elif env_id not in self._recovery.reset_due and self.scheduler.states[env_id] in (READY, WAITING):
+                self._recovery.crash_due[env_id] = cause
+
+    def answer_by_crash(self, env_id: int, cause: str) -> None:
+        """Deliver the crash rows of an environment, which was sent something and is lost."""
+        self._forget_infos_of(env_id)  # what it had to tell has lost its rows
+        self._infos[env_id] = [{"env_id": env_id, "restarted": cause}]
+        self.scheduler.crash(env_id)
+        self._recovery.crash_due.pop(env_id, None)
+        self._recovery.reset_due.add(env_id)
+
+
+def make_scheduler(
+    slab: Slab,
+    ring: Any,
+    plan: Plan,
+    batches: Batches,
+    backend: Backend,
+    dispatcher: Dispatcher,
+    recording: Recording,
+    action_values: Sequence[ActionValues],
+    *,
+    first_finished: bool,
+    disabled: bool,
+) -> PortableScheduler | RingScheduler:
+    """Return what keeps track of environments over a slab, on the path that it was made for; the inbox has it, too.
+
+    disabled: whether autoreset_mode is, so that who is over may not act.
+    """
+    scheduler: PortableScheduler | RingScheduler
+    if ring is None:
+        scheduler = PortableScheduler(slab, batches, plan.batch_size, first_finished=first_finished)
+        if plan.synchronous and len(slab.actions) == 1:
+            (actions,), (values,) = slab.actions, action_values
+            scheduler.fast_path = FastPath(
+                scheduler, backend, actions, values, dispatcher.gather_infos, recording, disabled=disabled
+            )
+    else:
+        scheduler = RingScheduler(
+            slab,
+            batches,
+            ring,
+            backend.shares,
+            action_values,
+            dispatcher.collect_infos,
+            dispatcher.gather_infos,
+            backend.dead,
+            first_finished=first_finished,
+            disabled=disabled,
+            spin=backend.spin,
+            play=backend.play,
+            step=backend.step,
+            parent_times=recording.parent_times,
+        )
+    dispatcher.scheduler = scheduler
+    return scheduler

@@ -1,0 +1,249 @@
+"""PortableScheduler: where each environment is on its way from send to recv, and which finished ones form the next batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.infos import Infos
+from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
+
+__all__ = ["FAILED", "FLYING", "NEW", "READY", "WAITING", "Gather", "PortableScheduler"]
+
+NEW, WAITING, FLYING, READY, FAILED = range(5)
+_WORDS = ("has never been reset", "waits for an action", "is in flight", "has finished but was not received", "failed")
+
+Gather = Callable[[Sequence[int]], list[dict[str, Any]]]  # the infos that have come from these environments
+
+
+class States:
+    """The state of every environment; what the two kinds of flight have in common.
+
+    states: one of NEW, WAITING (its rows were received), FLYING (an action or reset was sent), READY (its rows are
+    written), FAILED (it raised or its worker died; only a reset helps). overs: whose episode was over on arrival.
+    batch: the last one. last_ids: its environments, None before the first.
+    """
+
+    states: bytearray
+    overs: bytearray
+    batch: Batch | None
+    last_ids: list[int] | None
+
+    def of_state(self, *states: int) -> list[int]:
+        """Return the environments in one of these states."""
+        return [env_id for env_id, state in enumerate(self.states) if state in states]
+
+    def describe(self, env_id: int) -> str:
+        """Return the state of an environment in words."""
+        return f"environment {env_id} {_WORDS[self.states[env_id]]}"
+
+
+class PortableScheduler(States):
+    """The portable path: workers announce what has arrived, one message after another.
+
+    An environment's n-th rows go to its slot of lap n % 3.
+    """
+
+    def __init__(self, slab: Slab, batches: Batches, batch_size: int, *, first_finished: bool) -> None:
+        num_envs = slab.shape.num_envs
+        self.states = bytearray(num_envs)
+        self.overs = bytearray(num_envs)
+        self.batch = None
+        self.last_ids = None
+        self.num_flying = 0
+        self.num_ready = 0
+        slab.name_rows()
+        self._slab = slab
+        self._batches = batches
+        self._num_envs = num_envs
+        self._batch_size = batch_size
+        self.synchronous = batch_size == num_envs
+        self._first_finished = first_finished
+        self._buffer_indices = [0] * num_envs  # where each environment's next rows go
+        self._lost: set[int] = set()  # of those READY, whose worker has died since: they fail once received
+        self._order: deque[int] = deque()  # of departure, or of arrival; unused where batches hold everything
+        self._in_order = list(range(num_envs))
+        self._all_wait, self._all_fly, self._none_over = (bytes([state]) * num_envs for state in (WAITING, FLYING, 0))
+
+    @property
+    def last_slots(self) -> Sequence[int]:
+        """Where the rows of the last batch lie."""
+        laps, num_envs = self._buffer_indices, self._num_envs
+        return [(laps[env_id] - 1) % NUM_BUFFERS * num_envs + env_id for env_id in self.last_ids or ()]
+
+    @property
+    def num_coming(self) -> int:
+        """How many environments were sent something and have not been received."""
+        return self.num_flying + self.num_ready
+
+    def is_settled(self) -> bool:
+        """Whether all that was sent has been done."""
+        return self.num_flying == 0
+
+    def coming_slots(self, env_ids: Iterable[int]) -> list[int]:
+        """Return the slots that the next rows of these environments go to."""
+        return [self._buffer_indices[env_id] * self._num_envs + env_id for env_id in env_ids]
+
+    def depart(self, env_ids: Iterable[int]) -> list[int]:
+        """These environments are sent something to do; return the slots that their rows go to."""
+        env_ids = list(env_ids)
+        for env_id in env_ids:
+            self.states[env_id] = FLYING
+            self.num_flying += 1
+            if not (self.synchronous or self._first_finished):
+                self._order.append(env_id)
+        return self.coming_slots(env_ids)
+
+    def arrive(self, env_ids: Iterable[int], overs: Iterable[bool]) -> None:
+        """The rows of these environments are written."""
+        for env_id, over in zip(env_ids, overs, strict=True):
+            self.states[env_id] = READY
+            self.overs[env_id] = over
+            self.num_flying -= 1
+            self.num_ready += 1
+            if self._first_finished and not self.synchronous:
+                self._order.append(env_id)
+
+    def all_wait(self) -> bool:
+        """Whether all environments wait for an action."""
+        return self.states == self._all_wait
+
+    def all_fly(self) -> bool:
+        """Whether all have been sent something and none has finished."""
+        return self.states == self._all_fly
+
+    def depart_all(self) -> int:
+        """``depart`` for all of a synchronous batch; return the lap that their rows go to."""
+        self.states[:] = self._all_fly
+        self.num_flying = self._num_envs
+        return self._buffer_indices[0]
+
+    def arrive_all(self) -> None:
+        """``arrive`` for all of a synchronous batch, of which no episode is over."""
+        self.overs[:] = self._none_over
+        self.num_flying, self.num_ready = 0, self._num_envs
+
+    def fail(self, env_id: int, *, died: bool = False) -> None:
+        """This environment raised, or lost its worker (died). Rows that it wrote before it did still count."""
+        if self.states[env_id] == READY:
+            self._lost.add(env_id)
+            return
+        if self.states[env_id] == FLYING:
+            self.num_flying -= 1
+            if not (self.synchronous or self._first_finished):
+                self._order.remove(env_id)
+        self.states[env_id] = FAILED
+
+    def crash(self, env_id: int) -> None:
+        """Answer what this environment was sent by crash rows, in place of its worker."""
+        (slot,) = self.coming_slots([env_id])
+        write_crash(self._slab, slot)
+        self.arrive([env_id], [False])
+
+    def asked(self, worker: int, share: range) -> Any:
+        """Return what this worker was asked for and has not done, another value each time; None for nothing."""
+        return [(env_id, self._buffer_indices[env_id]) for env_id in share if self.states[env_id] == FLYING] or None
+
+    def hold(self, held: bool) -> None:
+        """Say whether the plain case is to wait, as there are environments that a plain step must not be sent to."""
+        if self.fast_path is not None:
+            self.fast_path.clear = not held
+
+    def mark_dirty(self) -> None:
+        """A worker has died; it may have left counts short, of which there are none here."""
+
+    def has_news(self) -> bool:
+        """Whether something has come beside rows that is to be seen to before they are received."""
+        return False
+
+    stuck_reason = ""  # why nothing but a reset of all environments helps
+    fast_path: Any = None  # the short way of the plain case
+
+    def wants_a_look(self) -> bool:
+        """Whether it is time to look for dead workers, though rows keep coming."""
+        return False
+
+    def obstacle(self) -> str:
+        """Return what keeps the next batch from ever being full, and the way out; "" if nothing does."""
+        return ""
+
+    def await_block(self, timeout_s: float) -> None:
+        """Wait for rows that come without a message: here there are none."""
+
+    def await_settling(self, timeout_s: float) -> None:
+        """The same."""
+
+    def fill(self, env_id: int) -> None:
+        """This waiting environment takes part in the next batch with the rows that it had in the last one."""
+        buffer_index = self._buffer_indices[env_id]
+        slots = self._num_envs
+        repeat_rows(self._slab, ((buffer_index - 1) % NUM_BUFFERS) * slots + env_id, buffer_index * slots + env_id)
+        self.states[env_id] = READY
+        self.num_ready += 1
+
+    def batch_is_ready(self) -> bool:
+        """Whether the environments of the next batch have all arrived."""
+        if self.num_ready < self._batch_size:
+            return False
+        if self.synchronous or self._first_finished:
+            return True
+        return all(self.states[self._order[index]] == READY for index in range(self._batch_size))
+
+    def land(self, gather: Gather) -> Batch:
+        """Return the next batch, whose environments now wait (unless they lost their workers meanwhile)."""
+        if self.synchronous:
+            env_ids, buffer_index = self._in_order, self._buffer_indices[0]
+            self._buffer_indices = [(buffer_index + 1) % NUM_BUFFERS] * self._num_envs
+            self.states[:] = self._all_wait
+            arrays = self._batches.lend(("lap", buffer_index), self._batches.blocks[buffer_index])
+        else:
+            env_ids, slots = [self._order.popleft() for _ in range(self._batch_size)], []
+            for env_id in env_ids:
+                slots.append(self._buffer_indices[env_id] * self._num_envs + env_id)
+                self._buffer_indices[env_id] = (self._buffer_indices[env_id] + 1) % NUM_BUFFERS
+                self.states[env_id] = WAITING
+            arrays = self._batches.lend(*self._batches.gather(slots))
+        if self._lost:
+            for env_id in self._lost.intersection(env_ids):
+                self.states[env_id] = FAILED
+            self._lost.difference_update(env_ids)
+        self.num_ready -= len(env_ids)
+        self.last_ids = env_ids
+        self.batch = Batch.of(arrays, Infos(gather(env_ids), env_ids, self._slab.shape.agents_per_env))
+        return self.batch
+
+    def drop(self) -> None:
+        """Forget the rows that have arrived; their environments are about to be reset."""
+        self._order.clear()
+        self._lost.clear()
+        self.num_ready = 0
+
+    def let_go(self) -> None:
+        """It is closed: let go of what holds this in turn, so that the slab's memory goes when its last user does."""
+        self.fast_path = None
+
+    def begin_anew(self) -> None:
+        """Forget everything; all environments are about to be made anew."""
+        self.drop()
+        self.num_flying = 0
+        self.states[:] = bytes(self._num_envs)
+        self._buffer_indices = [0] * self._num_envs
+        self.last_ids = None
+
+
+def write_crash(slab: Slab, slot: int) -> None:
+    """Write the rows that end an episode whose environment is lost: cut off, and no transition leads into them."""
+    rows = slab.rows(slot)
+    for array in rows[:5]:
+        array[...] = 0
+    rows.truncations[...] = True
+
+
+def repeat_rows(slab: Slab, old: int, new: int) -> None:
+    """Copy the rows of one slot to another, where no transition leads into them."""
+    old_rows, new_rows = slab.rows(old), slab.rows(new)
+    for old_array, new_array in zip(old_rows[:4], new_rows[:4], strict=True):
+        new_array[...] = old_array
+    new_rows.masks[...] = False

@@ -1,0 +1,530 @@
+"""WorkerVecEnv: the VecEnv whose environments are stepped by a backend of workers. A row's way from send to recv."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import gymnasium
+import numpy as np
+
+from pufferlib.errors import CallError, ClosedError, RecvTimeout
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.telemetry.timeline import Recording
+from pufferlib.util.suggestions import says_what_was_meant
+from pufferlib.vectorization.core.arguments import (
+    CHECKS,
+    checked_actions,
+    checked_backend_kwargs,
+    checked_ids,
+    checked_limits,
+    checked_restarts,
+    env_creators,
+    misplaced,
+    options_per_env,
+    require_known,
+)
+from pufferlib.vectorization.core.backend import CLOSE_S, Backend
+from pufferlib.vectorization.core.batch import Batch, Batches
+from pufferlib.vectorization.core.infos import Infos
+from pufferlib.vectorization.core.messages import Failed, Reset, ResetOrder, summary_of, told_once
+from pufferlib.vectorization.core.plan import Plan, Seeds, checked_mode, checked_seed, given_seeds
+from pufferlib.vectorization.core.sharing import Claims
+from pufferlib.vectorization.core.slab import SlabShape
+from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
+from pufferlib.vectorization.core.tensors import as_numpy, tensors_of
+from pufferlib.vectorization.core.vecenv import VecEnv
+from pufferlib.vectorization.driver.call_guard import CallGuard, exclusive
+from pufferlib.vectorization.driver.control import each_value
+from pufferlib.vectorization.driver.dispatcher import Dispatcher, make_scheduler
+from pufferlib.vectorization.driver.recovery import Recovery
+from pufferlib.vectorization.driver.scheduler import FAILED, FLYING, NEW, READY, WAITING
+from pufferlib.vectorization.worker.worker import WorkerTask
+
+if TYPE_CHECKING:
+    from pufferlib.telemetry.stats import Stats
+
+__all__ = ["WorkerVecEnv"]
+
+Array = np.ndarray[Any, Any]
+
+
+class WorkerVecEnv(VecEnv):
+    """Many environments stepped by workers.
+
+    Serial, Multiprocessing, Pool and Ray are this class with another backend of workers and another rule for which
+    finished environments form the next batch.
+    """
+
+    first_finished: ClassVar[bool] = False  # batches hold the first to finish, rather than the first sent
+    backend_arguments: ClassVar[tuple[str, ...]] = ()  # what backend_kwargs may hold, beside telemetry
+
+    @says_what_was_meant(misplaced, "env_kwargs")
+    def __init__(
+        self,
+        env: Callable[..., Any] | str | Sequence[Callable[..., Any] | str],
+        *,
+        num_envs: int | None = None,
+        num_workers: int | None = None,
+        batch_size: int | None = None,
+        seed: int | None = None,
+        env_args: Sequence[Any] = (),
+        env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        wrap_kwargs: Mapping[str, Any] | None = None,
+        autoreset_mode: Any = "next_step",
+        context: str | None = None,
+        copy: bool = False,
+        as_torch: bool | None = None,
+        device: Any = None,
+        check: str = "first",
+        debug: bool = False,
+        on_error: str = "raise",
+        max_restarts: int | None = 3,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+        backend_kwargs: Mapping[str, Any] | None = None,
+        reward_dtype: str = "float32",
+    ) -> None:
+        """Start what steps the environments. reward_dtype: a float; all else is as ``pufferlib.make`` has it."""
+        creators = env_creators(env, num_envs, env_args, env_kwargs)
+        self._plan = plan = Plan.of(len(creators), num_workers, batch_size)
+        autoreset_mode = checked_mode(autoreset_mode)
+        require_known("check", check, CHECKS)
+        own_kwargs = checked_backend_kwargs(backend_kwargs, (*self.backend_arguments, "telemetry"), self.backend)
+        telemetry = bool(own_kwargs.pop("telemetry", True))
+        limits = checked_limits(step_timeout, reset_timeout)
+        on_error, max_restarts = checked_restarts(on_error, max_restarts)
+        seeds = Seeds(checked_seed(seed), plan.num_envs)
+        self._tensors = tensors_of(as_torch, device, copy=copy)
+
+        each = not plan.synchronous
+        emulation = {**(wrap_kwargs or {}), "check": check}
+        backend = self._make_backend(
+            plan,
+            lambda index, share: WorkerTask(
+                index,
+                share,
+                [creators[env_id] for env_id in share],
+                emulation,
+                autoreset_mode,
+                each,
+                each and self.first_finished,
+                limits,
+            ),
+            context=context,
+            entropy=seeds.entropy,
+            **own_kwargs,
+        )
+        env_spec = backend.start()
+        self._claims = Claims()
+        if not backend.near:  # where they are near, the worker has claimed them itself
+            for env_id, error in self._claims.claim_originals(creators, backend.found):
+                backend.close()
+                self._claims.release()
+                worker = next(index for index, share in enumerate(backend.shares) if env_id in share)
+                raise Failed.of(env_id, worker, "__init__", error).error()
+        space = env_spec.action_space
+        action_spaces = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else (space,)
+        self._action_values = [ActionValues(space) for space in action_spaces]
+        shape = SlabShape.of(
+            plan,
+            env_spec.num_agents,
+            env_spec.observation_space,
+            action_spaces,
+            reward_dtype=reward_dtype,
+            num_workers=len(backend.shares),
+            telemetry=telemetry,
+            compiled=backend.compiled,
+        )
+        try:
+            if self._tensors is not None:
+                self._tensors.check(env_spec.observation_space)
+            self._slab, ring = backend.attach(shape)
+            if self._tensors is not None:
+                self._tensors.pin(self._slab.memory)
+        except BaseException:
+            backend.close()
+            self._claims.release()
+            raise
+        self._workers, self._finalizer = backend, weakref.finalize(self, backend.close)
+
+        self._look_like(env_spec, plan.num_envs, plan.batch_size, autoreset_mode, len(backend.shares))
+        autoreset_mode = self.autoreset_mode
+
+        self._batches = batches = Batches(self._slab, plan, copy=copy, debug=debug, tensors=self._tensors)
+        shared = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
+        self._recording = Recording(shared, backend.pids)
+        self._recovery = Recovery(plan.num_envs, seeds, on_error=on_error, max_restarts=max_restarts)
+        watchdog = StepWatchdog(self._slab.doing[:, 0], plan.num_envs, limits if backend.watched else Limits())
+        self._dispatcher = dispatcher = Dispatcher(backend, ring, self._recovery, watchdog, type(self).__name__)
+        self._scheduler = make_scheduler(
+            self._slab,
+            ring,
+            plan,
+            batches,
+            backend,
+            dispatcher,
+            self._recording,
+            self._action_values,
+            first_finished=self.first_finished,
+            disabled=autoreset_mode == "disabled",
+        )
+        self._fast_path: Any = (
+            self._scheduler.fast_path
+        )  # the short way of the plain case, while nothing stands in its way
+        self._call_guard = backend.call_guard = self._fast_path if self._fast_path is not None else CallGuard()
+        self._errors = dispatcher.errors
+        self._worker_of = [index for index, share in enumerate(backend.shares) for _ in share]
+        self._in_order = list(range(plan.num_envs))
+        self._interrupted = False  # whether Ctrl-C has left something half done
+        self._only_resets = False  # nothing but a partial reset is in flight, so recv fills the batch up
+        self._action_arrays = [
+            array.reshape(plan.num_envs, env_spec.num_agents, *array.shape[1:]) for array in self._slab.actions
+        ]
+
+    @property
+    def batch(self) -> Batch | None:
+        return self._scheduler.batch
+
+    @property
+    def host_batch(self) -> Batch | None:
+        batch: Any = self._scheduler.batch
+        if batch is None or self._tensors is None:
+            return cast(Batch | None, batch)
+        if self._tensors.device.type != "cpu":
+            return Batch.of(self._batches.host, batch.infos)
+        arrays = self._batches.arrays_of.get(id(batch.observations))
+        if arrays is None and not self._batches.copies:
+            arrays = self._batches.host
+        if arrays is not None:
+            return Batch.of(arrays, batch.infos)
+        return Batch._make(part if isinstance(part, Infos) else part.numpy() for part in batch)
+
+    @property
+    def restarts(self) -> list[int]:
+        return list(self._recovery.counts)
+
+    def _make_backend(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} is a base class; use pufferlib.make or Serial, Pool, …")
+
+    @exclusive
+    def async_reset(
+        self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
+    ) -> None:
+        start_s = time.monotonic()
+        backend = self._backend
+        if env_ids is not None:
+            self._refuse_interrupted()
+            if self._scheduler.stuck_reason:
+                raise CallError(f"cannot reset some: {self._scheduler.stuck_reason}")
+        ids = list(range(self.num_envs)) if env_ids is None else checked_ids(env_ids, self.num_envs)
+        if env_ids is not None:
+            busy = [env_id for env_id in ids if self._scheduler.states[env_id] in (FLYING, READY)]
+            if busy:
+                text = "; ".join(self._scheduler.describe(env_id) for env_id in busy[:8])
+                raise CallError(f"cannot reset: {text}; recv first")
+        seeds, anew = given_seeds(seed, ids, self.num_envs)
+        each_options = options_per_env(options, len(ids))
+        if options is not None:  # what cannot be sent is refused before anything has changed
+            self._sealed(map(self._recovery.order, ids, ids, seeds, each_options))
+        if env_ids is None:
+            self._recovery.seeds = anew or self._recovery.seeds
+            if not self._interrupted:
+                self._drain()
+        if self._interrupted:
+            self._recover()
+        else:
+            backend.revive()
+        order, slots = self._recovery.order, self._scheduler.coming_slots(ids)
+        sealed = self._sealed(map(order, ids, slots, seeds, each_options))
+        self._recovery.begun(ids)
+        alone = self._scheduler.num_coming == 0
+        self._only_resets = env_ids is not None and (alone or self._only_resets)
+        self._scheduler.depart(ids)
+        backend.send_each(sealed)
+        self._scheduler.hold(self._recovery.pending)
+        self._recording.note_send(start_s)
+
+    def _sealed(self, orders: Iterable[ResetOrder]) -> dict[int, Any]:
+        """Return what is to be sent to each worker to have environments reset. Raises CallError."""
+        requests: dict[int, list[ResetOrder]] = {}
+        for order in orders:
+            requests.setdefault(self._worker_of[order.env_id], []).append(order)
+        return {worker: self._backend.seal(Reset(orders)) for worker, orders in requests.items()}
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
+        if type(actions) is not np.ndarray:
+            actions = as_numpy(actions)
+        if self._fast_path is not None:
+            try:
+                if self._fast_path.send(actions, env_ids):
+                    self._only_resets = False
+                    return
+            except BaseException as error:
+                self._note_interrupt(error)
+                raise
+        self._send(actions, env_ids)
+
+    @exclusive
+    def _send(self, actions: Any, env_ids: Sequence[int] | None) -> None:
+        """Send what is not plain: to chosen environments, arrays of another kind, whatever is an error."""
+        start_s = time.monotonic()
+        backend, scheduler = self._backend, self._scheduler
+        self._refuse_interrupted()
+        if env_ids is None:
+            last_ids = scheduler.last_ids
+            if last_ids is None:
+                raise CallError("there is no batch to act on yet; call reset, or async_reset and recv, first")
+            ids = last_ids
+        else:
+            ids = checked_ids(env_ids, self.num_envs)
+        components = checked_actions(actions, self._action_values, ids, self.agents_per_env)
+        if any(scheduler.states[env_id] != WAITING for env_id in ids):
+            self._refuse_send(ids, asked=env_ids is not None)
+        if self.autoreset_mode == "disabled" and any(scheduler.overs[env_id] for env_id in ids):
+            over = [env_id for env_id in ids if scheduler.overs[env_id]]
+            raise CallError(
+                f"the episodes of environments {over} are over, and autoreset_mode is 'disabled'; "
+                f"call {'reset' if self._plan.synchronous else 'async_reset'}(env_ids={over}) first"
+            )
+        everything = ids == self._in_order
+        for array, component in zip(self._action_arrays, components, strict=True):
+            array[slice(None) if everything else ids] = component
+        self._only_resets = False
+        if self._recovery.pending:
+            self._step_or_restart(ids, scheduler.depart(ids))
+        else:
+            backend.step(ids, scheduler.depart(ids))
+        self._recording.note_send(start_s)
+
+    def _step_or_restart(self, ids: list[int], slots: list[int]) -> None:
+        """Have environments step, but those that crashed end their episodes, or begin anew."""
+        backend, recovery, scheduler = self._backend, self._recovery, self._scheduler
+        over = scheduler.overs if self.autoreset_mode == "next_step" else bytes(self.num_envs)
+        crashed = [env_id for env_id in ids if env_id in recovery.crash_due and not over[env_id]]
+        begun = [
+            env_id for env_id in ids if env_id in recovery.reset_due or (env_id in recovery.crash_due and over[env_id])
+        ]
+        slot_of = dict(zip(ids, slots, strict=True))
+        orders = self._sealed(recovery.order(env_id, slot_of[env_id]) for env_id in begun)
+        recovery.begun(begun)
+        steps = [env_id for env_id in ids if env_id not in {*crashed, *begun}]
+        if steps:
+            backend.step(steps, [slot_of[env_id] for env_id in steps])
+        backend.send_each(orders)
+        for env_id in crashed:
+            self._dispatcher.answer_by_crash(env_id, recovery.crash_due[env_id])
+        scheduler.hold(recovery.pending)
+
+    def recv(self, timeout: float | None = None) -> Batch:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if self._fast_path is not None and not self._errors:
+            try:
+                batch: Batch | None = self._fast_path.recv(math.inf if timeout is None else timeout)
+            except BaseException as error:
+                self._note_interrupt(error)
+                raise
+            if batch is not None:
+                self._only_resets = False
+                return batch
+        return self._recv(timeout, deadline)
+
+    @exclusive
+    def _recv(self, timeout: float | None, deadline: float | None) -> Batch:
+        """Receive where more than rows has come, or a wait is long."""
+        self._refuse_interrupted()
+        start_s = time.monotonic()
+        scheduler, dispatcher = self._scheduler, self._dispatcher
+        if scheduler.wants_a_look():
+            dispatcher.pump(start_s)  # without waiting
+        dispatcher.raise_error()
+        coming, batch_size = scheduler.num_coming, self._plan.batch_size
+        if coming < batch_size and not self._fill_with_unchanged():
+            raise CallError(
+                f"{coming} environments are in flight, and a batch holds {batch_size}: recv could never return; "
+                f"{'send actions for more' if scheduler.of_state(WAITING) else 'call reset or async_reset first'}"
+            )
+        backend = self._backend
+        backend.interruptible = True  # between two waits nothing is half done
+        while not dispatcher.may_land():
+            obstacle = scheduler.obstacle()
+            if obstacle:
+                raise CallError(f"recv could never return: {obstacle}")
+            if not dispatcher.pump(deadline, scheduler.await_block) and not dispatcher.may_land():
+                raise RecvTimeout(
+                    f"no batch within {timeout} s: {scheduler.num_ready} environments have finished of the {batch_size} "
+                    f"that it holds, {scheduler.of_state(FLYING)} are in flight; call recv again, or close"
+                )
+            dispatcher.raise_error()
+        backend.interruptible = False
+        self._only_resets = False
+        batch = scheduler.land(dispatcher.gather_infos)
+        self._recording.note_recv(start_s)
+        return batch
+
+    # -------------------------------------------------------------------------------------------------- control
+
+    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
+        return self._ask("call", name, env_ids, args, kwargs)(None)
+
+    def get_attr(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
+        return self._ask("get", name, env_ids, (), {})(None)
+
+    def set_attr(self, name: str, values: Any, env_ids: Sequence[int] | None = None) -> None:
+        num = self.num_envs if env_ids is None else len(checked_ids(env_ids, self.num_envs))
+        self._ask("set", name, env_ids, each_value(values, num), {})(None)
+
+    @exclusive
+    def _ask(
+        self, action: str, name: str, env_ids: Sequence[int] | None, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Callable[[float | None], list[Any]]:
+        """Have environments do something; return what waits for their results (see ``Control.ask``)."""
+        self._refuse_interrupted()
+        ids = self._in_order if env_ids is None else checked_ids(env_ids, self.num_envs)
+        return functools.partial(self._await, self._dispatcher.control.ask(action, name, ids, args, kwargs))
+
+    @exclusive
+    def _await(self, wait: Callable[[float | None], list[Any]], timeout: float | None) -> list[Any]:
+        """Wait for results."""
+        self._backend.interruptible = True  # between two waits nothing is half done
+        return wait(timeout)
+
+    def stats(self, *, reset: bool = False) -> Stats:
+        from pufferlib.telemetry.stats import Stats  # with its model, a tenth of what importing pufferlib costs
+
+        backend = self._backend
+        if not self._slab.shape.telemetry:
+            raise CallError('nothing was noted: backend_kwargs has {"telemetry": False}; leave that out')
+        backend.fetch_times()
+        stats = Stats.of(
+            self._recording.take(),
+            backend=self.backend,
+            num_envs=self.num_envs,
+            num_workers=len(backend.shares),
+            batch_size=self._plan.batch_size,
+            agents_per_env=self.agents_per_env,
+            cores=backend.cores(),
+        )
+        if reset:
+            self._recording.begin()
+        return stats
+
+    def close(self, grace_s: float = CLOSE_S) -> None:
+        """Close all environments and end their workers. Safe to call again, after any error, and from any thread.
+
+        grace_s: how many seconds worker processes may take, before they are killed. A call that another thread is in
+            raises ClosedError there.
+        """
+        self._dispatcher.close()
+        self._fast_path = None
+        self._claims.release()
+        if not self._finalizer.alive:
+            return
+        within = (
+            self._call_guard.owner == threading.get_ident()
+        )  # a call that goes on after this: a signal handler closes
+        messages = self._workers.close(grace_s)
+        if self._workers.left_open:
+            self._finalizer.atexit = False  # which must not wait for who may never leave
+            return
+        self._finalizer.detach()  # only now: where Ctrl-C has ended this in the middle, another close goes on
+        if not within:
+            self._dispatcher.let_go()
+            self._scheduler.let_go()
+        for text in told_once(message for message in messages if isinstance(message, Failed)):
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if self._tensors is not None:
+            self._tensors.close()
+        self._slab.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._dispatcher.closed
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(num_envs={self.num_envs}, num_workers={self.num_workers}, "
+            f"batch_size={self.batch_size}, agents_per_env={self.agents_per_env}"
+            f"{', closed' if self.closed else ''})"
+        )
+
+    # ------------------------------------------------------------------------------------- from send to recv
+
+    def _fill_with_unchanged(self) -> bool:
+        """Complete a partial reset: copy the rows of the environments that still wait. False if it is none."""
+        scheduler = self._scheduler
+        if not (self._plan.synchronous and self._only_resets) or scheduler.of_state(NEW, FAILED):
+            return False
+        for env_id in scheduler.of_state(WAITING):
+            scheduler.fill(env_id)
+        return True
+
+    def _drain(self) -> None:
+        """Wait for what is in flight and drop it; environments that raised are about to be reset anyway."""
+        scheduler, dispatcher = self._scheduler, self._dispatcher
+        while not scheduler.is_settled() or scheduler.has_news() or not dispatcher.collect_infos():
+            if not dispatcher.pump(None, scheduler.await_settling) and not scheduler.is_settled():
+                self._interrupted = True  # on serial, where a signal handler's exception was taken for an environment's
+                return
+        scheduler.drop()
+        dispatcher.forget_infos()
+        if self._errors:
+            dropped = [*self._errors]
+            self._errors.clear()
+            warnings.warn(f"dropped by reset: {summary_of(dropped)}", RuntimeWarning, stacklevel=4)
+
+    def _recover(self) -> None:
+        """Begin anew where Ctrl-C left things half done."""
+        for env_id in self._backend.recover():
+            self._recovery.lose(env_id)
+        self._scheduler.begin_anew()
+        self._dispatcher.forget()
+        self._interrupted = False
+        self._fast_path = self._scheduler.fast_path
+
+    # ------------------------------------------------------------------------------------------------- checks
+
+    def _raise_if_closed(self, error: BaseException) -> None:
+        """Raise ClosedError for what failed because a signal handler, or an environment on serial, has closed us."""
+        if self.closed and isinstance(error, Exception):
+            raise ClosedError(f"this {type(self).__name__} was closed in the middle of a call") from error
+
+    def _note_interrupt(self, error: BaseException) -> None:
+        """Note where an exception, as a rule Ctrl-C, has ended the plain case in the middle, as ``exclusive`` does."""
+        self._raise_if_closed(error)
+        if self.closed:
+            return
+        backend = self._backend
+        if self._fast_path.half_done and not backend.interruptible:
+            self._interrupted, self._fast_path = True, None
+        backend.interruptible = False
+
+    def _refuse_interrupted(self) -> None:
+        if self._interrupted:
+            raise CallError("Ctrl-C has ended a call in the middle; call reset, which begins anew, or close")
+
+    @property
+    def _backend(self) -> Backend:
+        """The workers. Raises ClosedError."""
+        return self._dispatcher.backend
+
+    def _refuse_send(self, ids: list[int], *, asked: bool) -> None:
+        states = self._scheduler.states
+        wrong = [env_id for env_id in ids if states[env_id] != WAITING]
+        lost = [env_id for env_id in wrong if states[env_id] in (NEW, FAILED)]
+        text = "; ".join(self._scheduler.describe(env_id) for env_id in wrong[:8])
+        if lost:
+            way_out = f"call reset, or async_reset(env_ids={lost[:8]})"
+        elif asked:
+            way_out = "name only environments whose rows have been received"
+        else:
+            way_out = "the last batch has been answered already; call recv"
+        raise CallError(f"cannot send: {text}; {way_out}")

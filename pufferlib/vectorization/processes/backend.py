@@ -1,0 +1,526 @@
+"""Multiprocessing and Pool: workers in processes of their own, over shared memory and one socket pair each."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import multiprocessing.util
+import os
+import resource
+import select
+import selectors
+import socket
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pufferlib import _native
+from pufferlib.errors import CallError, PlatformError
+from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
+from pufferlib.vectorization.core.frames import (
+    PLAYED_FRAME,
+    infos_messages,
+    messages_of,
+    pickled_frame,
+    sealed_frame,
+    share_frame,
+    step_frame,
+)
+from pufferlib.vectorization.core.messages import Call, Died, EnvSpec, Failed, Played, Ready, Reset
+from pufferlib.vectorization.core.plan import Plan, available_cpus, checked_count
+from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab, SlabShape, ring_of
+from pufferlib.vectorization.core.step_watchdog import STARTING, doing_of
+from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
+from pufferlib.vectorization.processes.channel import Channel, yield_core
+from pufferlib.vectorization.processes.deferred_signals import deferred_signals
+from pufferlib.vectorization.processes.lifetime import LifePipe
+from pufferlib.vectorization.processes.start import Launch, Process, start_method
+from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
+
+__all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_crews"]
+
+SPIN = 50  # a wait that ends within them costs no wake-up of a sleeping core (30-40 us on a virtual machine)
+
+
+def default_spin(num_workers: int) -> int:
+    """Return how often who waits yields its core before it sleeps.
+
+    With more workers than cores the portable path does not at all, as it asks its selector before each yield.
+    """
+    return SPIN if _native.available or num_workers <= available_cpus() else 0
+
+
+class _Processes(WorkerVecEnv):
+    backend_arguments = ("worker_threads", "spin")
+
+    def _make_backend(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Backend:
+        tasks = [task(index, share) for index, share in enumerate(plan.shares)]
+        return ProcessBackend(tasks, context=context, entropy=entropy, **kwargs)
+
+
+class Multiprocessing(_Processes):
+    """A VecEnv whose workers are processes; batches come in the order in which their actions were sent.
+
+    backend_kwargs: ``worker_threads`` (default 1): threads of BLAS, OpenMP, torch and OpenCV in each worker, None to
+    leave them alone (but OpenCV's, of which a forked worker has one); ``spin``: how often a waiting process yields its
+    core before it sleeps, by default 50, or 0 on the portable path where workers outnumber cores.
+    """
+
+    backend = "multiprocessing"
+
+
+class Pool(_Processes):
+    """A VecEnv whose workers are processes; batches hold the first environments to finish.
+
+    Its use begins where ``num_envs`` is more than ``batch_size``. backend_kwargs: as for Multiprocessing.
+    """
+
+    backend = "pool"
+    first_finished = True
+
+
+class Line(NamedTuple):
+    """How to hear one worker alone. is_ready(ms): waits for data, or for the worker's end; receive: of its socket.
+
+    incoming: what has come of frames that are not whole yet.
+    """
+
+    worker: int
+    incoming: bytearray
+    is_ready: Callable[[float], Any]
+    receive: Callable[[int, int], bytes]
+
+
+def checked_settings(worker_threads: Any, spin: Any) -> tuple[int | None, int | None]:
+    """Return both; None is left to processes. Raises PlanError for what they cannot be given."""
+    if worker_threads is not None:
+        worker_threads = checked_count("worker_threads", worker_threads, 1, ", or None for no limit")
+    return worker_threads, None if spin is None else checked_count("spin", spin, 0)
+
+
+class ProcessBackend(Backend):
+    """Workers as processes. One socket pair each carries requests there and answers back."""
+
+    def __init__(
+        self,
+        tasks: Sequence[WorkerTask],
+        *,
+        context: str | None,
+        entropy: Any,
+        worker_threads: int | None = 1,
+        spin: int | None = None,
+    ) -> None:
+        worker_threads, spin = checked_settings(worker_threads, spin)
+        if spin is None:
+            spin = default_spin(len(tasks))
+        self.shares = tuple(task.env_ids for task in tasks)
+        self.dead: set[int] = set()
+        self._worker_of = [worker for worker, share in enumerate(self.shares) for _ in share]
+        self._tasks = tasks
+        self._context = start_method(context)
+        self._by_value = self._context != "fork"  # some worker has not our __main__
+        self._entropy = entropy
+        self._worker_threads = worker_threads
+        self.spin = spin
+        try:
+            self._selector = selectors.DefaultSelector()
+            try:
+                self._life = LifePipe()
+            except OSError:
+                self._selector.close()
+                raise
+        except OSError as error:
+            raise not_startable("the parent's end of the workers", error) from error
+        self._channels: dict[int, Channel] = {}
+        self._processes: dict[int, Process] = {}
+        self._generations = [0] * len(tasks)  # how many processes have had each worker's place
+        self._causes: dict[int, str] = {}  # of workers that were killed on purpose
+        self._flushing: set[int] = set()  # workers whose socket was full
+        self._slab: Slab | None = None
+        self._kept: list[Any] = []  # messages that came while something else was awaited, for the next poll
+        self._lines: list[Line] = []  # to the workers, in the order in which ``all_played`` hears them
+        self._played: list[int] = []  # workers that it has heard so far
+        self._rested = False  # whether it has slept already, so that the next poll need not stay awake
+        self._ring: Any = None
+        self._env_spec = tasks[0].env_spec
+        self.found: dict[int, Found] = {}
+        self._owner = os.getpid()
+        self._closed = False
+        self.call_guard = CallGuard()
+        open_crews.add(self)
+        _close_before_joining()
+
+    # ------------------------------------------------------------------------------------------- beginning
+
+    def start(self) -> EnvSpec:
+        try:
+            for worker in range(len(self._tasks)):
+                self._start_worker(worker, self._context)
+            if self._env_spec is None:
+                faces = self._await_ready()
+                for worker in range(1, len(self._tasks)):
+                    require_same_spec(faces[0], self.shares[0][0], faces[worker], self.shares[worker][0])
+                self._env_spec = faces[0]
+        except BaseException:
+            self.close()
+            raise
+        return self._env_spec
+
+    @deferred_signals()
+    def _start_worker(self, worker: int, context: str) -> None:
+        who = f"worker {worker} of {len(self._tasks)}"
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise not_startable(who, error) from error
+        try:
+            launch = Launch(
+                worker=worker,
+                task=self._tasks[worker]._replace(env_spec=self._env_spec),
+                sock=theirs,
+                life=self._life.reader,
+                entropy=self._entropy,
+                worker_threads=self._worker_threads,
+                spin=self.spin,
+                generation=self._generations[worker],
+            )
+            process = Process(launch, context)
+        except OSError as error:
+            ours.close()
+            raise not_startable(who, error) from error
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._generations[worker] += 1
+        channel = Channel(ours)
+        self._channels[worker] = channel
+        self._processes[worker] = process
+        self._lines = []
+        self._selector.register(channel, selectors.EVENT_READ, worker)
+        if process.death_fd is not None:
+            self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
+
+    def _await_ready(self) -> dict[int, EnvSpec]:
+        """Return the workers' faces, once all have one."""
+        faces: dict[int, EnvSpec] = {}
+        while len(faces) < len(self._tasks):
+            for message in self.poll(None):
+                if not isinstance(message, Ready):
+                    assert isinstance(message, (Failed, Died)), message
+                    self.refusal = message
+                    raise message.error()
+                faces[message.worker] = message.env_spec
+                self.found.update(message.found)
+        return faces
+
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+        self._slab = Slab.shared(shape)
+        self._ring = ring_of(self._slab)
+        for worker in self._channels:
+            self._give_slab(worker)
+        return self._slab, self._ring
+
+    def _give_slab(self, worker: int) -> None:
+        assert self._slab is not None and self._slab.fd is not None
+        channel = self._channels[worker]
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the next poll says so
+            socket.send_fds(channel.sock, [b"s"], [self._slab.fd])
+            channel.post(pickled_frame(self._slab.shape))
+
+    def restart(self, worker: int) -> None:
+        # A process that has grown threads meanwhile must not be forked.
+        context = start_method(None) if self._context == "fork" else self._context
+        self._by_value = self._by_value or context != "fork"
+        assert self._slab is not None
+        self._slab.doing[worker] = STARTING
+        self._start_worker(worker, context)
+        self._give_slab(worker)  # it lies in the socket until the worker looks, as do the requests that follow
+        self.dead.discard(worker)
+
+    def kill(self, worker: int, cause: str) -> None:
+        process = self._processes.get(worker)
+        if process is not None:  # else it has died by itself meanwhile
+            self._causes[worker] = cause
+            process.kill()
+
+    # ---------------------------------------------------------------------------------------- step by step
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        by_worker: dict[int, tuple[list[int], list[int]]] = {}
+        worker_of = self._worker_of
+        for env_id, slot in zip(env_ids, slots, strict=True):
+            ids, own_slots = by_worker.setdefault(worker_of[env_id], ([], []))
+            ids.append(env_id)
+            own_slots.append(slot)
+        for worker, (ids, own_slots) in by_worker.items():
+            if self._ring is None:
+                self._post(worker, step_frame(ids, own_slots))
+            else:
+                self._request(worker, ids, own_slots)
+
+    def step_all(self, buffer_index: int) -> None:
+        frame = SHARE_FRAMES[buffer_index]
+        for worker in range(len(self.shares)):
+            self._post(worker, frame)
+
+    def all_played(self, timeout_s: float) -> bool:
+        if self._kept or self.dead:
+            return False
+        lines, played = self._lines or self._listed(), self._played
+        deadline = time.monotonic() + min(timeout_s, SLICE_S)
+        yields = self.spin if timeout_s > 0 else 0
+        while len(played) < len(lines):
+            line = lines[len(played)]
+            if line.incoming:
+                return False
+            self.interruptible = True  # what can be read stays readable
+            while not line.is_ready(0 if yields else max(0.0, 1000 * (deadline - time.monotonic()))):
+                if not yields:
+                    self._rested = timeout_s > 0
+                    return False
+                yields -= 1
+                yield_core()
+            self.interruptible = False
+            if self._closed:  # by a signal handler
+                return False
+            data = b""
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):  # it is dead, as ``poll`` will find
+                data = line.receive(len(PLAYED_FRAME), socket.MSG_DONTWAIT)
+            if data != PLAYED_FRAME:
+                for frame in self._channels[line.worker].take(data):
+                    self._kept += messages_of(frame, line.worker)
+                return False
+            played.append(line.worker)
+        played.clear()
+        return True
+
+    def _listed(self) -> list[Line]:
+        """List the workers, the last one first: it is as a rule the last to finish, and then all others are there."""
+        for worker in sorted(self._channels, reverse=True):
+            channel, death_fd, poll = self._channels[worker], self._processes[worker].death_fd, select.poll()
+            for descriptor in (channel, death_fd):
+                if descriptor is not None:
+                    poll.register(descriptor, select.POLLIN)
+            self._lines.append(Line(worker, channel.incoming, poll.poll, channel.sock.recv))
+        return self._lines
+
+    def _request(self, worker: int, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """On the compiled path: post words to a worker, waiting for room where very many calls are under way."""
+        while worker in self._channels and not self._ring.request(worker, env_ids, slots):
+            self._kept += self._answers(self._selector.select(SLICE_S / 100))
+
+    def _summon(self, worker: int) -> None:
+        """On the compiled path: have a worker read its socket."""
+        self._request(worker, [_native.ring.CONTROL], [0])
+
+    def seal(self, request: Reset | Call) -> bytes:
+        try:
+            return sealed_frame(request, by_value=self._by_value)
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+
+    def send(self, worker: int, sealed: bytes) -> None:
+        self._post(worker, sealed)
+
+    def _post(self, worker: int, frame: bytes) -> None:
+        channel = self._channels[worker]
+        channel.post(frame)
+        if self._ring is not None:
+            self._summon(worker)
+        if not channel.flush() and worker not in self._flushing:
+            self._flushing.add(worker)
+            self._selector.modify(channel, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+
+    def pids(self) -> list[int]:
+        processes = self._processes
+        return [processes[worker].pid if worker in processes else 0 for worker in range(len(self.shares))]
+
+    def poll(self, timeout: float | None) -> list[Any]:
+        if self._played or self._kept:
+            messages = [*map(Played, self._played), *self._kept]
+            self._played.clear()
+            self._kept = []
+            return messages
+        deadline = None if timeout is None else time.monotonic() + timeout
+        yields = 0 if timeout == 0 or self._rested else self.spin
+        self._rested = False
+        while not self._closed:  # as a signal handler may
+            left = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
+            self.interruptible = True  # what can be read stays readable
+            events = self._selector.select(0 if yields else left)
+            if yields and not events:
+                yields -= 1
+                yield_core()
+                continue
+            self.interruptible = False
+            messages = self._answers(events)  # events may bring no more than a part of a long one
+            if messages or (deadline is not None and time.monotonic() >= deadline):
+                return messages
+        return []
+
+    def _answers(self, events: list[tuple[selectors.SelectorKey, int]]) -> list[Any]:
+        messages: list[Any] = []
+        for key, mask in events:
+            worker: int = key.data
+            channel = self._channels.get(worker)
+            if channel is None:  # its death was seen through the other descriptor
+                continue
+            if mask & selectors.EVENT_WRITE and channel.flush():
+                self._flushing.discard(worker)
+                self._selector.modify(channel, selectors.EVENT_READ, worker)
+            frames, closed = channel.arrived()
+            for frame in frames:
+                messages += messages_of(frame, worker)
+            if closed or key.fileobj is not channel:
+                messages += self._bury(worker)
+        return messages
+
+    def _bury(self, worker: int) -> list[Any]:
+        """Forget a worker that has ended, or has closed its end, which it does at no other time; say what is left."""
+        exitcode, share, doing = self._forget(worker, grace_s=1.0), self.shares[worker], None
+        self.dead.add(worker)
+        # Rows that it has finished stand, and so do their infos.
+        messages = [] if self._ring is None else infos_messages(self._ring.take_infos())
+        if self._slab is not None:
+            doing = doing_of(int(self._slab.doing[worker, 0]), self._slab.shape.num_envs)
+            self._clean(worker)
+        return [*messages, Died(worker, exitcode, share, doing, self._causes.pop(worker, ""))]
+
+    def _clean(self, worker: int) -> None:
+        """Remove from shared memory what a worker that has ended left of requests and words."""
+        assert self._slab is not None
+        self._slab.doing[worker] = 0
+        if self._ring is not None:
+            self._ring.empty_box(worker)
+
+    @deferred_signals()
+    def _forget(self, worker: int, grace_s: float) -> int | None:
+        channel, process = self._channels.pop(worker), self._processes.pop(worker)
+        self._flushing.discard(worker)
+        self._lines = []
+        self._selector.unregister(channel)
+        if process.death_fd is not None:
+            self._selector.unregister(process.death_fd)
+        channel.close()
+        return process.end(grace_s)
+
+    def recover(self) -> list[int]:
+        for worker in list(self._channels):
+            self._forget(worker, grace_s=0.0)
+            self._clean(worker)
+        self._kept.clear()
+        self._played.clear()
+        self._causes.clear()
+        self.dead.update(range(len(self.shares)))
+        self.revive()
+        return [env_id for share in self.shares for env_id in share]
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the workers
+            return []
+        grace_s = 0.0 if self.closing else grace_s  # Ctrl-C has ended this once: the workers have had their time
+        self.closing = True
+        if not shut(self.call_guard, max(grace_s, LEAVE_S)):  # it is stuck in something of the user's
+            for process in self._processes.values():
+                process.kill()
+            return []
+        messages = self._part(grace_s)
+        for worker in list(self._channels):
+            pid = self._processes[worker].pid
+            self._forget(worker, grace_s=0.0)
+            if grace_s > 0:  # else that was asked for
+                warnings.warn(
+                    f"worker {worker} (process {pid}) did not close its environments in {grace_s:.0f} s and was killed",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        self._selector.close()
+        self._life.close()
+        if self._slab is not None:
+            self._slab.close()
+        self._closed = True
+        self.call_guard = CallGuard()  # the lane, which was it, holds these workers in turn
+        self._lines = []
+        open_crews.discard(self)
+        return [message for message in messages if isinstance(message, Failed)]
+
+    def _part(self, grace_s: float) -> list[Any]:
+        """Have workers close their environments and end, and wait for that; return what they have to say."""
+        messages: list[Any] = []
+        for channel in self._channels.values():
+            with contextlib.suppress(OSError):
+                channel.sock.shutdown(socket.SHUT_WR)  # the end of the requests: close and exit
+        unaware = list(self._channels) if self._ring is not None else []
+        deadline = time.monotonic() + grace_s
+        while self._channels and time.monotonic() < deadline:
+            # A mailbox may be full, of a worker that never empties it.
+            unaware = [worker for worker in unaware if not self._ring.request(worker, [_native.ring.CONTROL], [0])]
+            messages += self.poll(max(0.0, min(SLICE_S, deadline - time.monotonic())))
+        return messages
+
+    def leave_in_child(self) -> None:
+        """In a forked child: close the ends that only the parent may hold, so that its death is seen."""
+        self.call_guard.owner = NOBODY
+        for channel in self._channels.values():
+            channel.close()
+        self._life.leave()
+
+
+def not_startable(who: str, error: OSError) -> PlatformError:
+    """Return what to raise where the system refuses a process, or what one needs."""
+    files, processes = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    which = "on" if processes == resource.RLIM_INFINITY else f"of {processes}"
+    ways_out = {
+        errno.EMFILE: f"raise the limit of {files} open files (ulimit -n), of which a worker takes 4 here",
+        errno.EAGAIN: f"raise the limit {which} processes (ulimit -u; in a container, its pids limit)",
+        errno.ENOMEM: "free some memory",
+    }
+    way_out = ways_out.get(error.errno or 0, "raise the limit on processes or open files")
+    return PlatformError(
+        error.errno, f"{who} could not be started ({error.strerror or error}); use fewer workers, or {way_out}"
+    )
+
+
+SHARE_FRAMES = [share_frame(buffer_index) for buffer_index in range(NUM_BUFFERS)]
+
+open_crews: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _leave_all_in_child() -> None:
+    for backend in list(open_crews):
+        backend.leave_in_child()
+    open_crews.clear()
+
+
+def _close_all() -> None:
+    for backend in list(open_crews):
+        backend.close()
+
+
+def _close_before_joining() -> None:
+    """In a process that multiprocessing started: have all closed when it ends.
+
+    Such a process runs no exit handlers of atexit, but joins its children, which would wait for it in turn.
+    """
+    global _closing_pid
+    if _closing_pid != os.getpid():  # a forked one has forgotten what its parent has registered
+        _closing_pid = os.getpid()
+        multiprocessing.util.Finalize(None, _close_all, exitpriority=10)
+
+
+_closing_pid = 0
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_in_child)
+atexit.register(_close_all)

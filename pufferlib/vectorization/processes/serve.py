@@ -1,0 +1,232 @@
+"""What a worker process does: read requests from its channel until that closes, and send back messages."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pufferlib.telemetry import timeline
+from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.core.frames import (
+    PLAYED_FRAME,
+    SHARE,
+    STEP,
+    buffer_index_of,
+    done_frame,
+    infos_payload,
+    messages_of,
+    pickled_frame,
+    sealed_frame,
+    steps_of,
+)
+from pufferlib.vectorization.core.messages import Call, Done, Failed, InfosMessage, Played, Reply, Reset
+from pufferlib.vectorization.core.slab import Slab, ring_of
+from pufferlib.vectorization.processes.channel import Channel
+from pufferlib.vectorization.processes.deferred_signals import as_before
+from pufferlib.vectorization.processes.lifetime import die_with_parent
+from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
+from pufferlib.vectorization.worker.worker import Worker, seed_globals
+
+__all__ = ["Launch", "frames_of", "run_worker"]
+
+
+class Launch(NamedTuple):
+    """What a worker process is given."""
+
+    worker: int
+    task: Any  # WorkerTask; packed by ``portable`` unless the process is forked
+    sock: socket.socket
+    life: Any  # a Connection: the read end of the life pipe
+    entropy: Any
+    worker_threads: int | None
+    spin: int
+    generation: int  # how many processes had this worker's place before
+
+
+def run_worker(launch: Launch) -> None:
+    """Serve requests until they end. The target of a worker process."""
+    die_with_parent(launch.life)
+    as_before()  # once a Ctrl-C in the terminal, which goes to the parent's whole group, does not come here
+    sys.stdout = _NamedStream(1, f"worker {launch.worker}")
+    sys.stderr = _NamedStream(2, f"worker {launch.worker}")
+    channel = Channel(launch.sock)
+    ring: Any = None
+
+    def emit(message: Any) -> bool:
+        if isinstance(message, InfosMessage) and _put_infos(ring, launch.worker, message):
+            return True
+        frames, as_meant = frames_of(message, launch.worker)
+        for frame in frames:
+            if ring is None:
+                channel.send(frame)
+            else:
+                channel.send_and_tell(frame, ring.announce, urgent=not (as_meant and isinstance(message, InfosMessage)))
+        return as_meant
+
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has closed its end altogether
+        try:
+            worker = _begin(launch, emit)
+        except Exception as error:  # the creators can't be unpickled here, say
+            emit(Failed.of(None, launch.worker, "start", error))
+            return
+        if worker.task.env_spec is None:
+            worker.build()
+        try:
+            slab = _take_slab(channel, launch.worker)
+            if slab is not None:
+                ring = ring_of(slab)
+                worker.attach(slab, ring)
+                _serve(channel, worker, launch.spin)
+        finally:
+            worker.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _begin(launch: Launch, emit: Callable[[Any], bool]) -> Worker:
+    if launch.worker_threads is not None:
+        limit_threads(launch.worker_threads)
+    task = launch.task
+    if isinstance(task, bytes):
+        task = transfer.loads(task)
+    seed_globals(launch.entropy, launch.worker, launch.generation)
+
+    return Worker(task, emit, made=lambda: limit_imported(launch.worker_threads))
+
+
+def _take_slab(channel: Channel, worker: int) -> Slab | None:
+    """Return the slab, which comes first of all; None if the parent closes instead."""
+    data, fds, _, _ = socket.recv_fds(channel.sock, 1, 1)
+    if not data:
+        return None
+    for frame in channel.frames(0):
+        (shape,) = messages_of(frame, worker)
+        slab = Slab.attach(shape, fds[0])
+        os.close(fds[0])
+        return slab
+    return None
+
+
+def _serve(channel: Channel, worker: Worker, spin: int) -> None:
+    frames = channel.frames(0 if worker.step_loop is not None else spin)
+    while True:
+        if worker.step_loop is not None:
+            worker.step_loop.serve(spin)  # steps come past the socket, and each frame in it is announced there
+            frame = next(frames, None)
+        else:
+            worker.clock(timeline.BUSY)
+            worker.rest()
+            frame = next(frames, None)
+            worker.clock(timeline.WAITED)
+        if frame is None:
+            return
+        if frame.kind == SHARE:
+            worker.step_share(buffer_index_of(frame))
+            continue
+        if frame.kind == STEP:
+            worker.step(*steps_of(frame))
+            continue
+        for request in messages_of(frame, worker.task.worker):
+            if isinstance(request, Reset):
+                worker.reset(request)
+            elif isinstance(request, Call):
+                worker.call(request)
+            else:  # it could not be unpickled here, as this answer says
+                worker.emit(request)
+
+
+def _put_infos(ring: Any, worker: int, message: InfosMessage) -> bool:
+    """Send infos through shared memory; False if they do not fit, or cannot be pickled."""
+    (env_id,) = message.env_ids
+    try:
+        put: bool = ring.put_info(worker, env_id, infos_payload(message.infos))
+    except Exception:  # whatever a user's object raises when it is pickled; the frame's maker knows what to say
+        return False
+    return put
+
+
+def frames_of(message: Any, worker: int) -> tuple[list[bytes], bool]:
+    """Return the frames of a message, and whether they say what it says.
+
+    What can't be pickled becomes a failure of its environment alone.
+    """
+    if isinstance(message, Played):
+        return [PLAYED_FRAME], True
+    try:
+        if isinstance(message, Failed):
+            return [pickled_frame(message._replace(exception=_portable(message.exception)))], True
+        if isinstance(message, Reply):
+            if message.failed is not None:
+                failed = message.failed
+                message = message._replace(failed=failed._replace(exception=_portable(failed.exception)))
+            return [sealed_frame(message)], True
+        if isinstance(message, Done):
+            return [done_frame(message)], True
+        return [sealed_frame(message) if isinstance(message, InfosMessage) else pickled_frame(message)], True
+    except Exception as error:  # whatever a user's object raises when it is pickled
+        if isinstance(message, Reply):
+            failed = Failed(None, message.worker, "reply", f"the result cannot be pickled: {error}", "", None)
+            return [pickled_frame(message._replace(results=[], failed=failed))], False
+        if not isinstance(message, (Done, InfosMessage)):
+            raise
+    frames = []
+    for index, env_id in enumerate(message.env_ids):
+        infos = [info for info in message.infos if info["env_id"] == env_id]
+        try:
+            if isinstance(message, InfosMessage):
+                frames.append(sealed_frame(InfosMessage([env_id], infos)))
+            else:
+                frames.append(done_frame(Done([env_id], [message.overs[index]], infos)))
+        except Exception as error:
+            keys = sorted({str(key) for info in infos for key in info})
+            text = f"its info (keys {keys}) cannot be pickled: {error}"
+            frames.append(pickled_frame(Failed(env_id, worker, "step", text, "", None)))
+    return frames, False
+
+
+def _portable(error: BaseException | None) -> BaseException | None:
+    """Return an exception if it survives a round trip through pickle, else None."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return None
+    return error
+
+
+class _NamedStream(io.TextIOBase):
+    """A stream to a descriptor that puts the worker's name before each line, and writes whole lines at once."""
+
+    encoding = "utf-8"
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, text: str) -> int:
+        *lines, self._line = (self._line + text).split("\n")
+        self._put(lines)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._line:
+            self._put([self._line])
+            self._line = ""
+
+    def _put(self, lines: list[str]) -> None:
+        if lines:
+            text = "".join(f"[{self._name}] {line}\n" for line in lines)
+            with contextlib.suppress(OSError):
+                os.write(self._fd, text.encode(self.encoding, "backslashreplace"))

@@ -1,0 +1,546 @@
+"""What runs in an actor of Ray: the workers of its share, and one call that carries a batch to them and back.
+
+An actor's workers are processes of its node over a slab of their own, or the actor itself is the only one. Here they
+are numbered from 0, and so are their environments; ``moved`` gives them the numbers that the VecEnv has. What fails is
+told to the VecEnv, which decides what becomes of it; the slot that is left over is filled with crash rows and thrown
+away, so that everybody else's rows come as always.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.errors import PufferError, WorkerError
+from pufferlib.layout.action_values import ActionValues
+from pufferlib.telemetry.timeline import BUSY, WAITED, Recording
+from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
+from pufferlib.vectorization.core.batch import Batches
+from pufferlib.vectorization.core.frames import complete_frames, messages_of
+from pufferlib.vectorization.core.messages import Died, Done, Failed, Ready, Reply, Reset, moved
+from pufferlib.vectorization.core.plan import Plan, Seeds
+from pufferlib.vectorization.core.slab import SlabShape
+from pufferlib.vectorization.core.step_watchdog import Limits, StepWatchdog
+from pufferlib.vectorization.driver.dispatcher import Dispatcher, make_scheduler
+from pufferlib.vectorization.driver.recovery import Recovery
+from pufferlib.vectorization.driver.ring_scheduler import RingScheduler
+from pufferlib.vectorization.driver.scheduler import FLYING, READY
+from pufferlib.vectorization.processes.backend import ProcessBackend
+from pufferlib.vectorization.processes.serve import frames_of
+from pufferlib.vectorization.processes.thread_caps import limit_imported, limit_threads
+from pufferlib.vectorization.ray.sockets import Address, SocketServer
+from pufferlib.vectorization.serial import SerialBackend
+from pufferlib.vectorization.worker.worker import WorkerTask, seed_globals
+
+__all__ = [
+    "REQUEST",
+    "REVIVE",
+    "SMALL_NBYTES",
+    "STEPS",
+    "ActorService",
+    "ActorTask",
+    "Answer",
+    "Format",
+    "RolloutActor",
+    "opened",
+    "outcomes_of",
+    "sealed",
+]
+
+LINGER_S = 0.004  # rows wait so long for more of them: about what two or three calls of Ray's cost
+LINGER_DIRECT_S = 0.001  # the same of calls that come directly
+SMALL_NBYTES = 64 << 10  # observations up to so many travel in a string of bytes
+NUM_THREADS = 4  # that take calls which come directly: two are usual, one waits for the next
+GLANCE_S = 0.002  # how often one looks for rows on the portable path, where only the next call ends a wait
+
+Array = np.ndarray[Any, Any]
+
+
+class Format(NamedTuple):
+    """What of the slab's shape the environments do not say."""
+
+    reward_dtype: str
+    telemetry: bool
+
+
+class ActorTask(NamedTuple):
+    """What an actor is told at its start.
+
+    tasks: of its workers, with the VecEnv's numbers. in_place: the only one plays in the actor's own process.
+    synchronous: the VecEnv's batches hold all environments. generation: how many actors had this one's place before.
+    """
+
+    tasks: list[WorkerTask]
+    in_place: bool
+    synchronous: bool
+    context: str | None
+    entropy: Any
+    generation: int
+    worker_threads: int | None
+    spin: int | None
+
+
+# A request is a tuple of what Ray passes without pickling: (STEPS, env_ids or None for all, the bytes of each array of
+# actions), (TOLD, worker, a sealed frame: a Reset or a Call) or (REVIVE, worker).
+STEPS, REQUEST, REVIVE = range(3)
+
+
+class Answer(NamedTuple):
+    """What a call brings back; it travels as ``sealed`` makes it.
+
+    env_ids: whose rows, None for all in order. observations: (rows, …). outcomes: the bytes of ``outcomes_of``. quiet:
+    these are rows of all, and there is nothing to say beyond that; else a message says so. frames: messages. more:
+    whether anything is still under way, for which another call has to come.
+    """
+
+    env_ids: list[int] | None
+    observations: Array | None
+    outcomes: bytes
+    quiet: bool
+    frames: bytes
+    more: bool
+
+
+def outcomes_of(data: bytes, num_rows: int, reward_dtype: str) -> tuple[Array, ...]:
+    """Return rewards, terminations, truncations and masks, each (num_rows,), as views of their bytes in a row."""
+    rewards = np.frombuffer(data, reward_dtype, num_rows)
+    flags = np.frombuffer(data, np.bool_, 3 * num_rows, rewards.nbytes).reshape(3, num_rows)
+    return rewards, *flags
+
+
+def sealed(answer: Answer) -> bytes | tuple[Any, ...]:
+    """Return what travels for an answer.
+
+    Ray takes a fifth less time over a string of bytes than over anything else, but copies it; large arrays stay in the
+    object store.
+    """
+    if answer.observations is None or answer.observations.nbytes <= SMALL_NBYTES:
+        return pickle.dumps(tuple(answer), pickle.HIGHEST_PROTOCOL)
+    return tuple(answer)
+
+
+def opened(data: bytes | tuple[Any, ...]) -> Answer:
+    """Return the answer of ``sealed``."""
+    return Answer(*(pickle.loads(data) if isinstance(data, bytes) else data))
+
+
+def own_host() -> str:
+    """Return the address at which Ray knows this machine."""
+    import ray
+
+    address: Any = ray.util.get_node_ip_address  # without annotations
+    return str(address())
+
+
+class ActorDispatcher(Dispatcher):
+    """Takes what the workers of a group say, and keeps what the VecEnv is to be told.
+
+    lost: environments whose rows in the slab are nobody's. num_asked: of each worker, calls that it has to answer.
+    """
+
+    def __init__(self, backend: Backend, ring: Any, watchdog: StepWatchdog) -> None:
+        super().__init__(
+            backend, ring, Recovery(0, Seeds(0, 0), on_error="raise", max_restarts=0), watchdog, "RolloutActor"
+        )
+        self.told: list[Any] = []
+        self.lost: set[int] = set()
+        self.num_asked: Counter[int] = Counter()
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, Reply):
+            self.num_asked[message.worker] -= 1
+        elif isinstance(message, Died):
+            self.scheduler.mark_dirty()
+            del self.num_asked[message.worker]
+            self._replace(message.env_ids)
+        elif isinstance(message, Failed):
+            self._replace([] if message.env_id is None else [message.env_id])
+        else:
+            super()._take(message)
+            return
+        self.told.append(message)
+
+    def _replace(self, env_ids: Sequence[int]) -> None:
+        """Fill the slots of environments that will not."""
+        flying = set(self.scheduler.of_state(FLYING))
+        for env_id in env_ids:
+            if env_id in flying:
+                self.scheduler.crash(env_id)
+                self.lost.add(env_id)
+
+
+class RolloutActor:
+    """The actor. Ray wraps each method of its class, whoever calls it, so there are none but those that Ray calls."""
+
+    def __init__(self) -> None:
+        self._service = ActorService()
+
+    def where(self) -> str:
+        return self._service.where()
+
+    def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
+        return self._service.start(sealed, format, path)
+
+    def attach(self, format: Format) -> None:
+        self._service.attach(format)
+
+    def exchange(self, call: bytes) -> bytes | tuple[Any, ...]:
+        return self._service.exchange(call)
+
+    def listen(self, key: bytes) -> Address | None:
+        return self._service.listen(key)
+
+    def serve(self) -> None:
+        self._service.serve()
+
+    def times(self) -> tuple[Array, ...]:
+        return self._service.times()
+
+    def close(self, grace_s: float) -> bytes:
+        return self._service.close(grace_s)
+
+
+class ActorService:
+    """What the actor does. ``exchange`` is called over and over, by calls that are numbered from 1."""
+
+    def __init__(self) -> None:
+        self._told = threading.Condition()
+        self._number = -1  # of the call that was taken up last
+        self._answered = 0  # of the one that was answered last
+        self._place = ""
+
+    def where(self) -> str:
+        """Return where this is, in words."""
+        import ray
+
+        self._place = f" on node {ray.get_runtime_context().get_node_id()[:8]} at {own_host()}"
+        return self._place
+
+    def listen(self, key: bytes) -> Address | None:
+        """Return where calls may be sent to directly by whoever knows the key; None where nobody can listen."""
+        try:
+            self._server = SocketServer(own_host(), key, self._exchange_bytes, NUM_THREADS)
+        except OSError:
+            return None
+        return self._server.address
+
+    def serve(self) -> None:
+        """Answer what comes directly, until that ends. Raises what a call has raised."""
+        self._server.serve()
+
+    def _exchange_bytes(self, call: bytes) -> bytes:
+        answer = self.exchange(call, LINGER_DIRECT_S)
+        return answer if isinstance(answer, bytes) else pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+
+    def start(self, sealed: bytes, format: Format | None, path: list[str]) -> bytes:
+        """Make the environments, and return a frame: Ready, or what has failed.
+
+        format: as for ``attach``. path: where the VecEnv's process finds modules, as does this one where there are such
+            folders here.
+        """
+        sys.path += [folder for folder in path if folder not in sys.path and os.path.isdir(folder)]
+        self._task: ActorTask
+        self._task = transfer.loads(sealed)
+        tasks = self._task.tasks
+        self._first_env, self._first_worker = tasks[0].env_ids.start, tasks[0].worker
+        self._num_envs = tasks[-1].env_ids.stop - self._first_env
+        whole = self._task.synchronous and self._task.in_place
+        self._plan = plan = Plan.of(self._num_envs, len(tasks), None if whole else 1)
+        self._backend = backend = self._make_backend(plan)
+        try:
+            self._env_spec = backend.start()
+        except WorkerError:
+            return self._frames(self._moved(backend.refusal))
+        except PufferError as error:
+            return self._frames(self._moved(Failed.of(None, 0, "start", error)))
+        self._limit_imported()
+        if format is not None:
+            self.attach(format)
+        found = {
+            env_id + self._first_env: where._replace(env_id=where.env_id + self._first_env)
+            for env_id, where in backend.found.items()
+        }
+        return self._frames(Ready(self._first_worker, self._env_spec, found))
+
+    def _make_backend(self, plan: Plan) -> Backend:
+        task, each = self._task, not plan.synchronous
+        tasks = [
+            own._replace(worker=worker, env_ids=share, each=each, first_finished=each, first_env=self._first_env)
+            for worker, (own, share) in enumerate(zip(task.tasks, plan.shares, strict=True))
+        ]
+        if task.in_place:
+            if task.worker_threads is not None:
+                limit_threads(task.worker_threads)
+            seed_globals(task.entropy, self._first_worker, task.generation)
+            return SerialBackend(tasks[0])
+        multiprocessing.set_forkserver_preload(["pufferlib.vectorization.processes.serve"])
+        own_key = (self._first_worker, task.generation, 2)
+        entropy = np.random.SeedSequence(task.entropy, spawn_key=own_key).generate_state(4).tolist()
+        context = task.context or "forkserver"  # Ray's threads forbid fork, and spawn imports all for each of them
+        spin = task.spin or 0  # beside a call, waking up costs nothing, and cores have others to serve
+        return ProcessBackend(tasks, context=context, entropy=entropy, worker_threads=task.worker_threads, spin=spin)
+
+    def _limit_imported(self) -> None:
+        if self._task.in_place:
+            limit_imported(self._task.worker_threads)
+
+    def attach(self, format: Format) -> None:
+        """Make the slab, and whatever else stands between send and recv, and take up calls."""
+        backend, plan, env_spec = self._backend, self._plan, self._env_spec
+        space = env_spec.action_space
+        action_spaces = tuple(getattr(space, "spaces", (space,)))
+        shape = SlabShape.of(
+            plan,
+            env_spec.num_agents,
+            env_spec.observation_space,
+            action_spaces,
+            reward_dtype=format.reward_dtype,
+            num_workers=len(backend.shares),
+            telemetry=format.telemetry,
+            compiled=backend.compiled,
+        )
+        self._slab, ring = backend.attach(shape)
+        self._ring = ring
+        batches = Batches(self._slab, plan, copy=False, debug=False, tensors=None)
+        slab = self._slab
+        self._columns = [
+            column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
+            for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
+        ]
+        arrays = {name: getattr(self._slab, name) for name in ("times", "histogram", "worker_times")}
+        self._recording = Recording(arrays, backend.pids)
+        limits = self._task.tasks[0].limits if backend.watched else Limits()
+        watchdog = StepWatchdog(self._slab.doing[:, 0], self._num_envs, limits, self._first_env)
+        self._dispatcher = ActorDispatcher(backend, ring, watchdog)
+        self._scheduler = make_scheduler(
+            self._slab,
+            ring,
+            plan,
+            batches,
+            backend,
+            self._dispatcher,
+            self._recording,
+            [ActionValues(space) for space in action_spaces],
+            first_finished=True,
+            disabled=False,
+        )
+        self._actions = [
+            array.reshape(self._num_envs, env_spec.num_agents, *array.shape[1:]) for array in self._slab.actions
+        ]
+        self._worker_of = [worker for worker, share in enumerate(backend.shares) for _ in share]
+        self._unstarted: set[int] = set()  # workers that could not be started again
+        self._ids = list(range(self._num_envs))
+        self._rows: list[tuple[int, int, bool]] = []  # environments that have landed, their slots, who is over
+        self._infos: list[dict[str, Any]] = []  # of these rows
+        self._clocked_s = time.perf_counter()
+        with self._told:
+            self._number = 0
+            self._told.notify_all()
+
+    # ------------------------------------------------------------------------------------------------- calls
+
+    def exchange(self, call: bytes, linger_s: float = LINGER_S) -> bytes | tuple[Any, ...]:
+        """Do what is requested, and return what has come, once rows of ``num_back`` environments have.
+
+        call: a pickled tuple of its number, its requests and num_back. Returns sooner if there is something else to be
+        told, if no more can come, a little after the first rows, after a slice of time, and as soon as the next call is
+        there: so that one is always there, and never two.
+        """
+        number, requests, num_back = pickle.loads(call)
+        with self._told:
+            self._told.wait_for(lambda: self._number == number - 1)
+            self._clock(WAITED)
+            self._number = number
+            self._told.notify_all()
+            try:
+                if self._ring is not None:
+                    self._ring.announce(urgent=True)  # the call before is to leave
+                for request in requests:
+                    self._do(*request)
+                self._told.wait_for(lambda: self._answered == number - 1)  # at the ring's door there is room for one
+                answer = self._await(number, num_back, linger_s)
+            finally:
+                self._told.wait_for(lambda: self._answered == number - 1)  # at once, unless this one has failed
+                self._answered = number
+                self._told.notify_all()
+            self._clock(BUSY)
+            return sealed(answer)
+
+    def _clock(self, kind: int) -> None:
+        """Note the time since the last call as telemetry.BUSY or WAITED, where no worker process does."""
+        if self._task.in_place:
+            now_s = time.perf_counter()
+            self._slab.worker_times[0, kind] += now_s - self._clocked_s
+            self._clocked_s = now_s
+
+    def _do(self, kind: int, *request: Any) -> None:
+        backend = self._backend
+        if kind == STEPS:
+            env_ids, actions = request
+            ids = self._ids if env_ids is None else [env_id - self._first_env for env_id in env_ids]
+            for array, data in zip(self._actions, actions, strict=True):
+                rows = np.frombuffer(data, array.dtype).reshape(len(ids), *array.shape[1:])
+                array[slice(None) if env_ids is None else ids] = rows
+            if backend.dead:  # as the VecEnv did not know when it asked
+                ids = [env_id for env_id in ids if self._worker_of[env_id] not in backend.dead]
+            self._post(ids, lambda slots: backend.step(ids, slots))
+        elif kind == REVIVE:
+            (worker,) = request
+            try:
+                backend.restart(worker)
+                self._unstarted.discard(worker)
+            except PufferError as error:
+                self._unstarted.add(worker)
+                failed = Failed.of(None, worker, "start", error)
+                self._dispatcher.told += [failed._replace(env_id=env_id) for env_id in backend.shares[worker]]
+        else:
+            worker, frame = request
+            if worker not in backend.dead or worker in self._unstarted:  # else its death is what the VecEnv is told
+                self._obey(worker, bytearray(frame))
+
+    def _obey(self, worker: int, frame: bytearray) -> None:
+        """Have a worker do what a frame says."""
+        backend, first_env = self._backend, self._first_env
+        for message in messages_of(next(iter(complete_frames(frame))), worker):
+            if isinstance(message, Reset):
+                orders = [order._replace(env_id=order.env_id - first_env) for order in message.orders]
+                if worker in self._unstarted:
+                    self._dispatcher.told += [
+                        Failed(order.env_id, worker, "reset", "its worker could not be started", "", None)
+                        for order in orders
+                    ]
+                    continue
+                ids = [order.env_id for order in orders]
+
+                def reset(slots: list[int], orders: Any = orders) -> None:
+                    due = [order._replace(slot=slot) for order, slot in zip(orders, slots, strict=True)]
+                    backend.send(worker, backend.seal(Reset(due)))
+
+                self._post(ids, reset)
+            elif isinstance(message, (Failed, Reply)):  # it could not be unpickled here, with the VecEnv's numbers
+                self._dispatcher.told.append(moved(message, -first_env if isinstance(message, Failed) else 0, 0, ""))
+            elif worker not in self._unstarted:
+                own = message._replace(env_ids=[env_id - first_env for env_id in message.env_ids])
+                self._dispatcher.num_asked[worker] += 1
+                backend.send(worker, backend.seal(own))
+
+    def _post(self, env_ids: list[int], send: Any) -> None:
+        """Send environments something to do, whose rows then come to slots."""
+        scheduler = self._scheduler
+        send(scheduler.depart(env_ids))
+        if self._plan.synchronous and len(env_ids) < self._num_envs:
+            for env_id in set(self._ids) - set(env_ids):
+                scheduler.fill(env_id)
+                self._dispatcher.lost.add(env_id)
+        if self._task.in_place:
+            self._take()
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def _await(self, number: int, num_back: int, linger_s: float) -> Answer:
+        outbox, scheduler = self._dispatcher, self._scheduler
+        until_s, lingers = time.monotonic() + SLICE_S, False
+        while True:
+            if self._backend.closing:
+                return Answer([], None, b"", False, b"", False)
+            self._take()
+            now_s = time.monotonic()
+            num_rows = len(self._rows)
+            if num_rows and not lingers and not self._task.synchronous:
+                lingers, until_s = True, min(until_s, now_s + linger_s)
+            more = scheduler.num_coming > 0 or any(outbox.num_asked.values())
+            if not more or outbox.told or num_rows >= num_back or self._number > number or now_s >= until_s:
+                return self._answer(more)
+            if isinstance(scheduler, RingScheduler):
+                self._told.release()
+                try:
+                    scheduler.await_row(until_s - now_s)
+                finally:
+                    self._told.acquire()
+            else:
+                self._told.wait(min(GLANCE_S, until_s - now_s))
+
+    def _take(self) -> None:
+        """Take all that has come."""
+        scheduler, outbox = self._scheduler, self._dispatcher
+        while True:
+            outbox.pump(0.0, wait=lambda timeout_s: None)
+            while outbox.may_land():
+                self._land()
+            if not scheduler.batch_is_ready():
+                return
+
+    def _land(self) -> None:
+        scheduler, lost = self._scheduler, self._dispatcher.lost
+        infos = scheduler.land(self._dispatcher.gather_infos).infos
+        ids, slots = scheduler.last_ids, scheduler.last_slots
+        assert ids is not None
+        if infos:
+            self._infos += [self._placed(info) for info in infos if info["env_id"] not in lost]
+        for env_id, slot in zip(ids, slots, strict=True):
+            if env_id in lost:
+                lost.remove(env_id)
+            else:
+                self._rows.append((env_id, slot, bool(scheduler.overs[env_id])))
+
+    def _answer(self, more: bool) -> Answer:
+        for message in self._dispatcher.told:
+            if isinstance(message, Died):  # rows behind a slot that somebody else still fills would come too late
+                self._dispatcher.lost.update(set(message.env_ids).intersection(self._scheduler.of_state(READY)))
+        rows, infos, told = self._rows, self._infos, self._dispatcher.told
+        self._rows, self._infos, self._dispatcher.told = [], [], []
+        frames, quiet, outcomes = b"", False, b""
+        env_ids: list[int] | None = []
+        observations = None
+        if rows:
+            if len(rows) == self._num_envs:
+                rows.sort()
+            ids, slots, overs = map(list, zip(*rows, strict=True))
+            place: Any = slots
+            # Whoever steps in place is not asked again before this has been sent, but processes may go on.
+            if self._task.in_place and slots == list(range(slots[0], slots[0] + len(slots))):
+                place = slice(slots[0], slots[0] + len(slots))
+            observations, *others = (column[place].reshape(-1, *column.shape[2:]) for column in self._columns)
+            outcomes = b"".join(column.tobytes() for column in others)
+            whole = ids == self._ids
+            env_ids = None if whole else [env_id + self._first_env for env_id in ids]
+            quiet = whole and not infos and not any(overs)
+            if not quiet:
+                frames = self._frames(self._moved(Done(ids, overs, infos)))
+        frames += b"".join(self._frames(self._moved(message)) for message in told)
+        return Answer(env_ids, observations, outcomes, quiet, frames, more)
+
+    def _placed(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Return an info with the numbers that the VecEnv has."""
+        info["env_id"] += self._first_env
+        if "agent_id" in info:
+            info["agent_id"] += self._first_env * self._env_spec.num_agents
+        return info
+
+    def _moved(self, message: Any) -> Any:
+        return moved(message, self._first_env, self._first_worker, self._place)
+
+    def _frames(self, message: Any) -> bytes:
+        return b"".join(frames_of(message, self._first_worker)[0])
+
+    # ---------------------------------------------------------------------------------------------------- rest
+
+    def times(self) -> tuple[Array, ...]:
+        """Return what was noted of times: those of ``telemetry.shared_arrays``."""
+        return self._slab.times.copy(), self._slab.histogram.copy(), self._slab.worker_times.copy()
+
+    def close(self, grace_s: float = CLOSE_S) -> bytes:
+        """Close the environments and end the workers; return frames of what they have to say."""
+        with self._told:
+            messages = self._backend.close(grace_s)
+        return b"".join(self._frames(self._moved(message)) for message in messages if isinstance(message, Failed))

@@ -1,0 +1,527 @@
+"""Ray: workers in actors on the machines of a cluster.
+
+One call carries actions to all environments of an actor, and one brings the rows of many back: directly if they are
+small (ray_wire.py), else through Ray, as arrays in the object store. How calls go to and fro is in ray_calls.py, what
+an actor does with them in ray_actor.py; here it is asked, heard, placed, and replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.errors import CallError, PlanError, PlatformError
+from pufferlib.vectorization.core.arguments import checked_seconds
+from pufferlib.vectorization.core.backend import CLOSE_S, SLICE_S, Backend
+from pufferlib.vectorization.core.frames import complete_frames, messages_of, sealed_frame
+from pufferlib.vectorization.core.messages import Call, Died, Done, EnvSpec, Failed, Ready, Reset
+from pufferlib.vectorization.core.plan import Plan, checked_count
+from pufferlib.vectorization.core.sharing import Found
+from pufferlib.vectorization.core.slab import Slab, SlabShape
+from pufferlib.vectorization.core.step_watchdog import Limits
+from pufferlib.vectorization.driver.call_guard import LEAVE_S, NOBODY, CallGuard, shut
+from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
+from pufferlib.vectorization.processes.backend import checked_settings, open_crews
+from pufferlib.vectorization.processes.start import portable, start_method
+from pufferlib.vectorization.ray.actor import (
+    REQUEST,
+    REVIVE,
+    SMALL_NBYTES,
+    STEPS,
+    ActorTask,
+    Answer,
+    Format,
+    RolloutActor,
+    opened,
+    outcomes_of,
+)
+from pufferlib.vectorization.ray.calls import ActorHandle, Calls
+from pufferlib.vectorization.ray.connection import Connection, Placement, reason
+from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
+
+__all__ = ["Ray", "RayBackend"]
+
+START_S = 60.0
+NODE_DIED = "its node has died"  # as Ray's errors say
+MOST_CALLS = 8  # of an actor at once: two are usual, and those that overtake each other wait inside
+
+Array = np.ndarray[Any, Any]
+
+
+class Ray(WorkerVecEnv):
+    """A VecEnv whose workers are in actors of Ray, on any machine of a cluster; batches hold the first to finish.
+
+    num_workers: actors, each with a contiguous share of the environments. backend_kwargs:
+
+    address: of the cluster, as ``ray.init`` takes it ("auto", "ray://host:10001"); by default the Ray that this process
+        is connected to, else the one that RAY_ADDRESS names, else one of its own, which ends with the last user.
+    resources: what each actor reserves: ``num_cpus``, ``num_gpus``, ``memory``, and custom ones by name. By default
+        one CPU; nothing in a Ray of our own.
+    placement: "SPREAD" (over nodes, the default), "DEFAULT" (as Ray likes), "PACK", "STRICT_PACK", "STRICT_SPREAD" (by
+        a placement group), or a scheduling strategy of Ray's.
+    local_workers: processes of each actor's node that play its environments; 0 (the default): the actor does by itself.
+        With a timeout there is at least one, to be killed.
+    worker_threads, spin: as for Multiprocessing, but spin is 0 by default. start_timeout: seconds within which an actor
+        has to be placed, None for any number.
+    """
+
+    backend = "ray"
+    first_finished = True
+    backend_arguments = (
+        "address",
+        "resources",
+        "placement",
+        "local_workers",
+        "worker_threads",
+        "spin",
+        "start_timeout",
+    )
+
+    def _make_backend(
+        self, plan: Plan, task: Callable[[int, range], WorkerTask], *, context: str | None, entropy: Any, **kwargs: Any
+    ) -> Backend:
+        return RayBackend(plan, task, context=context, entropy=entropy, **kwargs)
+
+
+class Sealed(NamedTuple):
+    """A request on its way. slots: where rows go that it asks for."""
+
+    slots: dict[int, int]
+    frame: bytes
+
+
+class RayBackend(Backend):
+    """Workers in actors. The slab is the driver's own, and rows are copied there as they come."""
+
+    compiled = False
+    watched = False  # actors watch over their workers
+    spin = 0
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Callable[[int, range], WorkerTask],
+        *,
+        context: str | None,
+        entropy: Any,
+        address: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        placement: Any = "SPREAD",
+        local_workers: int = 0,
+        worker_threads: int | None = 1,
+        spin: int | None = None,
+        start_timeout: float | None = START_S,
+    ) -> None:
+        most = max(map(len, plan.shares))
+        local_workers = checked_count("local_workers", local_workers, 0, "; 0 is the actor itself")
+        if local_workers > most:
+            raise PlanError(f"local_workers={local_workers} is more than an actor has environments; use 0 to {most}")
+        start_s = checked_seconds("start_timeout", start_timeout)
+        worker_threads, spin = checked_settings(worker_threads, spin)
+        if context is not None:
+            start_method(context)  # raises as it would in the actors
+        self._plan = plan
+        self._start_s = math.inf if start_s is None else start_s
+        self._settings = (context, entropy, worker_threads, spin)
+        self._in_place = local_workers == 0 and task(0, range(1)).limits == Limits()
+        self._actors: list[ActorHandle] = []
+        tasks: list[WorkerTask] = []
+        for index, share in enumerate(plan.shares):
+            own = Plan.of(len(share), min(max(local_workers, 1), len(share)), None).shares
+            moved = [range(share.start + each.start, share.start + each.stop) for each in own]
+            self._actors.append(
+                ActorHandle(index, [task(len(tasks) + number, each) for number, each in enumerate(moved)])
+            )
+            tasks += self._actors[-1].tasks
+        self.shares = tuple(each.env_ids for each in tasks)
+        self.dead: set[int] = set()
+        self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
+        self._actor_of = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
+        self._ended: set[int] = set()  # workers that have died in actors that live
+        self._kept: list[Any] = []
+        self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
+        self._counting = np.arange(plan.num_envs)
+        self._slab: Slab | None = None
+        self._format: Format | None = None
+        self._env_spec: EnvSpec | None = None
+        self.found: dict[int, Found] = {}
+        self._closed = False
+        self._owner = os.getpid()
+        self.call_guard = CallGuard()
+        self._connection = connection = Connection(address)
+        try:
+            self._placement = Placement(connection, placement, resources, len(self._actors))
+        except BaseException:
+            connection.release()
+            raise
+        self._ray = connection.ray
+        self._calls = Calls(connection, self._actors)
+        open_crews.add(self)
+
+    # ------------------------------------------------------------------------------------------- beginning
+
+    def start(self) -> EnvSpec:
+        try:
+            for actor in self._actors:
+                self._start_actor(actor)
+            faces = self._await_faces()
+            first = self.shares[0][0]
+            for actor in self._actors[1:]:
+                require_same_spec(faces[0], first, faces[actor.index], actor.env_ids[0])
+        except BaseException:
+            self.close(0.0)
+            raise
+        self._env_spec = faces[0]
+        return faces[0]
+
+    def _start_actor(self, actor: ActorHandle) -> None:
+        """Have an actor placed and start its workers, without waiting for it."""
+        actor.more, actor.begun_s, actor.place = False, time.monotonic(), ""
+        actor.held.clear()
+        self._place(actor)
+
+    def _place(self, actor: ActorHandle) -> None:
+        """Ask Ray for an actor, where it is, and to start its workers; what is held for it stays held."""
+        self._connection.require()
+        kind = self._ray.remote(RolloutActor).options(
+            max_concurrency=1 if self._in_place else MOST_CALLS,  # in place all happens in the actor's main thread
+            max_restarts=0,
+            max_task_retries=0,
+            **self._placement.options(actor.index),
+        )
+        context, entropy, worker_threads, spin = self._settings
+        task = ActorTask(
+            [task._replace(env_spec=self._env_spec) for task in actor.tasks],
+            self._in_place,
+            self._plan.synchronous,
+            context,
+            entropy,
+            actor.generation,
+            worker_threads,
+            spin,
+        )
+        sealed = portable(task, "actors need")
+        actor.handle = handle = kind.remote()
+        actor.calls.clear()
+        actor.calls.append(("where", handle.where.remote()))
+        actor.calls.append(("start", handle.start.remote(sealed, self._format, sys.path)))
+        actor.number = 0
+        actor.generation += 1
+        if self._format is not None:
+            self._ask_for_client(actor)
+
+    def _ask_for_client(self, actor: ActorHandle) -> None:
+        """Have small calls go to an actor directly, if all that it has to say is small."""
+        rows = self._columns[0][: len(actor.env_ids)]
+        if rows.nbytes <= SMALL_NBYTES and not self._in_place:  # in place all happens in the actor's main thread
+            self._calls.ask_for_client(actor)
+
+    def _await_faces(self) -> dict[int, EnvSpec]:
+        """Return the actors' faces, once all have one."""
+        faces: dict[int, EnvSpec] = {}
+        while len(faces) < len(self._actors):
+            for message in self.poll(SLICE_S):
+                if not isinstance(message, Ready):
+                    raise message.error()
+                faces[self._actor_of[message.worker].index] = message.env_spec
+                self.found.update(message.found)
+        return faces
+
+    def attach(self, shape: SlabShape) -> tuple[Slab, Any]:
+        self._slab = slab = Slab.private(shape)
+        self._format = format = Format(shape.reward_dtype, shape.telemetry)
+        self._columns = [
+            column.reshape(shape.num_slots, shape.agents_per_env, *column.shape[2:])
+            for column in (slab.observations, slab.rewards, slab.terminations, slab.truncations, slab.masks)
+        ]
+        self._actions = [
+            array.reshape(shape.num_envs, shape.agents_per_env, *array.shape[1:]) for array in slab.actions
+        ]
+        self._times_before = [self._times_of(actor) for actor in self._actors]
+        for actor in self._actors:
+            actor.calls.append(("attach", actor.handle.attach.remote(format)))
+            self._ask_for_client(actor)
+        try:
+            self._await_attached(time.monotonic() + self._start_s)
+        except BaseException:
+            self.close(0.0)
+            raise
+        return slab, None
+
+    def _await_attached(self, deadline_s: float) -> None:
+        """Wait until all actors stand ready. Raises WorkerError if one dies, PlatformError if it takes too long."""
+        while late := [actor for actor in self._actors if actor.calls]:
+            self._connection.check()
+            for actor in self._calls.wait(SLICE_S):
+                for message in self._hear(actor):
+                    raise message.error()
+            if time.monotonic() > deadline_s:
+                raise PlatformError(
+                    f"actor {late[0].index}{late[0].place} has made its environments, and then did not answer within "
+                    f"{self._start_s:g} s; is its process stopped, or its machine overloaded?"
+                )
+
+    # ---------------------------------------------------------------------------------------- step by step
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        by_actor: dict[int, list[int]] = {}
+        self._slots[list(env_ids)] = slots
+        for env_id in env_ids:
+            by_actor.setdefault(self._actor_of[env_id].index, []).append(env_id)
+        for index, ids in by_actor.items():
+            self._call(self._actors[index], [(STEPS, ids, [array[ids].tobytes() for array in self._actions])])
+
+    def step_all(self, buffer_index: int) -> None:
+        num_envs = self._plan.num_envs
+        self._slots[:] = range(buffer_index * num_envs, (buffer_index + 1) * num_envs)
+        for actor in self._actors:
+            ids = actor.env_ids
+            self._call(actor, [(STEPS, None, [array[ids.start : ids.stop].tobytes() for array in self._actions])])
+
+    def all_played(self, timeout_s: float) -> bool:
+        return False  # ``poll`` has it, at a cost that is nothing beside a call's
+
+    def seal(self, request: Reset | Call) -> Sealed:
+        slots = {order.env_id: order.slot for order in request.orders} if isinstance(request, Reset) else {}
+        try:
+            return Sealed(slots, sealed_frame(request, by_value=True))
+        except Exception as error:  # whatever a user's object raises when it is pickled
+            raise CallError(f"what is to be sent to the workers cannot be pickled: {error}") from error
+
+    def send(self, worker: int, sealed: Sealed) -> None:
+        self.send_each({worker: sealed})
+
+    def send_each(self, sealed: Mapping[int, Sealed]) -> None:
+        by_actor: dict[int, list[Any]] = {}
+        for worker, request in sealed.items():
+            for env_id, slot in request.slots.items():
+                self._slots[env_id] = slot
+            actor = self._actor_of[worker]
+            by_actor.setdefault(actor.index, []).append((REQUEST, worker - actor.workers.start, request.frame))
+        for index, requests in by_actor.items():
+            self._call(self._actors[index], requests)
+
+    def _call(self, actor: ActorHandle, requests: list[Any]) -> None:
+        """Have an actor do something, and bring back what there is by then."""
+        if actor.handle is None:  # it has died meanwhile, as ``poll`` says
+            return
+        if actor.begun_s is not None:
+            actor.held.append(requests)
+            return
+        self._connection.require()
+        share, plan = len(actor.env_ids), self._plan
+        num_back = share if plan.synchronous else min(share, plan.batch_size)
+        actor.number += 1
+        call = pickle.dumps((actor.number, requests, num_back), pickle.HIGHEST_PROTOCOL)
+        self._calls.send(actor, call)
+
+    def poll(self, timeout: float | None) -> list[Any]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        messages, self._kept = self._kept, []
+        while not self._closed and not messages:
+            self._connection.check()
+            left_s = SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline - time.monotonic()))
+            for actor in self._actors:
+                if actor.more and not actor.calls:
+                    self._call(actor, [])
+            self.interruptible = True  # what has come stays there
+            ready = self._calls.wait(left_s)
+            self.interruptible = False
+            for actor in ready:
+                messages += self._hear(actor)
+            messages += self._late()
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        return messages
+
+    def _hear(self, actor: ActorHandle) -> list[Any]:
+        """Return the messages of a call that is back."""
+        try:
+            kind, answer = self._calls.take(actor)
+        except self._ray.exceptions.RayError as error:
+            if actor.begun_s is not None and NODE_DIED in str(error):  # so Ray had not known it yet: nothing is lost
+                self._place(actor)
+                return []
+            return self._bury(actor, f"was lost with its actor ({reason(error)})")
+        if kind == "where":
+            actor.place, actor.begun_s = answer, None
+            held, actor.held = actor.held, []
+            for requests in held:
+                self._call(actor, requests)
+        elif kind == "serve":  # it lives, but what it had to say is lost
+            return self._bury(actor, "was lost with the connection to its actor")
+        elif kind == "start":
+            messages = self._messages(actor, answer)
+            return messages if self._env_spec is None else [each for each in messages if not isinstance(each, Ready)]
+        elif kind == "exchange":
+            return self._take(actor, opened(answer))
+        return []
+
+    def _take(self, actor: ActorHandle, answer: Answer) -> list[Any]:
+        """Put the rows of an answer where they go, and return its messages."""
+        actor.more = answer.more
+        ids = actor.env_ids if answer.env_ids is None else answer.env_ids
+        if len(ids):
+            assert self._slab is not None and answer.observations is not None
+            slots = self._slots[ids.start : ids.stop] if isinstance(ids, range) else self._slots[ids]
+            first = int(slots[0])
+            place: Any = slots
+            if np.array_equal(slots, self._counting[: len(slots)] + first):
+                place = slice(first, first + len(slots))
+            num_rows = len(ids) * self._slab.shape.agents_per_env
+            outcomes = outcomes_of(answer.outcomes, num_rows, self._slab.shape.reward_dtype)
+            for column, rows in zip(self._columns, (answer.observations, *outcomes), strict=True):
+                column[place] = rows.reshape(len(ids), *column.shape[1:])
+        quiet = [Done(list(actor.env_ids), [False] * len(actor.env_ids), [])] if answer.quiet else []
+        return [*quiet, *self._messages(actor, answer.frames)]
+
+    def _messages(self, actor: ActorHandle, frames: bytes) -> list[Any]:
+        messages: list[Any] = []
+        for frame in complete_frames(bytearray(frames)):
+            messages += messages_of(frame, actor.workers.start)
+        for message in messages:
+            if isinstance(message, Died):
+                self.dead.add(message.worker)
+                self._ended.add(message.worker)
+        return messages
+
+    def _late(self) -> list[Any]:
+        """Give up actors that were not placed in time."""
+        messages: list[Any] = []
+        now_s = time.monotonic()
+        for actor in self._actors:
+            if actor.handle is not None and actor.begun_s is not None and now_s - actor.begun_s > self._start_s:
+                how = f"was not placed within {self._start_s:g} s: {self._placement.want()}"
+                if self._env_spec is None:
+                    raise PlatformError(f"actor {actor.index} {how}")
+                messages += self._bury(actor, how)
+        return messages
+
+    def _bury(self, actor: ActorHandle, how: str) -> list[Any]:
+        """Forget an actor that has ended, or is to; say so."""
+        self._calls.kill(actor)
+        self.dead.update(actor.workers)
+        self._ended.difference_update(actor.workers)
+        self._keep_times(actor)
+        return [Died(task.worker, None, task.env_ids, place=actor.place, how=how) for task in actor.tasks]
+
+    def restart(self, worker: int) -> None:
+        actor = self._actor_of[worker]
+        if actor.handle is None:
+            self._start_actor(actor)
+        elif worker in self._ended:
+            self._call(actor, [(REVIVE, worker - actor.workers.start)])
+        self._ended.discard(worker)
+        self.dead.discard(worker)
+
+    def kill(self, worker: int, cause: str) -> None:
+        self._kept += self._bury(self._actor_of[worker], f"was killed, as {cause}")
+
+    def pids(self) -> list[int]:
+        return [0] * len(self.shares)  # they are elsewhere
+
+    def recover(self) -> list[int]:
+        for actor in self._actors:
+            self._calls.kill(actor)
+            self._keep_times(actor)
+        self._kept.clear()
+        self._ended.clear()
+        self.dead.clear()
+        for actor in self._actors:
+            self._start_actor(actor)
+        return list(range(self._plan.num_envs))
+
+    # ----------------------------------------------------------------------------------------------- times
+
+    def _times_of(self, actor: ActorHandle) -> tuple[Array, ...]:
+        assert self._slab is not None
+        slab, envs, workers = self._slab, slice(actor.env_ids.start, actor.env_ids.stop), actor.workers
+        arrays = (slab.times[envs], slab.histogram[envs], slab.worker_times[workers.start : workers.stop])
+        return tuple(array.copy() for array in arrays)
+
+    def _keep_times(self, actor: ActorHandle) -> None:
+        """What an actor has told of times stays, as the next one begins at nothing."""
+        if self._slab is not None:
+            self._times_before[actor.index] = self._times_of(actor)
+
+    def fetch_times(self) -> None:
+        assert self._slab is not None
+        self._connection.require()
+        slab, placed = self._slab, [actor for actor in self._actors if actor.handle and actor.begun_s is None]
+        refs = {actor.handle.times.remote(): actor for actor in placed}
+        if not refs:
+            return
+        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=CLOSE_S)
+        for ref in ready:
+            actor = refs[ref]
+            try:
+                times, histogram, worker_times = self._ray.get(ref)
+            except self._ray.exceptions.RayError:  # its death is told elsewhere
+                continue
+            before = self._times_before[actor.index]
+            envs = slice(actor.env_ids.start, actor.env_ids.stop)
+            slab.times[envs] = before[0] + times
+            slab.times[envs, :, -1] = np.maximum(before[0][..., -1], times[..., -1])  # the longest
+            slab.histogram[envs] = before[1] + histogram
+            slab.worker_times[actor.workers.start : actor.workers.stop] = before[2] + worker_times
+
+    def cores(self) -> int:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    # ---------------------------------------------------------------------------------------------- ending
+
+    def close(self, grace_s: float = CLOSE_S) -> list[Any]:
+        if self._closed or os.getpid() != self._owner:  # a forked child inherits the object, not the actors
+            return []
+        grace_s = 0.0 if self.closing else grace_s
+        self.closing = True
+        in_time = shut(self.call_guard, max(grace_s, LEAVE_S))
+        messages: list[Any] = []
+        if self._connection.alive():
+            if in_time and grace_s > 0:
+                messages = self._part(grace_s)
+            for actor in self._actors:
+                self._calls.kill(actor)
+            self._placement.remove()
+        if not in_time:
+            return []
+        self._closed = True
+        self._calls.close()
+        self._connection.release()
+        self.call_guard = CallGuard()
+        open_crews.discard(self)
+        return messages
+
+    def _part(self, grace_s: float) -> list[Any]:
+        """Have actors close their environments; return what they have to say."""
+        messages: list[Any] = []
+        actors = [actor for actor in self._actors if actor.handle is not None and actor.begun_s is None]
+        refs = {actor.handle.close.remote(grace_s): actor for actor in actors}
+        if not refs:
+            return messages
+        ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=grace_s)
+        for ref in ready:
+            try:
+                messages += self._messages(refs[ref], self._ray.get(ref))
+            except self._ray.exceptions.RayError:  # it was dead already
+                continue
+        for ref in late:
+            warnings.warn(
+                f"actor {refs[ref].index}{refs[ref].place} did not close its environments in {grace_s:.0f} s and was "
+                "killed",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return [message for message in messages if isinstance(message, Failed)]
+
+    def leave_in_child(self) -> None:
+        """In a forked child: nothing here is its own."""
+        self.call_guard.owner = NOBODY

@@ -1,0 +1,232 @@
+"""The connection to Ray: which cluster, who ends it, what actors reserve there, and whether its head still answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pufferlib.errors import MissingExtra, PlanError, PlatformError
+from pufferlib.util.suggestions import not_one_of
+from pufferlib.vectorization.core.plan import available_cpus
+
+__all__ = ["Connection", "Placement", "head_of", "plain", "reason", "require_address", "require_answer"]
+
+GROUPS = ("PACK", "STRICT_PACK", "STRICT_SPREAD")
+CHECK_S = 1.0  # how often the head is asked
+REACH_S = 5.0  # for the machine at an address to answer
+LOST_S = 15.0  # without an answer, it is gone; after 60 Ray ends this process, and says so in a log
+
+COLOR = re.compile(r"\x1b\[\d+m")  # in Ray's tracebacks
+GUESSES = re.compile(r" (Some common causes include|There are some potential root causes).*")  # behind a death's reason
+
+_users = 0  # of the connection that was made here
+_own = False  # whether that is to a Ray of our own
+_session = 0  # counts the connections, so that who has been left behind by one knows the next from it
+
+
+class Connection:
+    """This process's connection to Ray, made if there is none, and then ended with its last user.
+
+    own: whether this is a Ray that was started here. head: host:port of the cluster's head, None where ray:// stands in
+    between. Raises MissingExtra without Ray, PlatformError if no cluster is
+    where it is said to be.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        global _users, _own, _session
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtra(
+                "backend='ray' needs Ray; install it with pip install 'pufferlib[ray]', or use backend='pool'"
+            ) from error
+        self.ray: Any = ray
+        self._lost = ""  # how; for good, as nobody tells actors to go any more
+        self._looked_s = self._answered_s = time.monotonic()
+        if not ray.is_initialized():
+            _session += 1
+            _users, _own = 0, address is None and not os.environ.get("RAY_ADDRESS")
+            self._connect("local" if _own else address)
+            self._counted = True
+        else:
+            self._counted = _users > 0
+        _users += self._counted
+        self._session = _session
+        self.own = _own and self._counted
+        self.head = head_of(ray)
+        try:
+            require_address(address, self.head)
+        except PlanError:
+            self.release()
+            raise
+
+    def _connect(self, address: str | None) -> None:
+        settings: dict[str, Any] = {"logging_level": logging.ERROR}
+        if _own:
+            # Workers run at this process's priority, as other backends' do; Ray would have them wait for all others.
+            settings.update(include_dashboard=False, num_cpus=available_cpus(), _system_config={"worker_niceness": 0})
+        before = os.environ.get("RAY_USAGE_STATS_ENABLED")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        try:
+            require_answer(address)
+            self.ray.init(address, **settings)
+        except Exception as error:  # ConnectionError, OSError, and a plain Exception where a node does not come up
+            if _own:
+                raise PlatformError(f"Ray could not be started here: {error}") from error
+            raise PlatformError(
+                f"no Ray cluster answers at address={address!r}: {error}; start one with ray start --head, or leave "
+                "address out for one of our own"
+            ) from error
+        finally:
+            if before is None:
+                del os.environ["RAY_USAGE_STATS_ENABLED"]
+            else:
+                os.environ["RAY_USAGE_STATS_ENABLED"] = before
+
+    def alive(self) -> bool:
+        """Whether there is anything left to be told to go."""
+        return not self._lost and self._session == _session and bool(self.ray.is_initialized())
+
+    def check(self) -> None:
+        """Ask now and then whether the cluster's head is there. Raises PlatformError once it has not been for long."""
+        now_s = time.monotonic()
+        self.require()
+        if self.head is None or now_s - self._looked_s < CHECK_S:
+            return
+        if now_s - self._looked_s > LOST_S:  # nobody has asked for long
+            self._answered_s = now_s
+        self._looked_s = now_s
+        host, _, port = self.head.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CHECK_S).close()
+        except OSError as error:
+            if now_s - self._answered_s > LOST_S:
+                self._lost = (
+                    f"the head of the Ray cluster, at {self.head}, has not answered for {LOST_S:g} s ({error}); close "
+                    "this, and connect to a cluster that lives"
+                )
+                raise PlatformError(self._lost) from error
+        else:
+            self._answered_s = time.monotonic()
+
+    def require(self) -> None:
+        """Raise PlatformError unless this is the connection still: Ray would make another one, wherever to."""
+        if self._session != _session or not self.ray.is_initialized():
+            self._lost = "this process is no longer connected to Ray; somebody has called ray.shutdown"
+        if self._lost:
+            raise PlatformError(self._lost)
+
+    def release(self) -> None:
+        """Have no more use for it."""
+        global _users
+        if self._counted and self._session == _session:
+            self._counted = False
+            _users -= 1
+            if _users == 0 and self.ray.is_initialized():
+                self.ray.shutdown()
+
+
+def head_of(ray: Any) -> str | None:
+    """Return host:port of the head to which this process is connected, None where ray:// stands in between."""
+    client: Any = ray.util.client.ray  # without annotations
+    return None if client.is_connected() else str(ray.get_runtime_context().gcs_address)
+
+
+def require_answer(address: str | None) -> None:
+    """Raise OSError where nobody answers at an address that names a machine and a port: Ray would try for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address or ""):
+        socket.create_connection((found[1].strip("[]"), int(found[2])), REACH_S).close()
+
+
+def plain(error: Exception) -> str:
+    """Return what an error of Ray's says, without colours."""
+    return COLOR.sub("", str(error))
+
+
+def reason(error: Exception) -> str:
+    """Return why Ray says that a call has failed: of a death the line that tells, of all else everything."""
+    text = plain(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "unavailable" in line]
+    return GUESSES.sub("", telling[0]).rstrip(".") if telling else text
+
+
+def require_address(asked: str | None, head: str | None) -> None:
+    """Raise PlanError if an address, host:port, is not that of the head to which this process is connected."""
+    if asked is not None and head is not None and re.fullmatch(r"[^/]+:\d+", asked) and not _same(asked, head):
+        raise PlanError(
+            f"address={asked!r}, but this process is connected to the Ray at {head}; call ray.shutdown first, or leave "
+            "address out"
+        )
+
+
+def _same(asked: str, head: str) -> bool:
+    """Whether two addresses of a cluster's head, host:port, are one."""
+    (host, _, port), (its_host, _, its_port) = asked.rpartition(":"), head.rpartition(":")
+    if port != its_port:
+        return False
+    try:
+        return socket.gethostbyname(host.strip("[]")) == socket.gethostbyname(its_host.strip("[]"))
+    except OSError:
+        return host == its_host
+
+
+class Placement:
+    """What each actor reserves, and where it may be. Raises PlanError."""
+
+    def __init__(
+        self, connection: Connection, strategy: Any, resources: Mapping[str, float] | None, num_actors: int
+    ) -> None:
+        self._connection, self._ray, self._strategy, self._group = connection, connection.ray, strategy, None
+        grouped = isinstance(strategy, str) and strategy in GROUPS
+        if isinstance(strategy, str) and strategy not in ("SPREAD", "DEFAULT", *GROUPS):
+            known = ("SPREAD", "DEFAULT", *GROUPS)
+            raise PlanError(not_one_of("placement", strategy, known, ", nor a scheduling strategy of Ray's"))
+        own: dict[str, float] = {"num_cpus": 0 if connection.own and not grouped else 1}
+        if resources is not None:
+            own = dict(resources)
+        if not all(isinstance(name, str) and isinstance(num, (int, float)) and num >= 0 for name, num in own.items()):
+            raise PlanError(f"resources={resources!r} is not a mapping of names to numbers, 0 or more")
+        own.setdefault("num_cpus", 0)
+        names = {"num_cpus": "CPU", "num_gpus": "GPU"}
+        self._asked = {names.get(name, name): num for name, num in own.items() if num}
+        fixed: dict[str, Any] = {name: own.pop(name) for name in ("num_cpus", "num_gpus", "memory") if name in own}
+        self._options: dict[str, Any] = {**fixed, "resources": own}
+        if not grouped:
+            self._options["scheduling_strategy"] = strategy
+            return
+        bundle = self._asked
+        if not bundle:
+            raise PlanError(f"placement={strategy!r} reserves what actors need, so name some resources")
+        self._group = self._ray.util.placement_group([bundle] * num_actors, strategy=strategy)
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Return what to start an actor with."""
+        if self._group is None:
+            return self._options
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+        return {**self._options, "scheduling_strategy": strategy}
+
+    def want(self) -> str:
+        """Return what is asked for and what is there, in words."""
+        ray = self._ray
+        there = {name: num for name, num in ray.cluster_resources().items() if name in ("CPU", "GPU", *self._asked)}
+        free = {name: num for name, num in ray.available_resources().items() if name in there}
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        return (
+            f"an actor asks for {self._asked} (placement {self._strategy!r}), and the cluster's {nodes} nodes have "
+            f"{there}, of which {free} is free; ask for less in resources, use fewer workers, or add nodes"
+        )
+
+    def remove(self) -> None:
+        """Give back what was reserved."""
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
+            self._group = None

@@ -1,0 +1,545 @@
+"""One worker's environments: make, reset, step, and THE autoreset. It runs in a process, an actor, or in place.
+
+The compiled loop plays the plain case of next-step autoreset by itself, over the same ``over``.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pufferlib.emulation import emulate, is_wrapped
+from pufferlib.emulation.infos import own
+from pufferlib.emulation.rows import FastAgents, FastRows, FastStep, RowEnv, Rows
+from pufferlib.errors import PufferError, SpaceError
+from pufferlib.telemetry.timeline import Stopwatch
+from pufferlib.vectorization.core import transfer
+from pufferlib.vectorization.core.messages import Call, Done, EnvSpec, Failed, InfosMessage, Played, Ready, Reply, Reset
+from pufferlib.vectorization.core.sharing import Claims, Found, Held
+from pufferlib.vectorization.core.slab import NUM_BUFFERS, Slab
+from pufferlib.vectorization.core.step_watchdog import Limits, word_of
+from pufferlib.vectorization.worker.step_loop import StepLoop
+
+__all__ = ["Worker", "WorkerTask", "seed_globals"]
+
+
+class WorkerTask(NamedTuple):
+    """What a worker is told at its start. creators: one an environment of the share, called as ``creator()``.
+
+    face: of the first worker, for one that takes a dead one's place: its environments are made as they are reset.
+    first_env: the number of environment 0 in the VecEnv, where workers of a group count from there.
+    """
+
+    worker: int
+    env_ids: range
+    creators: list[Callable[[], Any]]
+    wrap_kwargs: dict[str, Any]
+    autoreset_mode: str
+    each: bool  # announce each environment as it finishes, rather than all of a request at once
+    first_finished: bool  # on the compiled path: rows go to slots that are claimed once they exist
+    limits: Limits = Limits()
+    env_spec: EnvSpec | None = None
+    first_env: int = 0
+
+
+class Worker:
+    """The environments of one share. Every answer goes to ``emit``, as a message.
+
+    refuses_late: a step or reset that took longer than the task's limits counts as one that raised, for nobody watches.
+    made: called when an environment has been made.
+    """
+
+    def __init__(
+        self,
+        task: WorkerTask,
+        emit: Callable[[Any], bool],
+        *,
+        refuses_late: bool = False,
+        made: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.task = task
+        self.emit = emit
+        self._made = made
+        limits = task.limits if refuses_late else Limits()
+        self.step_limit_s, self.reset_limit_s = (limit or 0.0 for limit in limits)  # 0 for none
+        self.envs: dict[int, RowEnv] = {}
+        self._claims = Claims(task.first_env)
+        self._held: Held | None = None  # while all environments are made: what their creators held before
+        self._found: dict[int, Found] = {}  # which of the environments were among that
+        self._env_spec = task.env_spec
+        self._adopt: Callable[[int, RowEnv], None]
+        self._wrapped: set[int] = set()  # environments that users have wrapped themselves
+        self._early: set[int] = set()  # environments that were made before the reset that was to make them
+        self._num_resets = 0
+        self.step_loop: Any = None  # on the compiled path: where requests come in and rows go out
+        self.played = 0  # of what was requested last, how many environments are done
+        self.reset_s = 0.0  # of the step that was played last: how much of its time went into a reset
+        self.over: set[int] = set()  # whose next action starts an episode instead (next_step)
+        self._same_step = task.autoreset_mode == "same_step"
+        self._next_step = task.autoreset_mode == "next_step"
+        self._actions: dict[int, Any] = {}
+        self._plain: StepLoop | None = None  # on the portable path: the plain case of a step
+        self._done = Done([], [], [])  # on the portable path: what has not been announced yet
+        self._quiet: list[int] = []  # and of whom nothing is to be said beyond that
+        self._buffer_indices: list[range] = []  # the slots of the share in each lap
+
+    def build(self) -> None:
+        """Make the environments; emits Ready, or Failed."""
+        self._held = Held(dict(zip(self.task.env_ids, self.task.creators, strict=True)))
+        for env_id in self.task.env_ids:
+            try:
+                self._make(env_id)
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, "__init__", error)
+                return
+        assert self._env_spec is not None
+        self._held = None
+        self.emit(Ready(self.task.worker, self._env_spec, self._found))
+
+    def _make(self, env_id: int) -> None:
+        """Make an environment, which takes the place of the one that there may be."""
+        first = self.task.env_ids[0]
+        self._unmake(env_id)
+        self._wrapped.add(env_id)  # until it is made: what making it raises is not about make's wrap_kwargs
+        transfer.register()
+        made = self.task.creators[env_id - first]()
+        if not is_wrapped(made):
+            self._wrapped.discard(env_id)
+        found = None if self._held is None else self._held.find(made)
+        self._claims.claim(env_id, made, found)
+        if found is not None:
+            self._found[env_id] = found
+        env = self.envs[env_id] = emulate(made, **self.task.wrap_kwargs)
+        env_spec = EnvSpec.of(env)
+        if self._env_spec is None:
+            self._env_spec = env_spec
+        try:
+            require_same_spec(self._env_spec, first, env_spec, env_id)
+        except SpaceError:
+            self._unmake(env_id)
+            raise
+        self._made()
+
+    def _unmake(self, env_id: int) -> None:
+        """Close an environment that is of no use, if there is one."""
+        self._claims.release(env_id)
+        env = self.envs.pop(env_id, None)
+        if env is not None:
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:  # something else was wrong with it, as is told
+                warnings.warn(f"environment {env_id}, which is made anew, raised in close: {error!r}", stacklevel=2)
+
+    def attach(self, slab: Slab, ring: Any = None) -> None:
+        """Take the arrays to read actions from and to write rows to. ring: the slab's, on the compiled path."""
+        self._actions = {env_id: slab.action(env_id) for env_id in self.task.env_ids}
+        self._doing = slab.doing[self.task.worker].data
+        self._num_envs = slab.shape.num_envs
+        self._telemetry = slab.shape.telemetry
+        self._stopwatch = Stopwatch(slab.times, slab.histogram)
+        self._worker_times = slab.worker_times[self.task.worker].data
+        self._clocked_s = perf_counter()
+        self._rows: Callable[[int], Rows] = slab.rows
+        self._commit: Callable[[int, int, bool, list[dict[str, Any]]], None] = self._announce
+        if ring is not None:
+            self.step_loop = step_loop = compiled_step_loop(self, slab, ring)
+            self._rows, self._commit, self._adopt = (
+                step_loop.rows,
+                self.hand_over,
+                functools.partial(adopt, step_loop, slab),
+            )
+        else:
+            self._plain = StepLoop(self, slab, self._stopwatch)
+            self._adopt = self._plain.adopt
+            first, stop, num_envs = self.task.env_ids[0], self.task.env_ids[-1] + 1, slab.shape.num_envs
+            self._buffer_indices = [
+                range(first + buffer_index * num_envs, stop + buffer_index * num_envs)
+                for buffer_index in range(NUM_BUFFERS)
+            ]
+
+        for env_id, env in self.envs.items():
+            self._adopt(env_id, env)
+        self.rest()
+
+    def rest(self) -> None:
+        """Say that nothing is being done."""
+        self._doing[0] = 0
+
+    def clock(self, kind: int) -> None:
+        """Note the seconds since the last call as telemetry.BUSY or WAITED; the compiled loop does so by itself."""
+        now_s = perf_counter()
+        self._worker_times[kind] += now_s - self._clocked_s
+        self._clocked_s = now_s
+
+    def step(self, env_ids: Sequence[int], slots: Sequence[int]) -> None:
+        """On the portable path: play one step of these environments, in this order; the rows of each go to its slot."""
+        assert self._plain is not None
+        self.played = 0
+        try:
+            self._plain.step(env_ids, slots, self._quiet)
+        finally:  # also where Ctrl-C interrupts an environment of this very process
+            self.flush()
+
+    def step_share(self, buffer_index: int) -> None:
+        """On the portable path: play one step of all environments; their rows go to a lap of the slab."""
+        self.step(self.task.env_ids, self._buffer_indices[buffer_index])
+
+    def advance(self, env_id: int, slot: int) -> bool:
+        """Play one step of an environment, or the reset that is due instead; True if the next may be a fast one."""
+        env, stopwatch = self.envs[env_id], self._stopwatch
+        self.reset_s = 0.0
+        if env_id in self.over:
+            self.over.discard(env_id)
+            try:
+                self._restart(env_id, env)
+                self._deliver(env_id, slot, env, False)
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, "reset", error)
+            return self._is_plain(env_id)
+        timed = self._telemetry and stopwatch.due(env_id)
+        start_s = perf_counter() if timed or self.step_limit_s else 0.0
+        try:
+            over = env.step(self._actions[env_id])
+            if self.step_limit_s:
+                self.check_time("step", perf_counter() - start_s)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "step", error)
+            return False
+        self._conclude(env_id, slot, env, over)
+        if timed:
+            stopwatch.record(env_id, perf_counter() - start_s - self.reset_s)
+        return self._is_plain(env_id)
+
+    def check_time(self, phase: str, seconds: float) -> None:
+        """Raise TimeoutError if a step or reset took longer than it may."""
+        if seconds > (self.reset_limit_s if phase == "reset" else self.step_limit_s):
+            self.refuse_late(phase, seconds)
+
+    def refuse_late(self, phase: str, seconds: float) -> None:
+        """Raise TimeoutError."""
+        limit_s = self.reset_limit_s if phase == "reset" else self.step_limit_s
+        raise TimeoutError(f"{phase} took {seconds:.3g} s, longer than {phase}_timeout={limit_s:g} s")
+
+    def finish(self, env_id: int, slot: int, result: Any) -> bool:
+        """Go on with a step whose raw ``step`` has returned ``result``; True if the next may be a fast one."""
+        env = self.envs[env_id]
+        self.reset_s = 0.0
+        try:
+            over = env.take(result)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "step", error)
+            return False
+        self._conclude(env_id, slot, env, over)
+        return self._is_plain(env_id)
+
+    def finish_reset(self, env_id: int, slot: int, result: Any) -> bool:
+        """Go on with a reset whose raw ``reset`` has returned ``result``; True if the next step may be a fast one."""
+        env = self.envs[env_id]
+        try:
+            env.take_reset(result)
+            self._deliver(env_id, slot, env, False)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "reset", error)
+        return self._is_plain(env_id)
+
+    def finish_restart(self, env_id: int, slot: int, result: Any, last: dict[str, Any], observation: Any) -> bool:
+        """Go on with a same-step reset whose raw ``reset`` has returned ``result``; True if the next step may be fast.
+
+        The step's outcome is in its row already. last, observation: its info and its observation.
+        """
+        observations = np.asarray(observation)[np.newaxis]
+        return self.finish_restart_of_several(env_id, slot, result, [(0, last)], observations)
+
+    def finish_restart_of_several(
+        self, env_id: int, slot: int, result: Any, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+    ) -> bool:
+        """Do the same for several agents. final, observations: of their last rows."""
+        env = self.envs[env_id]
+        try:
+            env.take_reset(result)
+            self._deliver_with_finals(env_id, slot, env, final, observations)
+        except (Exception, SystemExit) as error:
+            self.failed(env_id, "reset", error)
+        return self._is_plain(env_id)
+
+    def _is_plain(self, env_id: int) -> bool:
+        return env_id not in self.over and env_id in self.envs and self.envs[env_id].settled
+
+    def _conclude(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
+        """Write the rows of a step, and start the next episode where that is due: THE autoreset."""
+        phase = "step"
+        try:
+            if over and self._next_step:
+                self.over.add(env_id)
+            if over and self._same_step:
+                rows = self._rows(slot)
+                env.write_observations(rows)
+                env.write_outcome(rows)
+                final, observations = env.infos, rows.observations.copy()
+                phase = "reset"
+                self._restart(env_id, env)
+                self._deliver_with_finals(env_id, slot, env, final, observations)
+            else:
+                self._deliver(env_id, slot, env, over)
+        except (Exception, SystemExit) as error:
+            self.over.discard(env_id)
+            self.failed(env_id, phase, error)
+
+    def _deliver(self, env_id: int, slot: int, env: RowEnv, over: bool) -> None:
+        """Write the rows that an environment holds, and hand them over."""
+        rows = self._rows(slot)
+        env.write_observations(rows)
+        env.write_outcome(rows)
+        self._commit(env_id, slot, over, self._infos(env_id, env) if env.infos else [])
+
+    def _deliver_with_finals(
+        self, env_id: int, slot: int, env: RowEnv, final: list[tuple[int | None, dict[str, Any]]], observations: Any
+    ) -> None:
+        """Write the first rows of an episode over the last ones of another, and hand them over with its outcome.
+
+        final, observations: the infos and the observations of the last rows.
+        """
+        rows = self._rows(slot)
+        env.write_observations(rows)
+        env.infos = _with_finals(final, env, rows.terminations | rows.truncations, observations)
+        self._commit(env_id, slot, True, self._infos(env_id, env))
+
+    def _restart(
+        self, env_id: int, env: RowEnv, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        self._doing[0] |= 1
+        start_s = perf_counter()
+        env.reset(seed, options)
+        self.reset_s = perf_counter() - start_s
+        self._stopwatch.record_reset(env_id, self.reset_s)
+        if self.reset_limit_s:
+            self.check_time("reset", self.reset_s)
+
+    def _announce(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+        """Hand rows over on the portable path: by message, one for each environment where that is asked for."""
+        done = self._done
+        done.env_ids.append(env_id)
+        done.overs.append(over)
+        done.infos.extend(infos)
+        if self.task.each:
+            self.flush()
+
+    def flush(self) -> None:
+        """On the portable path: announce what has not been announced yet."""
+        done, quiet = self._done, self._quiet
+        self.played += len(quiet)
+        if len(quiet) == len(self.task.env_ids):
+            quiet.clear()
+            self.emit(Played(self.task.worker))
+        elif quiet or done.env_ids:
+            done.env_ids.extend(quiet)
+            done.overs.extend([False] * len(quiet))
+            quiet.clear()
+            self._done = Done([], [], [])
+            self.emit(done)
+
+    def forget(self) -> None:
+        """On the portable path: forget what has not been announced, which an interruption may have left in pieces."""
+        self._done = Done([], [], [])
+        self._quiet.clear()
+
+    def hand_over(self, env_id: int, slot: int, over: bool, infos: list[dict[str, Any]]) -> None:
+        """Hand rows over on the compiled path: they are there at once, and their infos come before or with them."""
+        if not infos or self.step_loop.holds_infos or self.emit(InfosMessage([env_id], infos)):
+            self.step_loop.commit(env_id, slot, over, infos)
+
+    def reset(self, request: Reset) -> None:
+        """Reset environments, made anew where that is asked for; the rows of each go to its slot."""
+        self.played = 0
+        for env_id, slot, seed, options, anew in request.orders:
+            self.over.discard(env_id)
+            self._num_resets += 1
+            self._doing[0] = word_of(self._num_resets, env_id, self._num_envs, is_reset=True)
+            phase = "__init__"
+            try:
+                if anew:
+                    self._make_anew(env_id)
+                phase, env = "reset", self.envs[env_id]
+                self._restart(env_id, env, seed, options)
+                self._deliver(env_id, slot, env, False)
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, phase, error, seed)
+            finally:  # also where Ctrl-C interrupts an environment of this very process
+                if self.step_loop is not None:
+                    self.step_loop.flush()
+            if self.step_loop is not None:
+                self.step_loop.resume(env_id, self._is_plain(env_id))
+            else:
+                assert self._plain is not None
+                self._plain.resume(env_id, self._is_plain(env_id))
+                self.flush()
+            self.played += 1
+
+    def _make_anew(self, env_id: int) -> None:
+        """Make an environment that takes the place of one that crashed, unless that has been done already."""
+        if env_id in self._early:
+            self._early.discard(env_id)
+        else:
+            self._make(env_id)
+            self._adopt(env_id, self.envs[env_id])
+
+    def call(self, request: Call) -> None:
+        """Call a method, or get or set an attribute, of environments; emits Reply."""
+        results: list[Any] = []
+        failed = None
+        for index, env_id in enumerate(request.env_ids):
+            try:
+                if env_id not in self.envs:
+                    self._make_anew(env_id)
+                    self._early.add(env_id)
+                env = self.envs[env_id].env
+                if request.action == "set":
+                    _set_attribute(env, request.name, request.args[index])
+                    results.append(None)
+                    continue
+                value = _get_attribute(env, request.name)
+                if request.action == "call" and callable(value):
+                    value = value(*request.args, **request.kwargs)
+                results.append(value)
+            except (Exception, SystemExit) as error:
+                failed = Failed.of(env_id, self.task.worker, f"{request.action} {request.name!r}", error)
+                break
+        self.emit(Reply(request.ticket, self.task.worker, results, failed))
+
+    def close(self) -> None:
+        """Close every environment, the others too if one raises; emits Failed for those."""
+        for env_id, env in self.envs.items():
+            try:
+                env.close()
+            except (Exception, SystemExit) as error:
+                self.failed(env_id, "close", error)
+        self.envs = {}
+        self._claims.release()
+
+    def _infos(self, env_id: int, env: RowEnv) -> list[dict[str, Any]]:
+        first_agent = env_id * env.num_agents
+        infos = []
+        for place, info in env.infos:
+            info["env_id"] = env_id
+            if place is not None:
+                info["agent_id"] = first_agent + place
+            infos.append(info)
+        env.infos = []
+        return infos
+
+    def failed(self, env_id: int, phase: str, error: BaseException, seed: int | None = None) -> None:
+        """Tell that an environment raised. seed: what a reset was given."""
+        if isinstance(error, PufferError) and env_id not in self._wrapped:
+            error.speak_of_make()
+        self.emit(Failed.of(env_id, self.task.worker, phase, error, seed))
+
+
+def compiled_step_loop(worker: Worker, slab: Slab, ring: Any) -> Any:
+    """Return the compiled loop for a worker's environments."""
+    from pufferlib._native import step_loop
+
+    share, first_finished = worker.task.env_ids, worker.task.first_finished
+    scratch = Slab.private(replace(slab.shape, num_blocks=1, block_size=1, ring_nbytes=0))
+    return step_loop.StepLoop(ring, slab, scratch, worker, share, worker.task.worker, first_finished, own)
+
+
+def adopt(compiled: Any, slab: Slab, env_id: int, env: RowEnv) -> None:
+    """Have an environment, if it can be stepped fast, stepped by the compiled loop."""
+    from pufferlib._native import agents, step_loop
+
+    fast, actions, stepper = env.fast, slab.action(env_id), None
+    actions = actions if isinstance(actions, tuple) else (actions,)
+    if isinstance(fast, FastStep):
+        stepper = step_loop.Stepper(env, *fast[:2], actions, *fast[2:])
+    elif isinstance(fast, FastAgents):
+        stepper = step_loop.Stepper.of_agents(agents.ParallelAgents(env, env_id, actions, own, *fast))
+    elif isinstance(fast, FastRows):
+        stepper = step_loop.Stepper.of_agents(agents.NativeAgents(env, env_id, actions, own, *fast))
+    compiled.adopt(env_id, stepper)
+
+
+def _with_finals(
+    final: list[tuple[int | None, dict[str, Any]]], env: RowEnv, ended: Any, observations: Any
+) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the new episode's infos, those of the ended agents extended by final_obs and final_info.
+
+    Episode statistics stay at the top, where they are in every autoreset mode.
+    """
+    firsts: dict[int | None, dict[str, Any]] = {}
+    for place, info in env.infos:
+        firsts.setdefault(place, {}).update(info)
+    lasts: dict[int | None, dict[str, Any]] = {}
+    for place, info in final:
+        lasts.setdefault(place, {}).update(info)
+    for place in np.flatnonzero(ended).tolist():
+        lasts.setdefault(place, {})
+    for place, last in lasts.items():
+        info = firsts.setdefault(place, {})
+        if "episode" in last:
+            info["episode"] = last["episode"]
+        if "env" in last:
+            info["env"] = last["env"]
+        if place is not None and ended[place]:
+            info["final_obs"] = observations[place].copy() if observations[place].ndim else observations[place]
+        info["final_info"] = last
+    return list(firsts.items())
+
+
+def require_same_spec(first: EnvSpec, first_id: int, env_spec: EnvSpec, env_id: int) -> None:
+    """Raise SpaceError unless both environments fill the same rows: agents, shapes, dtypes and layout."""
+
+    def rows(env_spec: EnvSpec) -> dict[str, Any]:
+        observation, action = env_spec.observation_layout, env_spec.action_layout
+        return {
+            "number of agents": env_spec.num_agents,
+            "observations": (env_spec.observation_space.shape, env_spec.observation_space.dtype),
+            "observation leaves": getattr(observation, "leaves", None),
+            "kind of actions": type(env_spec.action_space),
+            "actions": (env_spec.action_space.shape, env_spec.action_space.dtype),
+            "action leaves": getattr(action, "leaves", None),
+        }
+
+    expected, found = rows(first), rows(env_spec)
+    for name in expected:
+        if expected[name] != found[name]:
+            raise SpaceError(
+                f"environments {first_id} and {env_id} differ in their {name}: {expected[name]} and {found[name]}; "
+                "all environments of one VecEnv must fill the same rows, so make one VecEnv for each kind"
+            )
+
+
+def _get_attribute(env: Any, name: str) -> Any:
+    getter = getattr(env, "get_wrapper_attr", None)  # Gymnasium's own way through its wrappers
+    return getattr(env, name) if getter is None else getter(name)
+
+
+def _set_attribute(env: Any, name: str, value: Any) -> None:
+    setter = getattr(env, "set_wrapper_attr", None)
+    if setter is None:
+        setattr(env, name, value)
+    else:
+        setter(name, value)
+
+
+def seed_globals(entropy: Any, worker: int, generation: int) -> None:
+    """Seed the global generators of this worker process, for environments that draw from those.
+
+    generation: how many processes had this worker's place before it.
+
+    Environments should draw from the generator that ``reset(seed)`` seeds; those that do not would repeat
+    each other, process by process, after a fork.
+    """
+    seed = int(np.random.SeedSequence(entropy, spawn_key=(worker, generation, 1)).generate_state(1)[0])
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
