@@ -47,7 +47,7 @@ from benchmarks.lines import append
 from benchmarks.ratios import MedianRange
 from benchmarks.tag_learning import GAMES
 from cleanrl_demo import ppo, ppo_cuda
-from cleanrl_demo.cuda_graphs import Iteration, on_own_stream
+from cleanrl_demo.cuda_graphs import GraphedIteration, on_own_stream
 from cleanrl_demo.plot import SECONDS_TAG, Curve, NoScalar, read
 from cleanrl_demo.results import RETURN_OF
 from cleanrl_demo.session import environments, origin_of, torch_set_up
@@ -150,7 +150,7 @@ def measured(case: Case, device: str, settings: Mapping[str, Any]) -> Measured:
         iterate = ppo_cuda.iteration(rollout, config)
         parts = [
             iterate,
-            *(Iteration(each, learner.generator, config) for each in (play, step_environments, train)),
+            *(GraphedIteration(each, learner.generator, config) for each in (play, step_environments, train)),
         ]
 
         def steps(part: Callable[[], Any]) -> Callable[[], int]:

@@ -30,10 +30,10 @@ FOLDER = Path(__file__).parent / "results"
 WINDOW_S = 0.1  # of one turn
 CALLS = 200  # between two looks at the clock
 
-CallGuard = Callable[[], float]  # plays for a while and returns seconds for a call
+Turn = Callable[[], float]  # plays for a while and returns seconds for a call
 
 
-def turn_of(call: Callable[..., Any], *arguments: Any) -> CallGuard:
+def turn_of(call: Callable[..., Any], *arguments: Any) -> Turn:
     """Return what calls a function again and again."""
 
     def turn() -> float:
@@ -47,7 +47,7 @@ def turn_of(call: Callable[..., Any], *arguments: Any) -> CallGuard:
     return turn
 
 
-def packers() -> dict[str, CallGuard]:
+def packers() -> dict[str, Turn]:
     """Return who writes one observation into a row that is there already; Gymnasium's makes a new one."""
     from gymnasium import spaces
 
@@ -67,7 +67,7 @@ def packers() -> dict[str, CallGuard]:
     return turns
 
 
-def unpackers() -> dict[str, CallGuard]:
+def unpackers() -> dict[str, Turn]:
     """Return who makes of one flat action the nested one."""
     from gymnasium import spaces
 
@@ -96,7 +96,7 @@ def unpackers() -> dict[str, CallGuard]:
 
 
 @contextlib.contextmanager
-def elsewhere(python: str) -> Iterator[CallGuard]:
+def elsewhere(python: str) -> Iterator[Turn]:
     """Give the turns of PufferLib 0.7.3, which another interpreter has."""
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # or it would find ours
@@ -131,7 +131,7 @@ def answer_as_pufferlib07() -> None:
         print(turn(), flush=True)
 
 
-def measure(turns: dict[str, CallGuard], repeats: int) -> dict[str, list[float]]:
+def measure(turns: dict[str, Turn], repeats: int) -> dict[str, list[float]]:
     """Return the nanoseconds of each participant, repeat by repeat, after a turn that does not count."""
     for turn in turns.values():
         turn()

@@ -5,8 +5,8 @@
 
 One policy learns to play all seats. In each episode it has one of them, the seats taking turns; who has the others is
 drawn when the episode begins: itself as it is now, or a past self, the likelier the more often it beats the learner.
-Past selves are kept in a pool, at equal distances over the run. ``LearnerView`` shows the learner its own rows and has a
-router play the others, so that the rest is ppo.py. At the end it plays against chance and against its oldest self.
+Past selves are kept in a pool, at equal distances over the run. ``LearnerView`` shows the learner its own rows, and
+a router plays the others, so that the rest is ppo.py. At the end it plays against chance and against its oldest self.
 
 What trainers get wrong most often stands in two places. ``Rollout`` strings the rows of each agent together by
 ``agent_ids``, whatever batch they come in. ``advantages`` cuts an agent's line where its episode ended: after a

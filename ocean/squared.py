@@ -12,8 +12,8 @@ Score        The share of the targets that were hit. Uniform play: 0.0085; the b
              policy without memory cannot know which are left: the best such one draws lots in the centre.
 Catches      observations transposed on the way to the update, actions or rewards that reach the wrong environment, an
              advantage of the wrong sign, and most of what else can break.
-Source       After "Squared" of PufferLib's Ocean (MIT), written anew. Targets are drawn by ``pufferlib.util.philox``, as its
-             kernel draws them (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
+Source       After "Squared" of PufferLib's Ocean (MIT), rewritten. Targets are drawn by ``pufferlib.util.philox``, as
+             in its kernel (cuda_ext/ocean_squared.cuh): ``reset(seed=s)`` is episode 0 of seed s.
 """
 
 from __future__ import annotations

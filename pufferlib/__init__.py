@@ -40,12 +40,12 @@ _MODULE_OF = {
     "Batch": "vectorization",
     "PufferEnv": "environment",
     "VecEnv": "vectorization",
-    "autotune": "tuning",
-    "load_plan": "tuning",
-    "make": "backends",
+    "autotune": "tuning.autotune",
+    "load_plan": "tuning.autotune",
+    "make": "construct",
     "wrap": "emulation",
 }
-_MODULES = ("adapters", "backends", "emulation", "environment", "environments", "layout", "registry", "vectorization")
+_MODULES = ("adapters", "construct", "emulation", "environment", "environments", "layout", "registry", "vectorization")
 
 
 def __getattr__(name: str) -> Any:

@@ -151,11 +151,7 @@ def compared(example: Any, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         tapes = []
         for env_id in range(NUM_ENVS):
-            raw = (
-                Apart(env_creator, **example.env_kwargs)
-                if alone(example)
-                else env_creator(**example.env_kwargs)
-            )
+            raw = Apart(env_creator, **example.env_kwargs) if alone(example) else env_creator(**example.env_kwargs)
             tapes.append(Tape(as_parallel(raw) if hasattr(raw, "possible_agents") else raw, seeds[env_id]))
             stack.callback(tapes[-1].close)
         for backend, plan in (ALONE if alone(example) else BACKENDS).items():

@@ -17,7 +17,7 @@ import pufferlib
 pytest.importorskip("dm_env")
 from dm_env import test_utils
 
-from pufferlib.adapters.dm_env import Face, make
+from pufferlib.adapters.dm_env import DMEnvironment, make
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
@@ -73,7 +73,7 @@ def test_ends_have_the_discount_of_their_kind() -> None:
         crashed = env.step(991)
         assert crashed.last() and crashed.discount == 0 and env.step(0).first()
     with pufferlib.make(HashEnv, num_envs=2) as two, pytest.raises(pufferlib.PlanError, match="num_envs=1"):
-        Face(two)
+        DMEnvironment(two)
 
 
 @over_tensors

@@ -21,7 +21,7 @@ pytest.importorskip("ray.rllib.env.multi_agent_env")
 from pettingzoo.test.example_envs import generated_agents_parallel_v0
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from pufferlib.adapters.rllib import Agents, Face, environment, make
+from pufferlib.adapters.rllib import Agents, RLlibVecEnv, environment, make
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
@@ -95,7 +95,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
         pufferlib.make(HashEnv, autoreset_mode="same_step") as vec,
         pytest.raises(pufferlib.PlanError, match="next_step"),
     ):
-        Face(vec)
+        RLlibVecEnv(vec)
 
 
 def test_agents_are_the_environments() -> None:

@@ -20,7 +20,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common import vec_env as sb3
 from stable_baselines3.common.monitor import Monitor
 
-from pufferlib.adapters.sb3 import DummyVecEnv, Face, SubprocVecEnv, make
+from pufferlib.adapters.sb3 import DummyVecEnv, SB3VecEnv, SubprocVecEnv, make
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
@@ -228,7 +228,7 @@ def test_refuses_what_they_cannot_step() -> None:
         pufferlib.make(HashEnv, num_envs=4, batch_size=2, autoreset_mode="same_step") as vec,
         pytest.raises(pufferlib.PlanError, match="batch_size"),
     ):
-        Face(vec)
+        SB3VecEnv(vec)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import tqdm
 from gymnasium.vector import AutoresetMode
 from skrl.envs.wrappers.torch import wrap_env
 
-from pufferlib.adapters.skrl import Face, make
+from pufferlib.adapters.skrl import SkrlVecEnv, make
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
 
@@ -90,7 +90,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
     assert terminated[0] and not truncated[0]
     env.close()
     with pufferlib.make(HashEnv) as vec, pytest.raises(pufferlib.PlanError, match="same_step"):
-        Face(vec)
+        SkrlVecEnv(vec)
 
 
 @pytest.fixture(scope="module")

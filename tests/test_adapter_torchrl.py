@@ -23,7 +23,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.data import Bounded, Unbounded
 from torchrl.envs import GymEnv, GymWrapper, SerialEnv, check_env_specs
 
-from pufferlib.adapters.torchrl import Face, make
+from pufferlib.adapters.torchrl import TorchRLVecEnv, make
 from pufferlib.errors import ClosedError
 
 pytestmark = [pytest.mark.extras, pytest.mark.beside]
@@ -283,7 +283,7 @@ def test_a_crash_is_not_bootstrapped_from() -> None:
     assert data["next", "terminated"][0] and not data["next", "truncated"][0]
     env.close()
     with pufferlib.make(HashEnv) as vec, pytest.raises(pufferlib.PlanError, match="disabled"):
-        Face(vec)
+        TorchRLVecEnv(vec)
 
 
 @pytest.mark.slow
@@ -333,7 +333,7 @@ def test_a_collectors_environment_plays_on_after_its_last_batch(num_envs: int) -
 
 def test_a_face_around_a_closed_vecenv_says_so() -> None:
     vec = pufferlib.make("CartPole-v1", num_envs=2, autoreset_mode="disabled")
-    env = Face(vec)
+    env = TorchRLVecEnv(vec)
     env.close()
     with pytest.raises(ClosedError, match="is closed"):
         env.reset()

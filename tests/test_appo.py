@@ -26,7 +26,7 @@ from programs import running
 
 from cleanrl_demo import appo_ray, ppo
 from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
-from cleanrl_demo.fleet import Fleet, Told
+from cleanrl_demo.fleet import Fleet, RolloutReport
 from cleanrl_demo.plot import read
 from cleanrl_demo.report import Report
 from cleanrl_demo.session import environments
@@ -234,7 +234,7 @@ class FewRays:
             return reference
         if self.dies:
             raise Gone(DEATH)
-        return Told(reference[2], "here", 8, 0.5, [])
+        return RolloutReport(reference[2], "here", 8, 0.5, [])
 
     def kill(self, handle):
         self.killed.append(handle)

@@ -36,7 +36,7 @@ import pufferlib
 from pufferlib import construct, vectorization
 from pufferlib.errors import PlanError, WorkerError
 from pufferlib.population import Coordinator, Task
-from pufferlib.tuning.autotune import bench
+from pufferlib.tuning import bench
 from pufferlib.vectorization import Ray
 from pufferlib.vectorization.ray.actor import SMALL_NBYTES
 from pufferlib.vectorization.ray.backend import RayBackend
@@ -367,7 +367,7 @@ def test_actors_that_find_no_place_are_named_with_what_they_ask_for() -> None:
 
 
 def test_bench_measures_it_and_names_it_where_ray_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = bench.compare_backends(HashEnv, construct=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
+    speeds = bench.compare_backends(HashEnv, backends=("serial", "ray"), num_envs=4, seconds=0.05, repeats=2)
     assert [(speed.backend, speed.batch_size, len(speed.steps_per_s)) for speed in speeds] == [
         ("serial", 4, 2),
         ("ray", 2, 2),

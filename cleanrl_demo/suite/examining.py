@@ -33,7 +33,7 @@ from cleanrl_demo.results import mean_score
 from cleanrl_demo.suite.tasks import NUM_EPISODES, Cannot, Task
 from pufferlib import registry, vectorization
 from pufferlib.errors import PlanError, PufferError
-from pufferlib.layout.layout import action_values
+from pufferlib.layout import action_values
 from pufferlib.vectorization.core.messages import signal_name
 from pufferlib.vectorization.core.plan import available_cpus
 from pufferlib.vectorization.processes.deferred_signals import as_before, deferred_signals

@@ -1,10 +1,10 @@
 """The compiled twin of the hot path: optional, and the same to the bit as the plain Python that it stands in for.
 
 ``pack`` has the rows of nested spaces. The rest lies between ``send`` and ``recv``: ``fast_path`` is the parent's end,
-``step_loop`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows. ``step_loop`` uses
-``agents``, which steps environments of several agents. Where they were not built, or the platform lacks futexes,
-everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment leaves them out, 1 insists on
-them.
+``step_loop`` the workers', ``ring`` the shared words between them, and ``infos`` what travels next to rows.
+``step_loop`` uses ``agents``, which steps environments of several agents. Where they were not built, or the platform
+lacks futexes, everything runs without them; ``reason`` says why. PUFFERLIB_NATIVE=0 in the environment disables them, 1
+requires them.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ _NUMBERS = itertools.count()
 class RLlibVecEnv(GymnasiumRowsVecEnv):
     """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
 
-    Observations, rewards and infos are those of a GymnasiumRowsVecEnv; infos have "episode" at an episode's end. ``reset`` spreads
-    a seed over the environments as pufferlib does. RLlib makes all environments anew where ``step`` raises WorkerError;
-    ``on_error="restart"`` saves the others.
+    Observations, rewards and infos are those of a GymnasiumRowsVecEnv; infos have "episode" at an episode's end.
+    ``reset`` spreads a seed over the environments as pufferlib does. RLlib makes all environments again where ``step``
+    raises WorkerError; ``on_error="restart"`` saves the others.
 
     Raises PlanError or SpaceError where vec is of another kind.
     """
@@ -55,7 +55,7 @@ class Agents(MultiAgentEnv):
     """A PettingZoo environment, or another of several agents, as RLlib's MultiAgentEnv.
 
     env: a name, a creator, or an environment. Agents come and go as in the environment; observations of Dict and Tuple
-    spaces are a dict with one array a leaf, actions of such spaces one array, as of a RLlibVecEnv. The others: for ``wrap``.
+    spaces are a dict with one array a leaf, actions of such spaces one array, as of RLlibVecEnv. Others: for ``wrap``.
     Raises SpaceError for an environment of one agent, or without ``possible_agents``.
     """
 

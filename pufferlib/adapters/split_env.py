@@ -56,8 +56,8 @@ def parted(info: dict[str, Any]) -> InfoExtras:
 class SplitEnv:
     """What a worker steps in place of one environment.
 
-    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: InfoExtras} where more has
-    to travel, or where the environment uses a key of OURS. Explicit resets have options {BESIDE: (seed, options)};
+    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: InfoExtras} where more
+    has to travel, or where the environment uses a key of OURS. Explicit resets have options {BESIDE: (seed, options)};
     {BESIDE: ()} takes the environment as its creator left it. Setting the attribute BESIDE to (action,) has the next
     step play that action rather than its row.
     """

@@ -29,7 +29,7 @@ class Matchmaker(Protocol):
         user's or by a failure, and counts for nothing.
         """
 
-    # One that knows may also have ``policies() -> set[int]``: all that it can seat from now on. ``LearnerView`` asks it.
+    # One that knows may also have ``policies() -> set[int]``: all that it can seat; ``LearnerView`` asks.
 
 
 class Fixed(Matchmaker):

@@ -34,7 +34,7 @@ from pufferlib.testing.context import CheckContext
 from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
 from pufferlib.testing.play import Subject, unnoted
 from pufferlib.testing.report import Report, Result
-from pufferlib.testing.wording import told
+from pufferlib.testing.wording import error_text
 from pufferlib.util.suggestions import says_what_was_meant
 from pufferlib.vectorization.core.arguments import accepts_env_index, misplaced
 
@@ -120,7 +120,7 @@ def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
         try:
             status, text = check.run(context)
         except (Exception, SystemExit) as error:  # of sys.exit in an environment
-            status, text = "failed", told(error)
+            status, text = "failed", error_text(error)
     if status == "failed":
         causes[check.name] = check.name
     return Result(check.name, status, text, perf_counter() - start_s)

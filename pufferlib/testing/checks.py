@@ -1,7 +1,7 @@
 """The checks, each a sentence about one thing, in the order in which they make sense.
 
-A check takes a CheckContext and returns (status, text). It is not applicable where one that it ``needs`` has failed, so that a
-report names causes and not their consequences.
+A check takes a CheckContext and returns (status, text). It is not applicable where one that it ``needs`` has failed, so
+that a report names causes and not their consequences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pufferlib.testing.backends import trace_rows
 from pufferlib.testing.context import HASH_SEEDS, CheckContext
 from pufferlib.testing.play import Player, parting
 from pufferlib.testing.report import Status
-from pufferlib.testing.wording import duration, first_line, shown_space, told
+from pufferlib.testing.wording import duration, error_text, first_line, shown_space
 
 __all__ = ["ALL", "Check"]
 
@@ -55,7 +55,7 @@ def make(context: CheckContext) -> Verdict:
     try:
         env = context.subject.make()
     except Exception as error:
-        return "failed", f"making it raises {told(error)}"
+        return "failed", f"making it raises {error_text(error)}"
     name = type(getattr(env, "unwrapped", env)).__name__
     with contextlib.suppress(Exception):
         getattr(env, "close", lambda: None)()
@@ -85,7 +85,7 @@ def wraps(context: CheckContext) -> Verdict:
     except PufferError as error:
         return "failed", f"pufferlib.wrap: {error}"
     except Exception as error:
-        return "failed", f"pufferlib.wrap raises {told(error)}"
+        return "failed", f"pufferlib.wrap raises {error_text(error)}"
     finally:
         with contextlib.suppress(Exception):
             getattr(raw, "close", lambda: None)()
@@ -96,7 +96,7 @@ def runs(context: CheckContext) -> Verdict:
     """Random steps and resets go through without an exception."""
     rollout = context.rollout
     if rollout.error is not None:
-        return "failed", f"{told(rollout.error)}, after {rollout.num_steps:,} random steps"
+        return "failed", f"{error_text(rollout.error)}, after {rollout.num_steps:,} random steps"
     ends = f"{len(rollout.lengths)} episode ends" if rollout.lengths else "no episode end"
     return "passed", f"{rollout.num_steps:,} random steps, {ends}"
 
@@ -232,8 +232,8 @@ def reseeding(context: CheckContext) -> Verdict:
     """``reset(seed)`` starts everything anew, whatever has been played before."""
     if context.leftovers is not None:
         return "warning", (
-            f"reset(seed) of an environment that has played before differs from that of a new one: {context.leftovers}; "
-            "have reset start everything anew, or evaluations cannot be repeated"
+            f"reset(seed) of an environment that has played before differs from that of a new one: "
+            f"{context.leftovers}; have reset start everything anew, or evaluations cannot be repeated"
         )
     return "passed", "reset(seed) starts everything anew"
 
@@ -243,8 +243,8 @@ def other_seeds(context: CheckContext) -> Verdict:
     """Another seed gives another trajectory."""
     if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
-            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right where there is no "
-            "chance, else have reset use its seed"
+            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right where "
+            "there is no chance, else have reset use its seed"
         )
     return "passed", "another seed gives another trajectory"
 
@@ -257,7 +257,7 @@ def rows(context: CheckContext) -> Verdict:
         env = emulate(raw, **wrap_kwargs)
         trace_rows(context.subject, "serial", context.replay_steps, context.seed)
     except WorkerError as error:
-        return "failed", f"as rows: {told(error.__cause__ or error)}"
+        return "failed", f"as rows: {error_text(error.__cause__ or error)}"
     except PufferError as error:
         return "failed", f"as rows: {error}"
     finally:
@@ -273,7 +273,7 @@ def pickles(context: CheckContext) -> Verdict:
     try:
         cloudpickle.dumps(context.subject)
     except Exception as error:
-        return "failed", f"the creator cannot be pickled ({told(error)}); have it make, not hold, what it needs"
+        return "failed", f"the creator cannot be pickled ({error_text(error)}); have it make, not hold, what it needs"
     for outcome in context.replays:
         if outcome.stage == "started":
             return "failed", (
@@ -358,7 +358,7 @@ def api(context: CheckContext) -> Verdict:
             gymnasium_check_env(env, **skipped)
             return "passed", "Gymnasium's check_env, on the wrapped environment"
     except Exception as error:
-        return "failed", f"{'PettingZoo' if player.multi_agent else 'Gymnasium'}'s test: {told(error)}"
+        return "failed", f"{'PettingZoo' if player.multi_agent else 'Gymnasium'}'s test: {error_text(error)}"
 
 
 @_check("processes")
@@ -382,11 +382,11 @@ def close(context: CheckContext) -> Verdict:
     try:
         env.close()
     except Exception as error:
-        return "failed", f"close() raises {told(error)}"
+        return "failed", f"close() raises {error_text(error)}"
     try:
         env.close()
     except Exception as error:
-        return "warning", f"close() a second time raises {told(error)}; have it do nothing then"
+        return "warning", f"close() a second time raises {error_text(error)}; have it do nothing then"
     return "passed", "closes, and a second time too"
 
 

@@ -150,7 +150,7 @@ def messages_of(frame: Frame, worker: int) -> list[Any]:
         return [Failed.of(env_id, worker, "unpickling", error) for env_id in message.env_ids]
 
 
-def whole_frames(incoming: bytearray) -> Iterator[Frame]:
+def complete_frames(incoming: bytearray) -> Iterator[Frame]:
     """Yield the frames that bytes begin with, as far as they are whole, and remove them there."""
     while len(incoming) >= _HEADER.size:
         nbytes, kind = _HEADER.unpack_from(incoming)

@@ -63,7 +63,7 @@ class SlabShape:
     block_size: int  # slots in a block
     num_workers: int
     ring_nbytes: int = 0  # of the compiled path's shared words
-    timeline: bool = True  # whether times are noted
+    telemetry: bool = True  # whether times are noted
 
     @classmethod
     def of(
@@ -75,7 +75,7 @@ class SlabShape:
         *,
         reward_dtype: str,
         num_workers: int,
-        timeline: bool,
+        telemetry: bool,
         compiled: bool,
     ) -> SlabShape:
         """Return the shape for a plan, whose blocks are batches on the compiled path and laps on the portable one."""
@@ -88,7 +88,7 @@ class SlabShape:
             num_blocks=NUM_BUFFERS,
             block_size=plan.num_envs,
             num_workers=num_workers,
-            timeline=timeline,
+            telemetry=telemetry,
         )
         if not compiled:
             return shape

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 class VecEnv(ABC):
     """Many environments stepped at once; see ``pufferlib.make``, which makes one.
 
-    Serial, Multiprocessing, Pool and Ray have a backend of workers step environments (crewed.py); CUDA has kernels do it.
+    Serial, Multiprocessing, Pool and Ray have workers step them (driver/worker_vecenv.py), CUDA has kernels.
     """
 
     backend: ClassVar[str]  # its word in ``make``
@@ -50,7 +50,7 @@ class VecEnv(ABC):
     def _look_like(
         self, env_spec: Any, num_envs: int, batch_size: int, autoreset_mode: str, num_workers: int = 1
     ) -> None:
-        """Take over what an environment's face (messages.EnvSpec) says."""
+        """Copy the attributes of an EnvSpec (messages.py)."""
         self.num_envs, self.num_workers, self.batch_size = num_envs, num_workers, batch_size
         self.agents_per_env = env_spec.num_agents
         self.copies_per_env = 1 if env_spec.autoreset_mode is None else env_spec.num_agents

@@ -25,7 +25,7 @@ NOBODY = 1  # the owner for good: it is closed, or this process was forked from 
 
 
 class CallGuard:
-    """owner: the number of the thread that is in the middle of a call, 0 if none is. ``exclusive`` says how it is used."""
+    """owner: the id of the thread that is inside a call, 0 if none is. ``exclusive`` sets and clears it."""
 
     __slots__ = ("owner",)
 

@@ -1,4 +1,4 @@
-"""Dispatcher: what the workers say, and what becomes of it: rows arrive, infos are kept, failures are raised or mended."""
+"""Dispatcher: handle the workers' messages: arrived rows, infos, failures and deaths."""
 
 from __future__ import annotations
 

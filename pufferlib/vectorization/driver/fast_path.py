@@ -1,7 +1,7 @@
 """The plain case of ``send`` and ``recv`` on the portable path: one array of actions for all, one answer a worker.
 
-As the compiled ``_native.fast_path``, it gives up before anything has been changed wherever something else is wanted or has
-come; the code that is careful goes on from there.
+Like the compiled ``_native.fast_path``, it returns before it has changed anything where a call is not plain; the
+careful code takes over from there.
 """
 
 from __future__ import annotations

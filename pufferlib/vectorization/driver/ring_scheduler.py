@@ -1,7 +1,7 @@
-"""RingScheduler: the flight of environments on the compiled path, where rows arrive in shared memory without a message.
+"""RingScheduler: the scheduler of the compiled path, where rows arrive in shared memory without a message.
 
-The plain case never comes here: ``send`` and ``recv`` of the compiled ``FastPath`` are all of it. What is here is the rest,
-resets and failures, over the same shared words.
+The plain case is ``send`` and ``recv`` of the compiled ``FastPath``. This file has the rest, resets and failures, over
+the same shared words.
 """
 
 from __future__ import annotations

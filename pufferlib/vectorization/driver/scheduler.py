@@ -1,4 +1,4 @@
-"""PortableScheduler: where each environment is on its way from send to recv, and which finished ones form the next batch."""
+"""The state of each environment between send and recv, and which finished ones form the next batch."""
 
 from __future__ import annotations
 

@@ -360,8 +360,8 @@ class WorkerVecEnv(VecEnv):
                 raise CallError(f"recv could never return: {obstacle}")
             if not dispatcher.pump(deadline, scheduler.await_block) and not dispatcher.may_land():
                 raise RecvTimeout(
-                    f"no batch within {timeout} s: {scheduler.num_ready} environments have finished of the {batch_size} "
-                    f"that it holds, {scheduler.of_state(FLYING)} are in flight; call recv again, or close"
+                    f"no batch within {timeout} s: {scheduler.num_ready} environments have finished of the "
+                    f"{batch_size} that it holds, {scheduler.of_state(FLYING)} are in flight; call recv again, or close"
                 )
             dispatcher.raise_error()
         backend.interruptible = False

@@ -39,7 +39,8 @@ from pufferlib.vectorization.driver.worker_vecenv import WorkerVecEnv
 from pufferlib.vectorization.processes.channel import Channel, yield_core
 from pufferlib.vectorization.processes.deferred_signals import deferred_signals
 from pufferlib.vectorization.processes.lifetime import LifePipe
-from pufferlib.vectorization.processes.start import Launch, Process, start_method
+from pufferlib.vectorization.processes.serve import Launch
+from pufferlib.vectorization.processes.start import Process, start_method
 from pufferlib.vectorization.worker.worker import WorkerTask, require_same_spec
 
 __all__ = ["SPIN", "Multiprocessing", "Pool", "ProcessBackend", "default_spin", "open_crews"]

@@ -1,10 +1,11 @@
-"""The wire: a connection straight to an actor, over which calls and answers go that are small.
+"""A direct connection to an actor, for small calls and answers.
 
 A call of Ray's takes a millisecond there and back, whatever it carries; over a socket it takes a tenth. Ray places
 actors, tells their deaths, and carries what is large, through its object store. An actor that no connection reaches is
 called through Ray alone.
 
-ActorHandle: ``SocketServer`` listens, lets in whoever knows its key, which travels through Ray, and answers calls. Driver: ``SocketClient``.
+The actor's end is a ``SocketServer``: it lets in who knows its key, which travels through Ray, and answers calls. The
+driver's end is a ``SocketClient``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Address = tuple[str, int]
 
 
 class SocketClient:
-    """The driver's end, which never waits for an actor once it is let in. key: that the actor's ``SocketServer`` was given.
+    """The driver's end, which never waits for an actor once it is let in. key: of the actor's ``SocketServer``.
 
     Raises OSError if nobody is reached within CONNECT_S, or lets us in within LET_IN_S.
     """

@@ -1,7 +1,7 @@
 """Where a worker stands on the portable path: the plain case of a step, in as little Python as it can be.
 
-As the compiled ``_native.step_loop``, it takes exactly what Gymnasium's API asks for and hands everything else on, before
-anything has been changed and with nothing done twice: an episode's end, an info, an exception to ``Worker``.
+Like the compiled ``_native.step_loop``, it takes exactly what Gymnasium's API asks for and hands everything else on,
+before anything has been changed and with nothing done twice: an episode's end, an info, an exception to ``Worker``.
 """
 
 from __future__ import annotations
