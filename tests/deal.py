@@ -136,9 +136,9 @@ def run(folder: Path, marks: str, files: list[str], lanes: int = 1, check: str =
         env["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryFile("w+") as log:
         try:
-            for fast_path in range(lanes):
-                cache = ["-o", f"cache_dir=.pytest_cache/lane{fast_path}"] if lanes > 1 else []
-                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if fast_path else {}
+            for lane in range(lanes):
+                cache = ["-o", f"cache_dir=.pytest_cache/lane{lane}"] if lanes > 1 else []
+                out: dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT) if lane else {}
                 processes.append(subprocess.Popen([*command, *cache], env=env, **out))
             if check:
                 processes.append(subprocess.Popen(shlex.split(check), stdout=log, stderr=subprocess.STDOUT))

@@ -1,4 +1,4 @@
-"""The shape of the code (docs/design.md, "The house"): imports point down; `import pufferlib` is light and silent."""
+"""The shape of the code (docs/design.md, "The source tree"): imports point down; `import pufferlib` is light and silent."""
 
 from __future__ import annotations
 
@@ -19,40 +19,31 @@ pytestmark = pytest.mark.beside
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
 
-# A module sees those of its own layer and of lower ones. The name of a package stands for all in it, but for the face.
+# A module may import from its own room and from the rooms above it in this list. A room is a folder, or a single file.
 LAYERS = [
-    {
-        "pufferlib.version",
-        "pufferlib.errors",
-        "pufferlib.util.cgroups",
-        "pufferlib.util.files",
-        "pufferlib.util.memory",
-        "pufferlib.util.philox",
-        "pufferlib.util.suggestions",
-        "pufferlib.util.toml",
-        "pufferlib._native",
-    },
-    {
-        "pufferlib.layout.action_values",
-        "pufferlib.layout",
-        "pufferlib.layout.leaves",
-        "pufferlib.layout.pack",
-        "pufferlib.layout.unpack",
-    },
+    {"pufferlib.version", "pufferlib.errors", "pufferlib.util", "pufferlib._native"},
+    {"pufferlib.layout"},
     {"pufferlib.environments"},
-    {"pufferlib.environment", "pufferlib.registry", "pufferlib.vectorization.core.transfer"},
+    {"pufferlib.environment", "pufferlib.registry"},
     {"pufferlib.emulation"},
-    {"pufferlib.vectorization"},
+    {"pufferlib.telemetry"},
+    {"pufferlib.vectorization.core"},
+    {"pufferlib.vectorization.worker"},
+    {"pufferlib.vectorization.driver"},
+    {"pufferlib.vectorization.processes"},
+    {"pufferlib.vectorization.device", "pufferlib.vectorization.serial"},
+    {"pufferlib.vectorization.ray"},
+    {"pufferlib.vectorization"},  # its __init__.py
     {"pufferlib.construct"},
-    {"pufferlib.tuning.random_play", "pufferlib.tuning.plans", "pufferlib.tuning.trial", "pufferlib.tuning"},
-    {"pufferlib"},  # the face, __init__.py, alone
+    {"pufferlib.tuning"},
+    {"pufferlib"},  # its __init__.py
     {"pufferlib.models"},
     {"pufferlib.population"},
     {"pufferlib.adapters", "pufferlib.testing", "pufferlib.recording"},
-    {"pufferlib.tuning.bench", "pufferlib.cli"},
+    {"pufferlib.cli"},
 ]
-# Who stands beside the layers sees itself and what is named here.
-BESIDE = {
+# The other packages may import from themselves and from these.
+OTHERS = {
     "ocean": {"pufferlib.environment", "pufferlib.util.philox"},
     "cuda_ext": {"pufferlib.errors", "pufferlib.environment", "pufferlib.util.files", "pufferlib.util.philox"},
     "cleanrl_demo": set().union(*LAYERS) | {"ocean", "cuda_ext"},
@@ -142,8 +133,8 @@ def within(name: str, package: str) -> bool:
 def visible(name: str) -> set[str]:
     """The packages of ours that a module may import."""
     top = name.partition(".")[0]
-    if top in BESIDE:
-        return BESIDE[top] | {top}
+    if top in OTHERS:
+        return OTHERS[top] | {top}
     depths = [depth for depth, members in enumerate(LAYERS) if any(within(name, member) for member in members)]
     assert depths, f"{name} has no layer: give it one in docs/design.md and in LAYERS"
     return set().union(*LAYERS[: depths[0] + 1])
@@ -154,6 +145,20 @@ def test_imports_point_down(name: str) -> None:
     ours = [target for target in all_imports()[name] if target.partition(".")[0] in PACKAGES]
     wrong = [target for target in ours if not any(within(target, package) for package in visible(name))]
     assert not wrong, f"{name} must not see {wrong}"
+
+
+def test_every_room_has_a_layer() -> None:
+    """A new folder, or a file beside the folders, needs a place in LAYERS; no room there is without files."""
+    folders = [ROOT / "pufferlib", ROOT / "pufferlib/vectorization"]
+    rooms = {name for folder in folders for path in folder.iterdir() if (name := room_of(path)) is not None}
+    assert rooms == set().union(*LAYERS)
+
+
+def room_of(path: Path) -> str | None:
+    """Return the dotted name of a folder with Python files, or of a file that is no __init__.py; None for others."""
+    if not list(path.glob("*.py")) and (path.suffix != ".py" or path.name == "__init__.py"):
+        return "pufferlib" if path == ROOT / "pufferlib/__init__.py" else None
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def test_imports_make_no_circle() -> None:

@@ -23,7 +23,7 @@ from programs import running
 
 import pufferlib
 from pufferlib.layout import Layout
-from pufferlib.layout.layout import leaves
+from pufferlib.layout import leaves
 from pufferlib.vectorization.core.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 from pufferlib.vectorization.processes.start import starting
 

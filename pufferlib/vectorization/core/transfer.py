@@ -22,7 +22,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from pufferlib.errors import PlanError
-from pufferlib.layout.layout import leaves
+from pufferlib.layout import leaves
 
 __all__ = ["dumps", "loads", "main_hidden", "register"]
 

@@ -1,0 +1,160 @@
+"""Count what a reader of the source tree meets: files and functions on the way of a step, bare Any, long files.
+
+    python -m benchmarks.source_tree                    this tree
+    python -m benchmarks.source_tree --tree FOLDER      a checkout of another revision, built in place
+
+Prints Markdown. Functions of pufferlib are those that `sys.setprofile` sees between `send` and the return of `recv`, in
+the parent and in the worker; compiled ones are not seen. The portable path has the whole way in Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo")
+NUM_STEPS = 20
+LONG = 400  # lines of a file
+BESIDE_THE_WAY = ("emulation", "layout", "layout.py", "leaves.py", "pack.py", "unpack.py")  # reported apart
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout to look at")
+    parser.add_argument("--list", action="store_true", help="name the functions, too")
+    parser.add_argument("--trace", choices=("plain", "infos"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    tree = options.tree.resolve()
+    if options.trace:
+        print(json.dumps(traced(tree, infos=options.trace == "infos")))
+        return
+    print(*step_table(tree, options.list), "", *size_table(tree), sep="\n")
+
+
+# ------------------------------------------------------------------------------------------------ the way of a step
+
+
+class Calls:
+    """A profiler that keeps which functions of pufferlib are called. Its counts are by (file, function)."""
+
+    def __init__(self, package: str) -> None:
+        self.package, self.counts = package, collections.Counter[tuple[str, str]]()
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(self.package):
+            self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1
+
+
+def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
+    """Return the functions that a step of Multiprocessing enters in the parent and in its worker."""
+    sys.path.insert(0, str(tree))
+    import gymnasium
+    import numpy as np
+
+    import pufferlib
+
+    package = str(Path(pufferlib.__file__).parent) + os.sep
+
+    class Traced(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+        calls: Any = None
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            return np.zeros(4, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return np.zeros(4, np.float32), 1.0, False, False, {"lives": 3} if infos else {}
+
+        def begin(self) -> None:
+            Traced.calls = Calls(package)
+            sys.setprofile(Traced.calls)
+
+        def end(self) -> list[tuple[str, str]]:
+            sys.setprofile(None)
+            return sorted(Traced.calls.counts)
+
+    with pufferlib.make(Traced, num_envs=2, num_workers=1, backend="multiprocessing", context="fork") as vec:
+        actions = np.zeros(2, np.int64)
+        vec.reset()
+        for _ in range(NUM_STEPS):
+            vec.step(actions)
+        parent = Calls(package)
+        sys.setprofile(parent)
+        try:
+            for _ in range(NUM_STEPS):
+                vec.send(actions)
+                batch = vec.recv()
+                list(batch.infos)
+        finally:
+            sys.setprofile(None)
+        vec.call("begin", env_ids=[0])
+        for _ in range(NUM_STEPS):
+            vec.step(actions)
+        (worker,) = vec.call("end", env_ids=[0])
+    return {"parent": sorted(parent.counts), "worker": [tuple(call) for call in worker]}
+
+
+def step_table(tree: Path, named: bool) -> Iterable[str]:
+    yield "| path | infos | process | files | functions | of these in emulation and layout |"
+    yield "|---|---|---|---|---|---|"
+    lists = []
+    for path, native in (("compiled", "1"), ("portable", "0")):
+        for infos in ("plain", "infos"):
+            command = [sys.executable, __file__, "--tree", str(tree), "--trace", infos]
+            environment = {**os.environ, "PUFFERLIB_NATIVE": native}
+            done = subprocess.run(command, env=environment, cwd=tree, capture_output=True, text=True, check=True)
+            for process, calls in json.loads(done.stdout).items():
+                aside = [call for call in calls if call[0].split(os.sep)[0] in BESIDE_THE_WAY]
+                way = [call for call in calls if call not in aside]
+                files, aside_files = ({file for file, _ in part} for part in (way, aside))
+                yield (
+                    f"| {path} | {'one entry' if infos == 'infos' else 'none'} | {process} | {len(files)} | {len(way)} "
+                    f"| {len(aside_files)}, {len(aside)} |"
+                )
+                lists += [f"\n{path}, {infos}, {process}:", *(f"    {file} {name}" for file, name in calls)]
+    if named:
+        yield from lists
+
+
+# ------------------------------------------------------------------------------------------------ sizes and types
+
+
+def size_table(tree: Path) -> Iterable[str]:
+    yield "| package | files | of more than 400 lines | files in the fullest folder | annotations | bare Any |"
+    yield "|---|---|---|---|---|---|"
+    for package in (*PACKAGES, "tests"):
+        files = [path for path in (tree / package).rglob("*") if path.suffix in (".py", ".pyx", ".cuh", ".h")]
+        long = [path for path in files if len(path.read_text().splitlines()) > LONG]
+        fullest, count = max(collections.Counter(path.parent for path in files).items(), key=lambda item: item[1])
+        annotations = [each for path in files if path.suffix == ".py" for each in annotations_of(path)]
+        bare = sum(isinstance(each, ast.Name) and each.id == "Any" for each in annotations)
+        share = f"{100 * bare / len(annotations):.0f} %" if annotations else "0 %"
+        yield (
+            f"| {package} | {len(files)} | {len(long)} | {count} in {fullest.relative_to(tree)} | {len(annotations)} "
+            f"| {bare} ({share}) |"
+        )
+
+
+def annotations_of(path: Path) -> Iterable[ast.expr]:
+    """Yield the annotations of arguments, returns and variables in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            yield node.returns
+
+
+if __name__ == "__main__":
+    main()
