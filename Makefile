@@ -3,27 +3,30 @@ VENV ?= .venv
 ARGS ?=
 export PYTHON TORCH
 
+# $(call files_of,NAME …): tests/ROOM/test_NAME.py, whatever the room.
+files_of = $(foreach name,$(1),$(wildcard tests/*/test_$(name).py))
+
 # What needs no more than pufferlib[test]; single tests in these files that do are marked extras. The versions leave out
 # what is slow, too: each of them has the rest.
-CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,action_values architecture by_agent contract emulation failures \
+CORE_TESTS := $(call files_of,action_values architecture by_agent contract emulation failures \
 	layout layout_actions layout_fit layout_kinds misuse native native_pack ocean_gymnasium odd_envs one_row philox \
-	population restarts squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls))
+	population restarts squared state_leaf tag_continuous tag_grid transfer trigonometry vectorization wrong_calls)
 
 # What is about the compiled path alone.
-NATIVE_TESTS := $(addprefix tests/test_,paths.py paths_hostile.py)
+NATIVE_TESTS := $(call files_of,paths paths_hostile)
 
 # Random calls and samples; `make fuzz` looks longer.
-FUZZ_TESTS := $(addprefix tests/test_fuzz_,api.py pack.py)
+FUZZ_TESTS := $(call files_of,fuzz_api fuzz_pack)
 
 # What starts processes by the hundred and imports little runs first, as it forks many times faster where torch is not
 # imported. Those that import it come last.
-LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(addprefix tests/test_,$(addsuffix .py,faults \
+LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(call files_of,faults \
 	gymnasium_defects orphans peer_defects plain platform infos recording real_envs ring leaks pettingzoo frames \
-	frames_agents registry host_crew vectorized_envs outcomes autotune testing telemetry gymnasium_vector sharing))
+	frames_agents registry host_crew vectorized_envs outcomes autotune testing telemetry gymnasium_vector sharing)
 
 # What takes long comes next, so that no process is left alone with it.
-DEAR_TESTS := $(addprefix tests/test_,$(addsuffix .py,ray_cluster appo session ppo dqn cli pages ppo_processes project \
-	suite suite_mutants ocean_newcomer kernel_faults kernel_tools kernels every_kernel))
+DEAR_TESTS := $(call files_of,ray_cluster appo session ppo dqn cli pages ppo_processes project \
+	suite suite_mutants ocean_newcomer kernel_faults kernel_tools kernels every_kernel)
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env
@@ -50,7 +53,7 @@ PINS_oldest := tests/oldest.txt
 core_venv = PYTHON= VERSIONS="$(PYTHONS_$(1))" .ci/venv .venv-$(1) test $(PINS_$(1))
 
 # What needs CPython 3.12 for most of its tests, which the python of VENV may not be.
-VERSION_TESTS := tests/test_line_coverage.py
+VERSION_TESTS := $(call files_of,line_coverage)
 
 # $(call core_tests,NAME): run the tests of the core there.
 define core_tests
@@ -111,7 +114,8 @@ versions:  ## Run the tests of the core on the oldest and the newest versions th
 	@$(call core_tests,newest)
 
 portable: dev  ## Run the tests of the core without the compiled path
-	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) -m "not long" $(CORE_TESTS) $(FUZZ_TESTS) tests/test_sharing.py $(ARGS)
+	@PUFFERLIB_NATIVE=0 $(VENV)/bin/python -m $(RUNNER) -m "not long" $(CORE_TESTS) $(FUZZ_TESTS) \
+		$(call files_of,sharing) $(ARGS)
 
 sanitize: dev  ## Run the tests of the compiled path under AddressSanitizer and UBSan, minutes; ARGS goes to pytest
 	@$(VENV)/bin/python tests/sanitize.py -m "not extras" $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(ARGS)
@@ -124,15 +128,15 @@ gpu:  ## Prove and measure the kernels on a GPU, without a network, in ten minut
 		$(foreach name,DEVICE OUT LIMIT STAGES WHEELS,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) $($(name))))
 
 leaks: dev  ## Show that nothing grows over a thousand cycles and 50 million steps: the long form, some 40 minutes
-	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/test_leaks.py $(ARGS)
+	@PUFFERLIB_LEAKS=long $(VENV)/bin/python -m pytest -rP tests/failures/test_leaks.py $(ARGS)
 	@$(VENV)/bin/python -m benchmarks.leaks
 
 chaos: dev  ## Play millions of steps while workers are killed and environments fail, every row checked: half an hour
-	@$(VENV)/bin/python -m tests.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
+	@$(VENV)/bin/python -m tests.laws.chaos.run --out benchmarks/results/chaos.json --page docs/chaos.md $(ARGS)
 
 test-adapters:  ## Test the faces for other libraries, each in an environment of its own; ADAPTERS="sb3" for some
 	@for name in $(ADAPTERS); do \
-		$(adapter_venv) && .venv-adapters/$$name/bin/python -m pytest tests/test_adapter_$$name*.py $(ARGS) || exit 1; \
+		$(adapter_venv) && .venv-adapters/$$name/bin/python -m pytest tests/adapters/test_adapter_$$name*.py $(ARGS) || exit 1; \
 	done
 
 test-envs:  ## Play each family of environments in an environment of its own, and make the table; FAMILIES="atari" for some
@@ -140,11 +144,11 @@ test-envs:  ## Play each family of environments in an environment of its own, an
 		extra=$$(sed -n 's/^    extra="\(.*\)",/\1/p' pufferlib/environments/$$name.py); \
 		case " $(OLD_FAMILIES) " in *" $$name "*) versions=3.10 with=tests/$$name.txt ;; *) versions=3.11 with= ;; esac; \
 		PYTHON= TORCH=none VERSIONS=$$versions .ci/venv $$folder $$extra $$with; case $$? in \
-			0) $$folder/bin/python tests/check_family.py $$name $(ARGS) || status=1 ;; \
+			0) $$folder/bin/python tests/helpers/check_family.py $$name $(ARGS) || status=1 ;; \
 			3) echo "Not tried: $$name, for want of Python $$versions"; status=1 ;; \
-			*) python3 tests/check_family.py $$name --failed $$folder/install.log; status=1 ;; esac; \
+			*) python3 tests/helpers/check_family.py $$name --failed $$folder/install.log; status=1 ;; esac; \
 	done; \
-	for python in .venv-envs/*/bin/python; do $$python tests/check_family.py --page 2> /dev/null && break; done || \
+	for python in .venv-envs/*/bin/python; do $$python tests/helpers/check_family.py --page 2> /dev/null && break; done || \
 		{ echo "No python in .venv-envs could write the table"; status=1; }; exit $$status
 
 container: dev  ## Build and run the container's targets, half an hour the first time; TARGETS="core" for some

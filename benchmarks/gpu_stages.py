@@ -44,7 +44,7 @@ NEEDED = ("gymnasium", "farama_notifications")  # modules that may come as wheel
 PACKAGES = ("torch", "cupy-cuda13x", "cupy-cuda12x", "numpy", "gymnasium", "pettingzoo", "rl-warp-drive", "hypothesis")
 # What has tests marked gpu, and imports no more than is there: by what they are worth.
 TESTS = tuple(
-    f"tests/test_{name}.py"
+    str(next(ROOT.glob(f"tests/*/test_{name}.py")).relative_to(ROOT))
     for name in (
         *("every_kernel", "gpu", "device_kernel", "device_streams", "device_policies", "device_episodes"),
         *("device_actions", "iterations", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
@@ -190,7 +190,7 @@ def sanitize(run: Run, limit_s: float) -> Outcome:
 
 def watched(run: Run, tool: str, limit_s: float) -> Outcome:
     if run.device == "host":
-        return Outcome("not available", "compute-sanitizer watches devices; on the host tests/test_kernel_tools.py do")
+        return Outcome("not available", "compute-sanitizer watches devices; on the host tests/cuda_ext/test_kernel_tools.py do")
     if shutil.which("compute-sanitizer") is None:
         return Outcome("not available", "compute-sanitizer is not installed")
     program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.leaks
 
-tests/test_leaks.py adds each run of its long form to benchmarks/results/leaks.json.
+tests/failures/test_leaks.py adds each run of its long form to benchmarks/results/leaks.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNTED = ("descriptors", "threads", "children", "zombies", "worker_descriptors"
 
 
 def add(words: Sequence[str], seen: Mapping[str, float], results: Path = RESULTS) -> None:
-    """Put a run of tests/leaks.py into the results, in place of an earlier one of the same words."""
+    """Put a run of tests/helpers/leaks.py into the results, in place of an earlier one of the same words."""
     runs = json.loads(results.read_text())["runs"] if results.exists() else []
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     facts = {"machine": machine(), "revision": version(), "date": day, "load": round(os.getloadavg()[0], 1)}

@@ -24,7 +24,7 @@ pytest_plugins = ["devices"]  # fixtures: who plays kernels
 # What [dev] leaves out, as it is large or asks for other versions: `make test-adapters` has it.
 WANTED = {"tianshou": "tianshou", "gymnax": "gymnax", "envpool": "envpool", "cleanrl_scripts": "cleanrl"}
 WANTED["rllib"] = "lz4"  # which comes with RLlib
-collect_ignore = [f"test_adapter_{name}.py" for name, package in WANTED.items() if find_spec(package) is None]
+collect_ignore = [f"adapters/test_adapter_{name}.py" for name, package in WANTED.items() if find_spec(package) is None]
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

@@ -1,6 +1,6 @@
 """The network of pufferlib.models, written down once more without it, for libraries that bring their own trainer.
 
-tests/test_limits.py holds the two side by side.
+tests/benchmarks/test_limits.py holds the two side by side.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 /* The shared words between send and recv: slots that rows are written to, mailboxes that requests lie in, doors that
- * sleepers wait at. Plain C11 without Python, so that ThreadSanitizer can watch it (tests/ring_harness.c).
+ * sleepers wait at. Plain C11 without Python, so that ThreadSanitizer can watch it (tests/helpers/ring_harness.c).
  *
  * A block is one batch being filled, a slot one environment's place in it. Blocks are filled and received in order,
  * round and round; a ticket numbers slots without end: ticket t is slot t mod num_slots, in its lap t / num_slots.

@@ -1,0 +1,861 @@
+"""The benchmarks themselves: what is stepped, who takes turns with whom, and what is made of the figures."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from benchmarks import adapters, envs, install, peers, ray_model, ray_scale, recordings, report, tictactoe
+from benchmarks.lines import lines_of
+from benchmarks.processes import cpu_s, descendants
+from benchmarks.ratios import MedianRange, ahead, counterpart, judge, median_interval, rates, ratios, sign_test
+from benchmarks.venvs import VENVS
+from benchmarks.workloads import LIBRARIES, OURS, RETURNED, WORKLOADS, Participant, Target, Workload
+from pufferlib.vectorization.core.plan import Plan
+
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peers are compared on Linux only"),
+]
+
+ROOT = Path(__file__).parents[2]
+NEEDS = {
+    "breakout": "ale_py",
+    "pong": "ale_py",
+    "minigrid": "minigrid",
+    "lunar_lander": "Box2D",
+    "half_cheetah": "mujoco",
+    "reacher": "mujoco",
+    "simple_tag": "mpe2",
+    "simple_spread": "mpe2",
+    "agents": "pettingzoo",
+    "replayed_agents": "pettingzoo",
+    "knights_archers_zombies": "pymunk",
+}
+
+
+# ------------------------------------------------------------------------------------------------- environments
+
+
+@pytest.mark.parametrize("observation", ["small", "large", "nested"])
+@pytest.mark.parametrize(
+    "delay",
+    [{}, {"mean_s": 1e-4, "spread": 1.0, "kind": "busy"}, {"mean_s": 1e-4, "spread": 0.25, "kind": "sleep"}],
+    ids=["trivial", "busy", "sleep"],
+)
+@pytest.mark.filterwarnings("ignore:.*Not able to test alternative render modes")
+def test_plain_env_passes_gymnasiums_check(observation: str, delay: dict[str, Any]) -> None:
+    check_env(envs.PlainEnv(observation, **delay))
+
+
+def test_plain_env_ends_every_episode_after_its_length() -> None:
+    env = envs.PlainEnv(episode_length=3)
+    for _ in range(2):
+        env.reset(seed=0)
+        assert [env.step(0)[2] for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("spread", "expected"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
+def test_delays_have_the_mean_and_the_spread_asked_for(spread: float, expected: float) -> None:
+    env = envs.PlainEnv(mean_s=2e-3, spread=spread)
+    env.reset(seed=0)
+    delays = np.array(env._draw_delays())
+    assert delays.mean() == pytest.approx(2e-3, rel=0.05)
+    assert delays.std() / delays.mean() == pytest.approx(expected, rel=0.1)
+
+
+def test_busy_steps_use_the_cpu_and_sleeping_ones_do_not() -> None:
+    used = {}
+    for kind in ("busy", "sleep"):
+        env = envs.PlainEnv(mean_s=0.02, kind=kind)
+        env.reset(seed=0)
+        start, start_cpu = time.perf_counter(), time.thread_time()
+        env.step(0)
+        assert time.perf_counter() - start >= 0.02
+        used[kind] = time.thread_time() - start_cpu
+    assert used["busy"] >= 0.02 > 0.01 > used["sleep"]
+
+
+def test_nested_observations_have_twelve_leaves() -> None:
+    space = envs.observation_space("nested")
+    assert len(re.findall(r"Box|Discrete", str(space))) == 12
+    assert spaces.utils.flatdim(space) == 611
+
+
+# ---------------------------------------------------------------------------------------------------- workloads
+
+
+def ours_of(workload: Workload) -> list[str]:
+    return [name for name in workload.participants if Participant.of(name).library == "ours"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+def test_workloads_are_whole(workload: Workload) -> None:
+    assert ours_of(workload), "we take part"
+    for target in workload.targets:
+        of = target.of if isinstance(target.of, tuple) else (target.of,)
+        assert {*of, *target.over, *filter(None, (target.beside,))} <= set(workload.participants)
+        assert {Participant.of(name).library for name in of} <= set(OURS)
+        assert all(workload.needed(name) for name in (*of, *target.over)), "the short form has what targets need"
+    for name in workload.participants:
+        task = workload.task(name)
+        Plan.of(task["num_envs"], task["num_workers"], task["batch_size"])
+        assert (ROOT / f"benchmarks/vectorizers/{LIBRARIES[Participant.of(name).library].file}.py").exists()
+
+
+def test_all_that_environments_return_is_a_workload() -> None:
+    assert tuple(envs.RETURNS) == RETURNED
+
+
+SAME_EVERYWHERE = ("plain", "returning", "agents", "native", "replayed", "replayed_agents")  # on any Gymnasium
+
+
+def has_old_games(name: str) -> bool:
+    return LIBRARIES[Participant.of(name).library].old_games
+
+
+@pytest.mark.parametrize(
+    "workload", [each for each in WORKLOADS.values() if each.env not in SAME_EVERYWHERE], ids=lambda w: w.name
+)
+def test_real_environments_are_compared_where_both_sides_step_the_same_ones(workload: Workload) -> None:
+    libraries = {Participant.of(name).library for name in workload.participants}
+    assert any(map(has_old_games, workload.participants)) == ("ours-old" in libraries)
+    for target in workload.targets:
+        of = target.of if isinstance(target.of, tuple) else (target.of,)
+        assert len({has_old_games(name) for name in (*of, *target.over)}) == 1, target.text
+
+
+def test_libraries_with_old_games_have_them_of_the_same_versions() -> None:
+    games = ("gymnasium", "ale-py", "pettingzoo", "minigrid", "mpe2", "box2d", "mujoco")
+    installed: dict[bool, set[tuple[str, ...]]] = {}
+    for library in LIBRARIES.values():
+        pins = [pin for arguments in VENVS[library.venv].installs for pin in arguments]
+        assert ("gymnasium==0.29.1" in pins) is library.old_games
+        found = [pin for pin in sorted(set(pins)) if re.split(r"[\[=]", pin)[0] in games]
+        installed.setdefault(library.old_games, set()).update(found)
+    for pins in installed.values():
+        assert len({pin.partition("==")[0].partition("[")[0] for pin in pins}) == len(pins)
+
+
+@pytest.mark.parametrize(("short", "minutes"), [(True, 15), (False, 160)])
+def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None:
+    chosen = [workload for workload in WORKLOADS.values() if workload.short or not short]
+    assert sum(peers.takes_s(workload, short) for workload in chosen) < 60 * minutes
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
+    """What starts a library's player in this process."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
+    player = importlib.import_module("player")
+    players = []
+
+    def begin(file: str, task: dict[str, Any]) -> Any:
+        players.append(importlib.import_module(file).start(player.Task(**task)))
+        return players[-1]
+
+    yield begin
+    for each in players:
+        each.close()
+    players.clear()
+    sys.path.remove(str(ROOT / "benchmarks"))
+    for name in {"player", "envs", "games", "recordings", "replayed", "agents", "native_rows", "ours", "bare"} - before:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module that plays, as a library's process has it."""
+    before, path = set(sys.modules), list(sys.path)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
+    yield importlib.import_module("child")
+    sys.path[:] = path
+    for name in {"child", "player", "envs", "processes"} - before:
+        sys.modules.pop(name, None)
+
+
+def is_here(workload: Workload) -> bool:
+    """Whether what a workload steps is installed and, where it is a recording, made; test_recordings.py makes some."""
+    recording = workload.env_kwargs.get("recording")
+    if recording is not None and not recordings.path_of(recording).exists():
+        return False
+    return importlib.util.find_spec(NEEDS.get(workload.env, "gymnasium")) is not None
+
+
+# One of each environment; the processes of 32 would take longer than they tell.
+STEPPED = {
+    (workload.env, *sorted(workload.env_kwargs.items())): (workload, name)
+    for workload in WORKLOADS.values()
+    for name in ours_of(workload)
+    if Participant.of(name).arrangement in ("serial", "processes", "pool") and is_here(workload)
+}
+
+
+@pytest.mark.parametrize(("workload", "name"), STEPPED.values(), ids=lambda value: getattr(value, "name", str(value)))
+def test_workloads_step_on_ours(workload: Workload, name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
+    task = {**workload.task(name), "arrangement": "serial", "num_envs": 2, "num_workers": 1, "batch_size": 1}
+    player = start("ours", task)
+    for _ in range(3):
+        assert player.recv() == 1
+        player.send()
+
+
+@pytest.mark.parametrize("returns", envs.RETURNS)
+def test_what_a_vectorizer_adds_to_an_info_stays_with_its_environment(returns: str) -> None:
+    env, other = (envs.ReturningEnv(returns, 3) for _ in range(2))
+    before = [dict(other.step(0)[4]) for _ in range(4)]
+    env.reset()[1]["added"] = True
+    for _ in range(4):
+        env.step(0)[4]["added"] = True
+    assert [[*other.step(0)[4]] for _ in range(4)] == [[*info] for info in before]
+    assert [*envs.ReturningEnv(returns).step(0)[4]] == [*before[0]] and "added" not in before[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["ours processes@w2", "ours pool@w2b2", "ours serial", "ours pack", "bare loop", "bare processes@w2"]
+)
+def test_arrangements_step_as_many_as_they_say(name: str, start: Callable[[str, dict[str, Any]], Any]) -> None:
+    workload = Workload("test", "", (), env_kwargs={"observation": "nested" if "pack" in name else "small"}, num_envs=4)
+    before = set(descendants(os.getpid()))
+    player = start(LIBRARIES[Participant.of(name).library].file, workload.task(name))
+    assert len(set(descendants(os.getpid())) - before) == (Participant.of(name).num_workers or 0)
+    for _ in range(3):
+        assert player.recv() == {"ours pack": 100, "ours pool@w2b2": 2}.get(name, 4)
+        player.send()
+
+
+# --------------------------------------------------------------------------------------------------- taking turns
+
+
+@pytest.fixture
+def this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_python", lambda venv: Path(sys.executable))
+
+
+SMALL = Workload("small", "", ("bare loop", "gymnasium async", "gymnasium sync"), num_envs=2)
+
+
+def all_stop(pids: list[int]) -> bool:
+    """Whether all these processes are stopped, or are so within a second: each has to be on a core to notice."""
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline:
+        if {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in pids} == {"T"}:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+@pytest.mark.usefixtures("this_python")
+def test_a_participant_is_stopped_with_all_its_processes_but_for_its_turns(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as log:
+        child = peers.Child(SMALL, "gymnasium async", log)
+        child.wait_until_ready()
+        (pid,) = set(descendants(os.getpid())) & {child._process.pid}
+        pids = [pid, *descendants(pid)]
+        try:
+            assert len(pids) >= 3
+            for _ in range(2):
+                assert all_stop(pids)
+                assert child.turn({"kind": "play", "seconds": 0.02, "warm_up_s": 0.01})["steps"] > 0
+        finally:
+            child.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.usefixtures("this_python")
+@pytest.mark.parametrize("kind", ["play", "wait", "idle"])
+def test_before_the_first_turn_each_environment_is_stepped_three_times(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(peers.Child, "turn", lambda child, command: told.append(command) or {"steps": 1, "seconds": 1})
+    workload = dataclasses.replace(SMALL, kind=kind)
+    with open(tmp_path / "log", "w") as log:
+        peers.measure(workload, ["bare loop"], repeats=2, window_s=0.5, warm_up_s=0.1, log=log)
+    first, second = told
+    assert (first["warm_up_s"], first["warm_up_steps"]) == (0.5, 6)
+    assert second["warm_up_s"] == 0.1 and "warm_up_steps" not in second
+
+
+@pytest.mark.parametrize(("kind", "more"), [("play", {}), ("wait", {"think_s": 0.0}), ("idle", {})])
+def test_a_warm_up_lasts_until_there_were_steps_enough_but_not_forever(
+    kind: str, more: dict[str, float], child: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = 0
+
+    def recv() -> int:
+        nonlocal done
+        done += 1
+        time.sleep(0.05 if done < 10 else 0.001)  # environments' first resets
+        return 2
+
+    turn = functools.partial(getattr(child, kind), child.Player(recv, lambda: None, lambda: None), 0.05, 0.01, **more)
+    answer = turn(warm_up_steps=40)
+    if kind == "idle":
+        assert answer["usual_us"] < 25_000
+    else:
+        assert answer["steps"] <= 2 * (done - 20) and answer["steps"] / answer["seconds"] > 200
+    monkeypatch.setattr(child, "WARM_UP_AT_MOST_S", 0.1)
+    start = time.perf_counter()
+    turn(warm_up_steps=10**9)
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.usefixtures("this_python")
+def test_participants_take_turns_and_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    workload = dataclasses.replace(SMALL, kind="idle")
+    said: list[str] = []
+    names = ("bare loop", "gymnasium nothing", "gymnasium sync")
+    with open(tmp_path / "log", "w") as log:
+        entries = peers.measure(workload, names, repeats=2, window_s=0.05, warm_up_s=0.01, log=log, say=said.append)
+    assert [entry["status"] for entry in entries] == ["ran", "not handled", "ran"]
+    assert "no arrangement 'nothing'" in entries[1]["reason"] and "gymnasium nothing" in said[0]
+    for entry in (entries[0], entries[2]):
+        assert len(entry["turns"]) == 2
+        assert all(turn["parent_cpu"] < 0.5 and turn["first_us"] > 0 for turn in entry["turns"])
+        assert entry["versions"]["numpy"] == np.__version__
+
+
+def test_what_is_not_installed_is_said_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peers, "_found", lambda venv: (None, "no wheel"))
+    with open(tmp_path / "log", "w") as log:
+        (entry,) = peers.measure(SMALL, ["bare loop"], repeats=1, window_s=1, warm_up_s=0, log=log, say=[].append)
+    assert (entry["status"], entry["reason"], entry["turns"]) == ("not installed", "no wheel", [])
+
+
+def test_cpu_time_of_a_process_is_its_own() -> None:
+    used = time.process_time()
+    assert cpu_s(os.getpid()) == pytest.approx(used, abs=0.05)
+
+
+# -------------------------------------------------------------------------------------------------------- figures
+
+
+def entry(name: str, figures: list[float], **more: Any) -> dict[str, Any]:
+    turns = [{"steps": figure, "seconds": 1.0} for figure in figures]
+    return {"name": name, "status": "ran", "turns": turns, "versions": {"gymnasium": "1.4.0"}, **more}
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
+    assert ratios([10, 20, 90], [5, 5, 30]) == [2, 4, 3]
+    assert MedianRange.of([2, 4, 3]) == (3, 2, 4)
+    assert rates({"status": "ran", "turns": [{"steps": 30, "seconds": 2.0}]}) == [15]
+    assert rates({"status": "failed", "turns": [{"steps": 30, "seconds": 2.0}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "probability", "is_ahead"),
+    [
+        ([1.1] * 7, 1 / 128, True),
+        ([1.1] * 6 + [0.9], 8 / 128, False),
+        ([1.1] * 10 + [0.9], 12 / 2048, True),
+        ([1.1] * 4 + [1.0] * 3, 1 / 16, False),
+        ([1.0] * 7, 1.0, False),
+        ([0.9] * 7, 1.0, False),
+    ],
+)
+def test_sign_test(values: list[float], probability: float, is_ahead: bool) -> None:
+    assert sign_test(values) == pytest.approx(probability)
+    assert ahead(values) is is_ahead
+
+
+@pytest.mark.parametrize(("count", "rank"), [(6, 1), (7, 1), (30, 10), (61, 23)])  # of any table of the sign test
+def test_the_medians_interval_is_that_of_order_statistics(count: int, rank: int) -> None:
+    values = [float(number) for number in range(1, count + 1)]
+    assert median_interval(values[::-1]) == (rank, count + 1 - rank)
+
+
+def test_the_medians_interval_holds_the_median_as_often_as_it_says() -> None:
+    samples = np.random.default_rng(0).exponential(size=(2000, 31))
+    held = [low <= np.log(2) <= high for low, high in map(median_interval, samples.tolist())]
+    assert 0.95 <= np.mean(held) < 0.98
+
+
+def test_targets_of_many_pairs_tell_the_interval() -> None:
+    entries = [entry("ours serial", [float(n) for n in range(1, 32)]), entry("sb3 dummy", [10.0] * 31)]
+    verdict = judge(Target("", "ours serial", ("sb3 dummy",), at_least=1), entries)
+    assert verdict.note == "median within 1.000 – 2.200 (95 %, 31 pairs)"
+
+
+ENTRIES = [
+    entry("ours pool@w2b8", [80, 90, 100]),
+    entry("ours pool@w4b8", [160, 180, 200]),
+    entry("sb3 subproc", [20, 20, 20]),
+    entry("tianshou shmem", [40, 40, 40]),
+    {"name": "torchrl pool@b8", "status": "not installed", "reason": "no wheel", "turns": []},
+    entry("ours processes@w2", [1, 1, 1]),
+]
+ENTRIES[5]["turns"] = [{"wait_us": figure} for figure in (25, 40, 28)]
+BOTH, PEERS = ("ours pool@w2b8", "ours pool@w4b8"), ("sb3 subproc", "tianshou shmem")
+
+
+@pytest.mark.parametrize(
+    ("target", "reached", "met", "note"),
+    [
+        (Target("", BOTH[1], PEERS[:1], at_least=9), (9, 8, 10), True, ""),
+        (Target("", BOTH[1], PEERS[:1], at_least=9.1), (9, 8, 10), False, ""),
+        (Target("", BOTH, PEERS, at_least=4), (4.5, 4, 5), True, "ours pool@w4b8 against tianshou shmem"),
+        (Target("", BOTH[0], PEERS), (2.25, 2, 2.5), False, "against tianshou shmem"),  # 3 of 3 show nothing yet
+        (Target("", BOTH[0], rate=100, at_least=0.9), (0.9, 0.8, 1), True, "over 270 steps"),
+        (Target("", BOTH[0], rate=100, at_least=0.92), (0.9, 0.8, 1), False, "over 270 steps"),
+        (Target("", "ours processes@w2", figure="wait_us", at_most=30), (28, 25, 40), True, ""),
+        (Target("", "ours processes@w2", figure="wait_us", at_most=20), (28, 25, 40), False, ""),
+        (Target("", "sb3 subproc", figure="step_us", at_most=5e4), (5e4, 5e4, 5e4), True, ""),
+        (Target("", BOTH[0], ("torchrl pool@b8",), at_least=1), None, None, "did not run: torchrl pool@b8"),
+        (
+            *(Target("", BOTH[0], (PEERS[0], "torchrl pool@b8"), at_least=4), (4.5, 4, 5), True),
+            "against sb3 subproc (did not run: torchrl pool@b8)",
+        ),
+        (Target("", "ours serial", PEERS, at_least=1), None, None, "not part of this run"),
+    ],
+)
+def test_targets_are_judged(target: Target, reached: Any, met: bool | None, note: str) -> None:
+    verdict = judge(target, ENTRIES)
+    assert verdict.reached == (None if reached is None else pytest.approx(reached))
+    assert (verdict.met, verdict.note, verdict.beside) == (met, note, None)
+
+
+def test_a_target_has_the_floor_beside_it() -> None:
+    floor = {**entry("bare processes@w2", []), "turns": [{"wait_us": figure} for figure in (8, 9, 7)]}
+    target = Target("", "ours processes@w2", figure="wait_us", at_most=30, beside=floor["name"])
+    assert judge(target, [*ENTRIES, floor]).beside == (8, 7, 9)
+    assert judge(target, [*ENTRIES, {**floor, "status": "failed"}]).beside is None
+    assert judge(target, ENTRIES).beside is None
+
+
+def test_who_steps_older_games_is_compared_with_us_on_the_same() -> None:
+    ours, faster = entry("ours serial", [10.0]), entry("ours processes@w2", [20.0])
+    ours_old, bare = entry("ours-old serial", [30.0]), entry("bare loop", [20.0])
+    old, new = entry("pufferlib-3.0 serial", [40.0]), entry("gymnasium sync", [5.0])
+    everybody = [ours, faster, ours_old, old, new, bare, entry("ours-portable serial", [99.0])]
+    assert [counterpart(each, everybody) for each in (old, new, bare, ours)] == [ours_old, faster, faster, faster]
+    failed = {"name": "ours-old serial", "status": "failed", "turns": []}
+    assert counterpart(old, [ours, failed, old]) is None, "rather nobody than ours on other games"
+    assert counterpart(old, [ours, old]) is ours
+
+
+def result(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
+    workload = {**dataclasses.asdict(WORKLOADS[name]), "targets": None}
+    about = {"machine": "a machine", "version": "abc", "command": "a command", "date": "2026-11-21T00:00:00"}
+    return {"workload": workload, "repeats": 7, "window_s": 0.3, "load": [0.1, 0.2], "participants": entries, **about}
+
+
+RESULTS = {
+    "trivial-sync": result(
+        "trivial-sync",
+        entry("ours processes@w2", [900.0, 1000, 1100, 1000, 1000, 1000, 1000], path="compiled"),
+        entry("gymnasium async", [10.0] * 7),
+        entry("bare loop", [2000.0] * 7),
+        {"name": "torchrl parallel", "status": "failed", "reason": "it | broke\nin two", "turns": []},
+    ),
+    "think-1ms": result(
+        "think-1ms",
+        {**entry("ours processes@w2", []), "turns": [{"wait_us": 50.0, "wait_p99_us": 90.0, "send_us": 3.0}] * 7},
+    ),
+    "cartpole": result(
+        "cartpole",
+        entry("ours serial", [100.0] * 7),
+        entry("ours-old serial", [150.0] * 7, versions={"gymnasium": "0.29.1"}, path="compiled"),
+        entry("ours-old processes@w2", [120.0] * 7, versions={"gymnasium": "0.29.1"}),
+        entry("ours-portable processes@w2", [110.0] * 7),
+        entry("gymnasium sync", [80.0] * 7),
+        entry("pufferlib-3.0 serial", [120.0] * 7, versions={"gymnasium": "0.29.1"}),
+        entry("pufferlib-0.7 serial", [300.0] * 7, versions={"gymnasium": "0.29.1"}),
+        {"name": "sb3 dummy", "status": "failed", "reason": "it broke", "turns": []},
+    ),
+    "grid-none-n4": result("grid-none-n4", entry("ours serial", [30.0] * 7), entry("gymnasium sync", [20.0] * 7)),
+}
+
+
+def test_report_says_what_was_needed_reached_and_met() -> None:
+    texts = report.sections(RESULTS)
+    rows = texts["targets"].splitlines()
+    name = "trivial env, 32/2/32, synchronous"
+    assert f"| {name} | 80× Gymnasium AsyncVectorEnv | 100.00 (90.00 – 110.00) | yes |  |" in rows
+    assert f"| {name} | 1.2× the bare loop | 0.50 (0.45 – 0.55) | **no** |  |" in rows
+    assert any("8× PufferLib 0.7" in row and "not measured" in row for row in rows)
+    assert any("≤ 60 µs | 50 (50 – 50) µs | yes" in row for row in rows)
+    assert "| bare loop | 2,000 (2,000 – 2,000) | 0.50 (0.45 – 0.55) |" in texts["workloads"]
+    assert "| ours processes@w2 (compiled) | 1,000 (900 – 1,100) |  |" in texts["workloads"]
+    assert "| trivial env, 32/2/32, synchronous | bare loop | ours processes@w2 | 0.50" in texts["losses"]
+    assert "| no time | 1.50 (1.50 – 1.50), gymnasium sync |" in texts["grid"]
+    assert "| torchrl parallel | failed: it \\| broke in two | trivial-sync |" in texts["missing"]
+    assert (
+        "| gymnasium async | not in these runs |" in texts["missing"]
+        and "| all | not measured yet |" in texts["missing"]
+    )
+    assert "Gymnasium 1.4.0" in texts["machine"] and "a machine" in texts["machine"]
+
+
+def test_only_a_whole_field_is_said_to_have_run() -> None:
+    whole = {
+        name: result(name, *(entry(each, [1.0]) for each in workload.participants))
+        for name, workload in report.WORKLOADS.items()
+    }
+    assert report.missing_table(whole) == "Every participant of every workload ran."
+    name = next(iter(whole))
+    assert "| all | not measured yet | " + name in report.missing_table(
+        {each: whole[each] for each in whole if each != name}
+    )
+
+
+def test_report_marks_who_steps_native_environments() -> None:
+    told = result("cartpole", entry("ours serial", [1.0]), entry("envpool threads@w2", [2.0]))
+    name = "envpool threads@w2 (its own native environments)"
+    assert f"| {name} | 2 (2 – 2) | 0.50 (0.50 – 0.50) |" in report.workload_text(told).splitlines()
+    assert f"| CartPole, 32 envs | {name} | ours serial |" in report.losses_table({"cartpole": told})
+    for name in ("cartpole", "atari", "atari-native"):
+        assert "envpool threads@w2" in peers.form_of(WORKLOADS[name], short=True)[0]
+
+
+def test_report_compares_each_with_us_on_the_same_games() -> None:
+    texts = report.sections({"cartpole": RESULTS["cartpole"]})
+    rows = texts["workloads"].splitlines()
+    assert "|  | Gymnasium | steps/s (min – max) | ours is … times |" in rows
+    assert "| ours-old serial (compiled) | 0.29.1 | 150 (150 – 150) |  |" in rows
+    assert "| ours-old processes@w2 | 0.29.1 | 120 (120 – 120) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| pufferlib-3.0 serial | 0.29.1 | 120 (120 – 120) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| gymnasium sync | 1.4.0 | 80 (80 – 80) | 1.25 (1.25 – 1.25) |" in rows
+    assert "| sb3 dummy |  | failed: it broke |  |" in rows
+    assert texts["losses"].splitlines()[2:] == [
+        "| CartPole, 32 envs | pufferlib-0.7 serial | ours-old serial | 0.50 (0.50 – 0.50) |"
+    ]
+    assert "this project (ours-old) with Gymnasium 0.29.1" in texts["machine"]
+
+
+def test_the_page_of_adapters_says_what_their_results_say() -> None:
+    libraries = json.loads((adapters.RESULTS / "adapters.json").read_text())["libraries"]
+    page = adapters.PAGE.read_text()
+    assert report.fill(page, {"adapters": adapters.text(libraries)}) == page
+
+
+def test_the_page_of_adapters_says_who_is_faster_and_who_was_not_measured() -> None:
+    rates = {"ours": [3.0, 2.0], "theirs": [2.0, 1.0], "ours-processes": [1.0, 3.0], "theirs-processes": [2.0, 4.0]}
+    rivals = {"ours": [1.0, 1.0], "theirs": [2.0, 0.5], "ours-processes": [2.0], "theirs-processes": [1.0]}
+    said = adapters.summary({name: {"steps_per_s": each} for name, each in (("sb3", rates), ("skrl", rivals))})
+    assert said.replace("\n", " ") == (
+        "In this process ours are in every repeat faster than Stable-Baselines3's; now faster and now slower than "
+        "skrl's. In processes ours are in every repeat faster than skrl's; in every repeat slower than "
+        "Stable-Baselines3's. Not measured yet: Tianshou, TorchRL and RLlib."
+    )
+
+
+def test_report_fills_pages_between_their_marks_and_leaves_the_rest() -> None:
+    page = "before\n<!-- begin targets -->\nold\n<!-- end targets -->\nafter <!-- begin other -->x<!-- end other -->"
+    filled = report.fill(page, {"targets": "new"})
+    assert filled == page.replace("old", "new")
+    assert report.fill(filled, {"targets": "new"}) == filled
+
+
+def test_pages_have_a_place_for_everything_that_the_report_says() -> None:
+    marks = set()
+    for page in report.PAGES:
+        marks |= set(re.findall(r"<!-- begin (\w+) -->", page.read_text()))
+        assert report.fill(page.read_text(), report.sections(report.load(report.RESULTS))) == page.read_text()
+    others = {"native", "install", "ray", "against", "limits", "ocean_suite", "leaks"}
+    told = {name for name in marks if not name.startswith("revision_")} - others
+    assert told == set(report.sections(RESULTS)) == set(report.sections({}))
+
+
+def test_the_readme_says_what_every_file_is() -> None:
+    folder = ROOT / "benchmarks"
+    told = set(re.findall(r"benchmarks\.(\w+)|`(\w+)\.\w+`|`(\w+)/`", (folder / "README.md").read_text()))
+    there = {path.stem for path in folder.iterdir() if not path.name.startswith((".", "_"))}
+    assert there <= {name for names in told for name in names} | {"README"}
+
+
+@pytest.mark.parametrize(("program", "name"), [("native", "native"), ("install", "install"), ("ray_backend", "ray")])
+def test_other_tables_of_the_readme_say_what_their_results_say(program: str, name: str) -> None:
+    results, page = json.loads((report.RESULTS / f"{name}.json").read_text()), report.PAGES[0].read_text()
+    text = importlib.import_module(f"benchmarks.{program}").table(results)
+    assert text in page and report.fill(page, {name: text}) == page
+
+
+@pytest.mark.parametrize("name", ["limits", "leaks", "ocean_suite"])
+def test_sections_of_the_readme_say_what_their_results_say(name: str) -> None:
+    page, module = report.PAGES[0].read_text(), importlib.import_module(f"benchmarks.{name}")
+    path = report.RESULTS / f"{name}.json"
+    assert f"<!-- begin {name} -->" in page
+    if path.exists():  # it is measured by hand
+        assert report.fill(page, {name: module.section(json.loads(path.read_text()))}) == page
+
+
+@pytest.mark.parametrize("program", ["population", "learned_oracles", "selfplay"])
+def test_the_page_of_populations_says_what_their_results_say(program: str) -> None:
+    module = importlib.import_module(f"benchmarks.{program}")
+    texts, page = module.sections(json.loads(module.RESULT.read_text())), module.PAGE.read_text()
+    assert report.fill(page, texts) == page, f"python -m benchmarks.{program} --page writes it"
+    assert all(f"<!-- begin {name} -->" in page for name in texts)
+
+
+@pytest.mark.slow
+def test_pages_that_programs_make_say_what_their_results_say() -> None:
+    from benchmarks import fault_tables, ocean, reference
+    from benchmarks.pages import without_revisions
+    from tests.laws.chaos.report import page as chaos_page
+
+    stored = {
+        name: json.loads((report.RESULTS / f"{name}.json").read_text()) for name in ("ocean", "reference", "chaos")
+    }
+    scores = {(run["env"], run["backend"], run["seed"]): run for run in stored["ocean"]["runs"]}
+    returns = {(run["task"], run["contestant"], run["settings"]["seed"]): run for run in stored["reference"]["runs"]}
+    faults = fault_tables.fault_sections(report.RESULTS / "faults.json")
+    for page, made in {
+        "ocean_scores": ocean.page(stored["ocean"]["facts"], scores),
+        "reference": reference.page(stored["reference"], returns),
+        "chaos": chaos_page((ROOT / "docs/chaos.md").read_text(), stored["chaos"]),
+        "faults": report.fill((ROOT / "docs/faults.md").read_text(), faults),
+    }.items():
+        assert without_revisions((ROOT / f"docs/{page}.md").read_text()) == without_revisions(made), page
+
+
+def test_training_beside_others_is_told_as_it_was_measured() -> None:
+    table, readme = (ROOT / "docs/training.md").read_text(), report.PAGES[0].read_text()
+    for measured in json.loads((report.RESULTS / "train.json").read_text())["environments"]:
+        ours, *others = measured["contestants"]
+        speeds, *theirs = ([run["steps_per_s"] for run in each["runs"]] for each in measured["contestants"])
+        assert f"{ours['name']} (" in table and f"| {MedianRange.of(speeds):,.0f} | |" in table
+        for other, their_speeds in zip(others, theirs, strict=True):
+            held = f"{MedianRange.of(ratios(speeds, their_speeds)):.2f}"
+            assert f"| {MedianRange.of(their_speeds):,.0f} | {held} | " in table
+            assert f"{held} times" in readme or not other["name"].startswith("SB3")
+
+
+def test_report_draws_what_there_are_results_for(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = report.draw(RESULTS, tmp_path)
+    assert [path.name for path in drawn] == ["overhead.png", "real.png", "grid.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_listing_workloads_runs_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["peers.py", "--list", "--only", "trivial-s*"])
+    peers.main()
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["trivial-sync", "trivial-serial-32", "trivial-serial-8"]
+    assert total.startswith("about ")
+
+
+# --------------------------------------------------------------------------------------------- pictures, Ocean's
+
+
+def test_the_dashboards_picture_is_taken_before_the_training_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import dashboard
+
+    out, sizes = tmp_path / "dashboard.svg", {"num_envs": 4, "rollout_length": 4, "total_steps": 64}
+    config = dashboard.ppo.Config(env="ocean/bandit", backend="serial", eval_episodes=1, runs=None, **sizes)
+    for name, value in (("OUT", out), ("CONFIG", config), ("breakout", None)):
+        monkeypatch.setattr(dashboard, name, value)
+    dashboard.main()
+    assert "ocean/bandit" in out.read_text().replace("&#160;", " ")
+
+
+def test_oceans_results_are_whole_whenever_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import ocean
+
+    path, run = tmp_path / "ocean.json", {"score": 1.0}
+    ocean.write(path, {}, {("ocean/bandit", "pool", 1): run})
+    before = json.loads(path.read_text())
+    assert before == {"facts": {}, "runs": [run]}
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_text", lambda self, text: (self.write_bytes(text[:9].encode()), killed()))
+        ocean.write(path, {}, {("ocean/bandit", "pool", 2): run})
+    assert json.loads(path.read_text()) == before
+
+
+# ------------------------------------------------------------------------------------------------------ kernels
+
+
+@pytest.mark.slow
+def test_kernels_are_measured_on_the_host_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    small = {"num_envs": (10,), "num_agents": (5,), "sampler_envs": (10,), "min_steps": 5, "min_s": 0.01, "repeats": 2}
+    monkeypatch.setattr(gpu, "SHORT", small)
+    out = tmp_path / "gpu-host.json"
+    lines = tmp_path / "lines"
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", "--out", str(out), "--lines", str(lines)])
+    gpu.main()
+    results = json.loads(out.read_text())
+    assert [each["way"] for each in results["figures"]] == [
+        *["launch", "rollout", "network", "logits"] * 2,
+        "numpy",
+        "numpy",
+    ]
+    assert all(each["least"] <= each["median"] <= each["greatest"] for each in results["figures"])
+    assert [each["way"] for each in results["sampler"]] == ["ours", "torch", "multinomial"] * 2
+    assert "| tag/grid | 5 | 10 | rollout |" in gpu.table(results)
+    assert "| tag/grid | 5 | 50 | ours |" in gpu.table(results)
+    assert "Target 5 times torch's for 50 rows of 11 x 11: " in gpu.table(results)
+    assert all(nbytes < struct / 5 for struct, nbytes in results["argument_us"].values())
+    assert re.search(r"Arguments of tag/grid, handed to CuPy: [\d.]+ µs a launch; as a struct", gpu.table(results))
+    assert results["warpdrive"] == "left out: it needs a CUDA device, and this is the host"
+    assert all(each["steps"] > 0 for each in results["figures"]) and not results["left_out"]
+    told = lines_of(lines)
+    assert told[0]["of"] == "device" and [line["way"] for line in told[1:]] == [
+        *["launch", "rollout", "network", "logits"] * 2,
+        *["ours", "torch", "multinomial"] * 2,
+        *["numpy"] * 2,
+    ]
+    gpu_plots = importlib.import_module("benchmarks.gpu_plots")
+    assert gpu_plots.plot_kernels(out, tmp_path).stat().st_size > 5000
+
+
+def test_kernels_are_measured_by_their_worth_while_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    out = tmp_path / "gpu-host.json"
+    asked = ["--cases", "tag/grid:10x5", "tag/continuous:10x5", "--limit", "0.001", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["gpu", "--device", "host", *asked])
+    gpu.main()
+    results = json.loads(out.read_text())
+    assert not results["figures"] and not results["sampler"]
+    assert results["left_out"][0] == "tag/grid 10 x 5, for want of time" and len(results["left_out"]) >= 4
+    with pytest.raises(argparse.ArgumentTypeError, match=r"'tag/cube:3x4' is no case; write ENV:NUM_ENVSxNUM_AGENTS"):
+        gpu.Case.of("tag/cube:3x4")
+
+
+def test_cases_with_a_target_come_first_and_all_are_timed_within_limits() -> None:
+    gpu = importlib.import_module("benchmarks.gpu")
+    found = gpu.cases(gpu.LONG)
+    sizes = [(case.env, case.num_envs, case.num_agents) for case in found]
+    targets = {target[:3] for target in gpu.TARGETS}
+    assert set(sizes[: len(targets)]) == targets and len(set(sizes)) == len(sizes) == 2 * 7 * 4
+    played = []
+
+    def play() -> int:
+        time.sleep(0.002)
+        played.append(2)
+        return 2
+
+    settings = {"min_steps": 100, "min_s": 0.01, "repeats": 4, "most_s": 1000.0}
+    rates, steps = gpu.timed(play, settings, torch.device("cpu"))
+    assert steps == 100 and len(rates) == 4 and sum(played) >= 400 and 0 < min(rates) <= max(rates) <= 1001
+    rates, steps = gpu.timed(play, {**settings, "most_s": 0.0}, torch.device("cpu"))
+    assert steps == 2 and len(rates) == 4
+
+
+def test_warpdrive_says_why_it_is_left_out_and_what_came_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
+    cases, device = [gpu.Case("tag/grid", 10, 5), gpu.Case("tag/continuous", 10, 5)], torch.device("cuda", 0)
+    assert warpdrive.beside(cases, {}, torch.device("cpu"))[1].endswith("this is the host")
+    monkeypatch.setattr(warpdrive, "find_spec", lambda module: None if module == "gym" else module)
+    assert warpdrive.beside(cases, {}, device) == ([], "left out: not installed: gym (see benchmarks/warpdrive.py)")
+    monkeypatch.setattr(warpdrive, "find_spec", lambda module: module)
+    monkeypatch.setattr(warpdrive.metadata, "version", lambda package: "2.7.1")
+    figure = dataclasses.asdict(gpu.figure(cases[0], "warpdrive", ([2.0, 1.0, 3.0], 7)))
+    asked = []
+
+    def run(command: list[str], *, input: str, stdout: Any, text: bool, timeout: float) -> Any:
+        asked.append((command[-1], json.loads(input), timeout))
+        stdout.write(f"Setting Numba\n{json.dumps(figure)}\n{{'cut': ")
+        stdout.flush()
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(warpdrive.subprocess, "run", run)
+    found, text = warpdrive.beside(cases, {"warpdrive_s": 5.0}, device)
+    assert found == [figure] and (figure["median"], figure["least"], figure["steps"]) == (20.0, 10.0, 7)
+    assert text == "2.7.1: 1 of 2 cases in 0 s; then its time was up"
+    (name, given, timeout), *_ = asked
+    assert (name, given["device"], timeout) == ("benchmarks.warpdrive", "cuda:0", 5.0)
+    assert [gpu.Case(**each) for each in given["cases"]] == cases
+
+
+@pytest.mark.gpu  # it needs none, but is installed only where there is one, if there
+def test_warpdrive_has_the_environments_that_are_measured() -> None:
+    pytest.importorskip("warp_drive")
+    gpu, warpdrive = (importlib.import_module(f"benchmarks.{name}") for name in ("gpu", "warpdrive"))
+    for case in (gpu.Case("tag/grid", 10, 5), gpu.Case("tag/continuous", 10, 105)):
+        env = warpdrive.environment(case)
+        assert (env.num_agents, env.grid_length) == (case.num_agents, case.env_kwargs["grid_length"])
+        assert len(env.reset()[0]) == (6 if case.env == "tag/grid" else 7 * case.num_nearest + 1)
+
+
+def test_the_kernel_benchmark_refuses_a_kernel_that_plays_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda_ext.references.tag_grid import TagGrid
+
+    gpu = importlib.import_module("benchmarks.gpu")
+    gpu.hold_against_reference("host")
+    monkeypatch.setattr(TagGrid, "_rewards", lambda self, hit, tagged: np.zeros(len(hit), np.float32))
+    with pytest.raises(AssertionError, match="rewards"):
+        gpu.hold_against_reference("host")
+
+
+def test_the_model_of_ray_fits_what_follows_it_and_adds_calls_up() -> None:
+    costs = ray_model.Costs(ray_model.Cost(2e-4, 3e-7, 1e-10), ray_model.Cost(4e-4, 0.0, 5e-10))
+    sizes = [(envs, nbytes) for envs in (1, 8, 128) for nbytes in (32, 28224)]
+    for cost in costs:
+        found = ray_model.fitted([(*size, cost.of(*size)) for size in sizes])
+        assert found == pytest.approx(cost, abs=1e-12)
+    own_s, rest_s = (cost.of(8, 32) for cost in costs)
+    alone = ray_model.Arrangement(1, 8, 32, step_s=1e-3, learner_s=1e-5)
+    round_s = own_s + rest_s + 8e-3 + 8e-5
+    forecast = ray_model.simulate(costs, alone)
+    assert forecast.steps_per_s == pytest.approx(8 / round_s)
+    assert forecast.busy == pytest.approx((own_s + 8e-5) / round_s)
+    assert ray_model.simulate(costs, alone._replace(side_by_side=4)).steps_per_s == pytest.approx(8 / (round_s - 6e-3))
+    # Of a thousand actors the driver's thread hears one after another, and half of them play meanwhile.
+    many = ray_model.simulate(costs, alone._replace(num_actors=1000, batch_calls=500))
+    assert many.busy == pytest.approx(1) and many.steps_per_s == pytest.approx(8 / (own_s + 8e-5))
+    # Two actors that never sleep, on one core: nothing goes on side by side.
+    crowded = alone._replace(num_actors=2, step_s=0.0, cores=1)
+    assert ray_model.simulate(costs, crowded).steps_per_s == pytest.approx(8 / (own_s + rest_s + 8e-5), rel=0.01)
+
+
+def test_what_ray_scale_measured_is_told_and_drawn(tmp_path: Path) -> None:
+    stored = json.loads(ray_scale.STORED.read_text())
+    texts = ray_scale.texts(stored)
+    page = ray_scale.PAGE.read_text()
+    assert report.fill(page, texts) == page, "python -m benchmarks.ray_scale --plot writes it"
+    assert texts["scale_nodes"].count("\n") == 3 + len(stored["nodes"])
+    ray_scale.plot(stored, tmp_path / "scale.png")
+    assert (tmp_path / "scale.png").stat().st_size > 5000
+
+
+def test_what_installing_takes_is_told() -> None:
+    figures = {
+        "install_s": [3.0, 1.0, 2.0],
+        "import_s": [0.3, 0.2, 0.4],
+        "modules": 1234,
+        "mb": {"own": 2.24, "all": 90.6, "torch": 0.0},
+    }
+    results = {"machine": "a machine", "load": [0.1, 1.0], "day": "today", "command": "this"}
+    told = install.table({**results, "figures": {"ours": figures, "EnvPool 1.2.5": {"failed": "no such wheel"}}})
+    ours = "| ours | 2.2 | 91 |  | 2.0 (1.0 – 3.0) | `pufferlib` | 0.30 (0.20 – 0.40) | 1,234 |"
+    lost = "| EnvPool 1.2.5 | could not be installed: no such wheel | | | | | | |"
+    assert told.splitlines()[-2:] == [ours, lost]
+
+
+def test_tic_tac_toe_is_solved() -> None:
+    """A draw; and at random the first seat wins 58.5 % of all games and loses 28.8 %, as is known."""
+    assert tictactoe.best_value() == 0 and len(tictactoe.boards()) == 4520
+    perfect, chance = tictactoe.perfect(), tictactoe.chance()
+    assert tictactoe.value(perfect, perfect) == 0
+    assert tictactoe.value(chance, chance) == pytest.approx(0.2968, abs=1e-4)
+    assert tictactoe.value(perfect, chance) > 0.9 and -tictactoe.value(chance, perfect) > 0.75

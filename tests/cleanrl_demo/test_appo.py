@@ -1,0 +1,494 @@
+"""Training over Ray: V-trace by its definition, rollouts as they were played, actors that die, and that it learns."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import conftest
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+from counting_envs import Counting, Fragile, Marked
+from programs import running
+
+from cleanrl_demo import appo_ray, ppo
+from cleanrl_demo.appo_ray import Config, Lines, PolicyActor, joined, train, vtrace
+from cleanrl_demo.fleet import Fleet, RolloutReport
+from cleanrl_demo.plot import read
+from cleanrl_demo.report import Report
+from cleanrl_demo.session import environments
+from cleanrl_demo.settings import family_settings
+from pufferlib.errors import PlanError, WorkerError
+from pufferlib.models import Actor, Origin
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.beside]
+
+# ------------------------------------------------------------------------------------------------------------- V-trace
+
+
+def drawn(seed, steps=12, agents=5):
+    """Lines with endings, rows that are not real, and ratios of both sizes: arguments of ``vtrace`` up to real."""
+    rng = np.random.default_rng(seed)
+    real = rng.random((steps, agents)) < 0.8
+    real[-1] = False
+    numbers = rng.normal(size=(3, steps, agents)).astype(np.float32)
+    ends = rng.random((2, steps, agents)) < 0.15
+    return numbers[0], numbers[1], numbers[2], *ends, real
+
+
+def by_definition(log_ratios, rewards, values, terminations, truncations, real, gamma, gae_lambda, rho_bar, c_bar):
+    """Each row's correction and advantage, as sums over what came after it."""
+    ratios = np.exp(log_ratios.astype(np.float64))
+    rho, c = np.minimum(ratios, rho_bar), np.minimum(ratios, c_bar)
+    steps, agents = real.shape
+    corrections, advantages = np.zeros((2, steps, agents))
+
+    def difference(step, agent):
+        after = 0.0 if terminations[step, agent] else values[step + 1, agent]
+        return rewards[step, agent] + gamma * after - values[step, agent]
+
+    for agent in range(agents):
+        for first in range(steps):
+            weight_of_values, weight_of_actions = 1.0, rho[first, agent]
+            for step in range(first, steps):
+                if not real[step, agent]:
+                    break
+                one = rho[step, agent] * difference(step, agent)
+                corrections[first, agent] += weight_of_values * one
+                advantages[first, agent] += one if step == first else weight_of_actions * one
+                if terminations[step, agent] or truncations[step, agent]:
+                    break
+                weight_of_values *= gamma * gae_lambda * c[step, agent]
+                weight_of_actions *= gamma * gae_lambda * (1.0 if step == first else c[step, agent])
+    return corrections, advantages
+
+
+@pytest.mark.parametrize(("rho_bar", "c_bar"), [(1.0, 1.0), (2.0, 0.7)])
+@pytest.mark.parametrize("seed", range(5))
+def test_vtrace_is_its_definition(seed, rho_bar, c_bar):
+    given = (*drawn(seed), 0.9, 0.8, rho_bar, c_bar)
+    for told, expected in zip(vtrace(*given), by_definition(*given), strict=True):
+        assert told.dtype == np.float32
+        np.testing.assert_allclose(told, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_policy_it_is_what_ppo_estimates_and_with_lambda_1_the_return(seed):
+    _, rewards, values, terminations, truncations, real = drawn(seed)
+    steps, agents = real.shape
+    nobody = steps * agents
+    rows = np.arange(nobody).reshape(steps, agents)
+    flat = [np.append(column, column.dtype.type(0)) for column in (rewards, values, terminations, truncations, real)]
+    following = np.append(np.concatenate([rows[1:], np.full((1, agents), nobody)]), nobody)
+    batches = [slice(step * agents, (step + 1) * agents) for step in range(steps)]
+    expected = ppo.advantages(*flat, following, batches, 0.9, 0.8)[:-1].reshape(steps, agents)
+    columns = (rewards, values, terminations, truncations, real)
+    for told in vtrace(np.zeros_like(rewards), *columns, 0.9, 0.8):
+        np.testing.assert_allclose(told, expected, rtol=1e-4, atol=1e-5)
+    corrections, _ = vtrace(np.zeros_like(rewards), *columns, 0.9, 1.0)
+    for agent in range(agents):
+        aim = 0.0
+        for step in reversed(range(steps)):
+            if real[step, agent]:
+                over, cut = terminations[step, agent], truncations[step, agent] or not real[step + 1, agent]
+                aim = rewards[step, agent] + 0.9 * (0.0 if over else values[step + 1, agent] if cut else aim)
+                assert corrections[step, agent] + values[step, agent] == pytest.approx(aim, abs=1e-4)
+
+
+def test_what_will_not_be_done_again_counts_for_nothing_and_what_is_likelier_no_more_than_once():
+    rewards, values = np.array([[1.0], [0.0]], np.float32), np.zeros((2, 1), np.float32)
+    never, real = np.zeros((2, 1), np.bool_), np.array([[True], [False]])
+    for log_ratio, weight in ((-50.0, 0.0), (50.0, 1.0), (1e4, 1.0), (np.log(0.5), 0.5)):
+        log_ratios = np.array([[log_ratio], [np.nan]], np.float32)  # a row that is not real says nothing
+        for told in vtrace(log_ratios, rewards, values, never, never, real, 0.9, 0.9):
+            assert told[0, 0] == pytest.approx(weight) and told[1, 0] == 0
+
+
+# ---------------------------------------------------------------------------------------------------------- rollouts
+
+
+def alone(monkeypatch, config, env, index=0):
+    """A rollout actor in this process, and what makes weights a reference that it fetches."""
+    fetched = []
+    ray = SimpleNamespace(get=lambda weights: fetched.append(1) or weights)
+    monkeypatch.setattr(appo_ray, "ray_module", lambda: ray)
+    monkeypatch.setattr(appo_ray, "node_name", lambda: "here")
+    actor = PolicyActor(index, appo_ray.packed(config, env, Origin(config.policy)))
+    with environments(config, env) as vec:
+        torch.manual_seed(1)
+        policy = Actor(config.policy, vec.observation_layout, vec.single_action_space)
+    weights = {name: part.numpy() for name, part in policy.policy.state_dict().items()}
+    return actor, policy, [weights], fetched
+
+
+@pytest.mark.parametrize("policy", ["mlp", "lstm"])
+@pytest.mark.parametrize(("backend", "num_envs", "batch_size"), [("serial", 3, 3), ("serial", 5, 2), ("pool", 4, 2)])
+def test_a_rollout_is_what_was_played(monkeypatch, policy, backend, num_envs, batch_size):
+    """Lines go on from rollout to rollout; the learner finds in them the log-probabilities that the actor had."""
+    config = Config(
+        backend=backend, num_envs=num_envs, batch_size=batch_size, num_workers=2, rollout_length=9, policy=policy
+    )
+    actor, learning, weights, fetched = alone(monkeypatch, config, Counting, index=3)
+    last, num_real = {}, 0
+    for _ in range(4):
+        told, lines = actor.play(7, 5, weights)
+        assert (told.version, told.node, told.num_steps, len(fetched)) == (5, "here", lines.real.sum(), 1)
+        infos = [info for batch in told.infos for info in batch]
+        assert all(3 * num_envs <= info["env_id"] < 4 * num_envs and "picture" not in info for info in infos)
+        num_real += told.num_steps
+        for agent in range(2 * num_envs):
+            seen, real = lines.observations[:, agent], lines.real[:, agent]
+            for step in np.flatnonzero(real):
+                (episode, _, time), after = seen[step], seen[step + 1]
+                ended = lines.terminations[step, agent] or lines.truncations[step, agent]
+                assert after[0] == episode and after[2] == time + 1 == lines.rewards[step, agent]
+                assert lines.terminations[step, agent] == (ended and episode % 2 == 1)
+            if agent in last:
+                assert np.array_equal(seen[0], last[agent])  # which only waited for its outcome
+            if actor.rollout.newest[agent] != actor.rollout.nobody:
+                last[agent] = actor.rollout.observations[actor.rollout.newest[agent]].numpy().copy()
+        on = joined([lines]).on("cpu")
+        with torch.no_grad():
+            distribution, _ = appo_ray.outlook(learning, on.observations, on.states, on.starts)
+            log_probs = distribution.log_prob(on.choices.flatten(0, 1), on.aims.flatten(0, 1)).reshape(on.real.shape)
+        torch.testing.assert_close(log_probs[on.real], on.log_probs[on.real])
+    assert num_real > 4 * 9 * num_envs
+    actor.play(7, 6, weights)
+    assert len(fetched) == 2  # another version
+    actor.close()
+
+
+def test_rollouts_of_unequal_length_lie_side_by_side():
+    def lines(steps, agents, fill):
+        def of(*shape, kind=np.float32):
+            return np.full((steps, agents, *shape), fill, kind)
+
+        flags = [of(kind=np.bool_) for _ in range(3)]
+        return Lines(
+            of(2), of(kind=np.bool_), of(1, kind=np.int64), of(0), of(), of(), *flags, (np.full((agents, 4), fill),)
+        )
+
+    both = joined([lines(2, 3, 1), lines(4, 1, 2)])
+    assert both.observations.shape == (4, 4, 2) and both.states[0][:, 0].tolist() == [1, 1, 1, 2]
+    assert both.real.tolist() == [[True] * 4] * 2 + [[False, False, False, True]] * 2
+    assert both.rewards[:, 3].tolist() == [2] * 4 and both.rewards[2:, :3].sum() == 0
+
+
+# --------------------------------------------------------------------------------------------------------- the fleet
+
+
+class Gone(Exception):
+    """What Ray raises for an actor that has died."""
+
+
+DEATH = """The actor died unexpectedly before finishing this task.
+\tactor_id: 1
+The actor is \x1b[36mdead\x1b[39m because its process has died. Exit type: ERROR. Some common causes include: many.
+"""
+
+
+class FewRays:
+    """As much of Ray as a fleet calls, in this process: actors answer in the order that a test says."""
+
+    exceptions = SimpleNamespace(RayError=Gone, RayTaskError=type("RayTaskError", (Gone,), {}))
+
+    def __init__(self, answers):
+        """answers: which actor's play is over next; one that is negative, -index - 1, dies instead."""
+        self.answers, self.puts, self.killed = iter(answers), [], []
+
+    def remote(self, **options):
+        return lambda kind: SimpleNamespace(remote=lambda index, *given: self.handle(index))
+
+    def handle(self, index):
+        def play(seed, version, weights):
+            return (index, seed, version), (index, version)
+
+        asked = SimpleNamespace(options=lambda num_returns: SimpleNamespace(remote=play))
+        return SimpleNamespace(play=asked, close=SimpleNamespace(remote=lambda: None))
+
+    def put(self, weights):
+        self.puts.append(weights)
+
+    def wait(self, references, **options):
+        answer = next(self.answers, None)
+        if answer is None:
+            return references, []
+        self.dies, index = answer < 0, max(answer, -answer - 1)
+        return [reference for reference in references if reference[0] == index], []
+
+    def get(self, reference, timeout=None):
+        if len(reference) == 2:
+            return reference
+        if self.dies:
+            raise Gone(DEATH)
+        return RolloutReport(reference[2], "here", 8, 0.5, [])
+
+    def kill(self, handle):
+        self.killed.append(handle)
+
+
+class Telling:
+    """As much of a report as a fleet calls."""
+
+    def __init__(self):
+        self.told, self.said = [], []
+        self.console = SimpleNamespace(print=lambda text, **how: self.said.append(text))
+
+    def infos(self, infos):
+        self.told += infos
+
+    def phase(self, name):
+        pass
+
+
+def a_fleet(answers, **settings):
+    few, config = FewRays(answers), Config(num_envs=2, **settings)
+    fleet = Fleet(few, Telling(), config, PolicyActor)
+    fleet.broadcast(0, torch.nn.Linear(1, 1))
+    fleet.begin(1)
+    return few, fleet
+
+
+def test_rollouts_that_are_too_old_are_dropped_and_weights_are_put_once_a_version():
+    few, fleet = a_fleet([0, 0, 0, 1, 0, 0, 1], num_actors=2, rollouts_per_update=1, max_lag=2)
+    lags = []
+    for version in range(1, 7):
+        (rollout,), (lag,) = fleet.gather(1)
+        assert lag == fleet.version - rollout[1] <= 2
+        lags.append((rollout[0], lag))
+        fleet.broadcast(version, torch.nn.Linear(1, 1))
+    # An actor is asked for the next rollout when one arrives, which is by the update's version older when it comes.
+    assert lags == [(0, 0), (0, 1), (0, 1), (0, 1), (0, 1), (1, 2)]
+    assert fleet.num_dropped == 1 and fleet.charts()["charts/dropped_rollouts"] == 1
+    assert len(few.puts) == 7
+    with fleet:
+        pass
+    assert len(few.killed) == 2
+
+
+def test_the_end_waits_for_all_plays_together():
+    """And for none of those that never end, as on another node where the head is gone."""
+    few, fleet = a_fleet([], num_actors=3)
+    few.wait, few.get = lambda references, **options: ([], references), None
+    with fleet:
+        pass
+    assert len(few.killed) == 3
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_where_no_lag_is_allowed_actors_wait_for_the_newest_weights(count):
+    _, fleet = a_fleet([1, 0] * 10, num_actors=2, rollouts_per_update=count, max_lag=0)
+    for version in range(3):
+        rollouts, lags = fleet.gather(count)
+        assert [version for _, version in rollouts] == [version] * count and not any(lags)
+        assert [index for index, _ in rollouts] == sorted(index for index, _ in rollouts)
+        fleet.broadcast(version + 1, torch.nn.Linear(1, 1))
+    assert fleet.num_dropped == 0
+
+
+def test_an_actor_that_dies_is_replaced_with_other_seeds_until_it_dies_again_and_again():
+    few, fleet = a_fleet([1, -2, 0, -2, 1, -2, 0], num_actors=2, rollouts_per_update=1)
+    seeds = {reference[1] for reference in fleet.plays}
+    for index in (1, 0, 1, 0):
+        assert fleet.gather(1)[0][0][0] == index
+        seeds |= {reference[1] for reference in fleet.plays}
+    assert len(seeds) == 2 + 3  # of each life of each actor
+    assert fleet.num_lost == fleet.num_deaths == len(few.killed) == 3
+    assert [info["env_id"] for info in fleet.report.told] == [2, 3] * 3
+    why = "The actor is dead because its process has died. Exit type: ERROR"
+    assert fleet.report.told[0]["restarted"] == why
+    assert f"actor 1 on here died: {why}. A rollout and the open episodes of its 2" in fleet.report.said[0]
+    few.answers = iter([-1, 1, -1, -1])
+    told = f"actor 0 on here died 3 times without having come to the end of a rollout; the last time: {why}$"
+    with pytest.raises(WorkerError, match=told):
+        fleet.gather(2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_actors": 0}, "num_actors=0 is out of bounds; use 1 or more"),
+        ({"rollouts_per_update": 0}, "rollouts_per_update=0 is out of bounds"),
+        ({"max_lag": 0, "num_actors": 2, "rollouts_per_update": 3}, "=3 has to be a multiple of num_actors=2"),
+        ({"clip": 0.0}, "clip=0.0 is out of bounds; use more than 0"),
+        ({"loss": "ppo"}, "loss='ppo' is out of bounds; use appo, impala"),
+        ({"loss": "impala"}, "num_epochs=4 with loss='impala', which is not clipped; use 1, or appo"),
+        ({"num_actors": 9, "rollouts_per_update": 1}, "play faster than is learnt, and max_lag=8 drops most of it"),
+        ({"video_envs": (0,)}, "actors' environments are not filmed"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong, message):
+    with pytest.raises(PlanError, match=message):
+        Config(**wrong)
+
+
+def test_an_address_without_a_ray_is_refused_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(PlanError, match=f"address='{address}' is no Ray that can be reached .*ray start --head"):
+            train(Config(env="ocean/bandit", num_envs=1, address=address, runs=None, device="cpu"))
+    assert not ray.is_initialized()
+
+
+# ---------------------------------------------------------------------------------------------------------- over Ray
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Not after each test, as elsewhere: Ray starts and ends processes when it likes. ``over_ray`` looks at its end."""
+    yield
+
+
+@pytest.fixture(scope="module")
+def over_ray() -> Iterator[Any]:
+    """One Ray for all trainings of this file, which find it and leave it as it is."""
+    watches = (conftest.child_processes, conftest.shared_memory)  # Ray keeps a few descriptors of its own
+    before = {watch: watch() for watch in watches}
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    yield
+    assert ray.is_initialized()
+    ray.shutdown()
+    left = [name for watch in before for name in conftest.leftovers(watch, before[watch])]
+    assert not left, left
+
+
+def settings(env, **changes):
+    """What suits an environment, and what tests change of it."""
+    return {**family_settings(env, Config)[1], "env": env, "runs": None, "device": "cpu", **changes}
+
+
+QUICK = dict(
+    env="ocean/squared", num_envs=4, rollout_length=16, num_epochs=1, num_minibatches=2, total_steps=1_500,
+    eval_episodes=8, device="cpu",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # for machines with much else to do
+@pytest.mark.parametrize(
+    ("env", "changes", "bar"),
+    [
+        ("ocean/squared", {"total_steps": 40_000}, 0.95),
+        pytest.param("ocean/memory", {}, 0.9, marks=pytest.mark.long),
+        pytest.param("CartPole-v1", {"total_steps": 60_000}, 300, marks=pytest.mark.long),
+    ],
+)
+def test_learns_with_two_actors(over_ray, env, changes, bar):
+    result = train(Config(**settings(env, eval_episodes=200, **changes)))
+    assert (result.mean_return if result.score is None else result.score) >= bar
+
+
+@pytest.mark.slow
+def test_an_address_of_another_ray_than_the_one_connected_to_is_refused(over_ray):
+    with pytest.raises(PlanError, match=r"address='127.0.0.1:1', but this process is connected to the Ray at \S+:\d+;"):
+        train(Config(**QUICK, address="127.0.0.1:1", runs=None))
+
+
+class Enough(Exception):
+    """Ends a training."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_training_goes_on_when_an_actor_is_killed_and_says_what_was_lost(over_ray, monkeypatch, capfd):
+    """Until the killed one's successor has played, too."""
+    killed, charts, update = [], [], Report.update
+
+    def playing():
+        return [name for name in charts[-1] if re.fullmatch(r"actors/[^/]+/[01]", name)]
+
+    def watched(self, num_steps, scalars):
+        update(self, num_steps, scalars)
+        charts.append({**scalars, **self.recent.charts()})
+        if not killed and len(playing()) == 2:
+            killed.append(int(self.recent.values["pid"][-1]))
+            os.kill(killed[0], signal.SIGKILL)
+        elif killed and "charts/lost_actors" in charts[-1] and len(playing()) == 2:
+            raise Enough
+
+    monkeypatch.setattr(Report, "update", watched)
+    config = Config(**{**QUICK, "total_steps": 10**9, "rollouts_per_update": 1}, runs=None)
+    with pytest.raises(Enough):
+        train(config, Marked)
+    out, err = capfd.readouterr()
+    assert re.search(r"actor [01] on \S+ died: .*A rollout and the open episodes of its 4 environments are lost", out)
+    assert "lost: 1 actor(s), 1 rollout(s), and the open episodes of 4 environments" in out and err == ""
+    assert charts[-1]["charts/lost_rollouts"] == charts[-1]["charts/lost_actors"] == 1
+    assert charts[-1]["charts/restarts"] == 4
+    assert 0 < max(chart["charts/lag"] for chart in charts) <= config.max_lag
+
+
+@pytest.mark.slow
+def test_what_an_environment_raises_in_an_actor_is_raised_here(over_ray, capfd, monkeypatch):
+    """And only once: Ray would log what nobody asks for any more, when its references go."""
+    unseen = []
+    monkeypatch.setattr(ray._private.worker, "_unhandled_error_handler", unseen.append)
+    with pytest.raises(WorkerError, match=r"actor 0: environment \d \(worker 0\) raised in step: OSError") as caught:
+        train(Config(**QUICK, num_actors=1, runs=None), Fragile)
+    assert "the emulator caught fire" in caught.value.remote_traceback and caught.value.env_id in range(4)
+    del caught  # whose frames have the fleet
+    gc.collect()
+    assert not unseen
+    assert "(raylet)" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("policy", "num_actors"),
+    [("lstm", 1), pytest.param("lstm", 2, marks=pytest.mark.long), pytest.param("mlp", 2, marks=pytest.mark.long)],
+)
+def test_without_lag_a_seed_repeats_a_run_and_a_resumed_one_ends_as_if_it_had_not_stopped(
+    over_ray, policy, num_actors, tmp_path, monkeypatch
+):
+    config = Config(**QUICK, num_actors=num_actors, max_lag=0, policy=policy, checkpoint_every=500, runs=str(tmp_path))
+    whole, update = train(config), Report.update
+
+    def stopped(self, num_steps, scalars):
+        update(self, num_steps, scalars)
+        if num_steps > 1_150:
+            raise Enough
+
+    with monkeypatch.context() as patched, pytest.raises(Enough):
+        patched.setattr(Report, "update", stopped)
+        train(config)
+    (folder,) = set(tmp_path.iterdir()) - {whole.run_folder}
+    _, resumed = appo_ray.resume(folder)
+    assert (resumed.num_steps, resumed.episodes) == (whole.num_steps, whole.episodes)
+    # A rollout has several episodes of an environment, each with its score.
+    assert np.array_equal(read(folder, "charts/score"), read(whole.run_folder, "charts/score"))
+    for one, two in zip(resumed.policy.parameters(), whole.policy.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_script_starts_a_ray_of_its_own_ends_it_on_ctrl_c_and_says_nothing_else(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "cleanrl_demo.appo_ray", "--total-steps", "10000000", "--runs", str(tmp_path)]
+    command += ["--num-actors", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "RAY_ADDRESS": ""}
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root, env=environment) as script:
+        lines = [script.stdout.readline() for _ in range(2)]  # the family's settings, and the first of the progress
+        assert "steps" in lines[1], lines
+        began = psutil.Process(script.pid).children(recursive=True)
+        os.killpg(script.pid, signal.SIGINT)
+        out, err = script.communicate(timeout=60)
+    told = out + err
+    assert began and "What it has learnt in" in out and "ray::" not in told and "(raylet)" not in told, told
+    _, alive = psutil.wait_procs(began, timeout=20)
+    assert not alive, alive

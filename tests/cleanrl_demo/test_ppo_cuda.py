@@ -1,0 +1,344 @@
+"""The trainers on a device, here on the host: what counts is learnt from, teams keep apart, processes learn as one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from devices import ON_HOST_AND_DEVICE, Player, array_of
+from torch import Tensor
+
+import pufferlib
+from benchmarks.tag_learning import NUM_ERRORS, compared, trained
+from cleanrl_demo import a2c_cuda, ppo, ppo_cuda
+from cleanrl_demo.checkpoints import FILE, KIND
+from cleanrl_demo.plot import read
+from cleanrl_demo.ppo_cuda import Config, Learner, Rollout, advantages, rate_at, train, update
+from cleanrl_demo.report import Report
+from cleanrl_demo.teams import teams_of
+from pufferlib.errors import CheckpointError, PlanError
+from pufferlib.models import Origin, load_policy
+from pufferlib.models.files import read_checkpoint
+from pufferlib.registry import creator
+
+pytestmark = pytest.mark.beside
+
+ROOT = Path(__file__).parents[2]
+SMALL: dict[str, Any] = {"num_taggers": 2, "grid_length": 5, "episode_length": 9}
+COLUMNS = ("observations", "values", "choices", "log_probs", "rewards", "terminations", "truncations", "real")
+SETTINGS: dict[str, Any] = {"device": "host", "num_envs": 8, "rollout_length": 6, "runs": None, "eval_episodes": 2}
+
+
+on_host_and_device = pytest.mark.parametrize("player", ON_HOST_AND_DEVICE, indirect=True)
+
+
+def config(kind: Any = Config, **given: Any) -> Any:
+    return kind(**{"env": "tag/grid", "env_kwargs": SMALL, **SETTINGS, **given})
+
+
+def played(settings: Any, weights_seed: int = 1) -> tuple[Learner, Rollout, pufferlib.VecEnv]:
+    """A learner, and a rollout that it has played in environments of its own."""
+    torch.manual_seed(weights_seed)
+    vec = pufferlib.make(settings.env, backend="cuda", device=settings.device, num_envs=settings.num_envs,
+                         env_kwargs=settings.env_kwargs)  # fmt: skip
+    learner = Learner(vec, Origin(*settings.made_as()), settings)
+    rollout = Rollout(vec, learner, settings)
+    vec.async_reset(seed=settings.seed)
+    rollout.begin()
+    rollout.play()
+    return learner, rollout, vec
+
+
+def test_advantages_are_those_of_the_other_trainer() -> None:
+    generator = np.random.default_rng(0)
+    num_steps, num_agents = 40, 7
+    shape = (num_steps, num_agents)
+    rewards, values = generator.normal(size=shape), generator.normal(size=(num_steps + 1, num_agents))
+    ends = [generator.random(shape) < 0.2 for _ in range(2)]
+    real = generator.random(shape) < 0.8
+    found = advantages(*(torch.from_numpy(each) for each in (rewards, values, *ends, real)), gamma=0.9, gae_lambda=0.8)
+    # There, rows lie one after another, and point to the next one of their agent; the last row is nobody's.
+    nobody = values.size
+
+    def laid_out(column: np.ndarray) -> np.ndarray:
+        return np.append(column.reshape(-1), np.zeros(nobody + 1 - column.size, column.dtype))
+
+    following = np.minimum(np.arange(nobody + 1) + num_agents, nobody)
+    batches = [slice(first, first + num_agents) for first in range(0, nobody, num_agents)]
+    columns = [laid_out(each) for each in (rewards, values, *ends, real)]
+    wanted = ppo.advantages(*columns, following, batches, 0.9, 0.8)
+    np.testing.assert_allclose(found.numpy().reshape(-1), wanted[: rewards.size], rtol=1e-4, atol=1e-5)
+
+
+@on_host_and_device
+def test_a_rollout_holds_what_was_seen_done_and_got(player: Player) -> None:
+    """The same seed and the actions that were noted give the same rows, one step at a time."""
+    settings = config(rollout_length=25, separate=True, device=player.device)
+    _, rollout, vec = played(settings)
+    with vec, pufferlib.make("tag/grid", num_envs=8, env_kwargs=SMALL) as other:
+        seen = other.reset(seed=settings.seed)[0]
+        for step in range(25):
+            assert np.array_equal(array_of(rollout.observations[step].flatten(0, 1)), seen)
+            seen, *told, _ = other.step(array_of(rollout.choices[step].reshape(-1)))
+            columns = (rollout.rewards, rollout.terminations, rollout.truncations)
+            assert all(
+                np.array_equal(array_of(column[step].reshape(-1)), each)
+                for column, each in zip(columns, told, strict=True)
+            )
+            assert np.array_equal(array_of(rollout.real[step].reshape(-1)), other.batch.masks)
+        assert not rollout.real.all() and rollout.terminations.any() and rollout.truncations.any()
+
+
+@on_host_and_device
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_what_does_not_count_changes_nothing(trainer: Any, player: Player) -> None:
+    found = []
+    for noise in (0.0, 1e3):
+        settings = config(trainer.Config, rollout_length=25, device=player.device)
+        learner, rollout, vec = played(settings)
+        with vec:
+            idle = ~rollout.real
+            assert 0 < idle.sum() < idle.numel() / 2
+            rollout.rewards += noise * idle
+            rollout.log_probs += noise * idle
+            rollout.observations[:-1] += noise * idle[..., None]
+            trainer.update(learner, rollout, settings)
+            found.append(learner.teams[0].weights.detach().clone())
+    assert torch.equal(*found)
+
+
+@on_host_and_device
+def test_a2c_is_ppo_that_learns_once_from_everything(player: Player) -> None:
+    """Huang et al., arXiv:2205.09123."""
+    steps = []
+    for trainer, more in ((ppo_cuda, {"num_epochs": 1, "num_minibatches": 1}), (a2c_cuda, {})):
+        settings = config(trainer.Config, rollout_length=25, device=player.device, **more)
+        learner, rollout, vec = played(settings)
+        with vec:
+            before = learner.teams[0].weights.detach().clone()
+            trainer.update(learner, rollout, settings)
+            steps.append(learner.teams[0].weights.detach() - before)
+    assert steps[0].abs().max() > 1e-4
+    torch.testing.assert_close(*steps, rtol=1e-3, atol=1e-6)
+
+
+@on_host_and_device
+def test_teams_learn_apart_by_their_own_settings(player: Player) -> None:
+    teams = {"tagger": {"learning_rate": 0.0}, "runner": {"schedule": "0:1e-3 100:0"}}
+    settings = config(teams=teams, device=player.device)
+    learner, rollout, vec = played(settings)
+    with vec:
+        tagger, runner = learner.teams
+        before = [team.weights.detach().clone() for team in learner.teams]
+        assert [team.set_rate(50, 1000) for team in learner.teams] == [0.0, 5e-4]
+        update(learner, rollout, settings)
+        assert torch.equal(tagger.weights, before[0]) and not torch.equal(runner.weights, before[1])
+        # What a team does in a rollout is what its policy says, and the policies of all as one say the same.
+        seen, kept = rollout.observations[0].flatten(0, 1), learner.actor
+        whole = kept(seen)[0].log_probs[0].view(8, 3, -1)
+        alone = [team.actor(seen)[0].log_probs[0].view(8, 3, -1) for team in learner.teams]
+        torch.testing.assert_close(whole[:, :2], alone[0][:, :2])
+        torch.testing.assert_close(whole[:, 2:], alone[1][:, 2:])
+        shuffled = torch.randperm(24).to(seen.device)
+        torch.testing.assert_close(kept(seen[shuffled], None, shuffled)[0].log_probs[0], whole.flatten(0, 1)[shuffled])
+
+
+@on_host_and_device
+def test_weights_lie_where_a_gpu_reads_them_at_once(player: Player) -> None:
+    """With 5 options, what is behind the actor's biases would begin between two words of 16 bytes."""
+    learner, _, vec = played(config(separate=True, device=player.device))
+    with vec:
+        for team in learner.teams:
+            places = [part.data_ptr() for part in team.actor.policy.parameters()]
+            assert len(places) > 6 and not any(place % 16 for place in places)
+
+
+def test_episodes_are_told_of(tmp_path: Path) -> None:
+    settings = config(num_envs=16, total_steps=2000, runs=str(tmp_path), separate=True)
+    folder = train(settings).run_folder
+    assert folder is not None
+    length, *returns = (
+        read(folder, f"charts/{name}").values
+        for name in ("episodic_length", "episodic_return", "return_of/tagger", "return_of/runner")
+    )
+    assert len(length) > 5 and (length > 1).all() and (length <= 9).all()
+    np.testing.assert_allclose(returns[0], 2 * returns[1] + returns[2], rtol=1e-4)
+
+
+def test_schedules() -> None:
+    assert [rate_at("linear", 2.0, step, 100) for step in (0, 50, 100, 150)] == [2.0, 1.0, 0.0, 0.0]
+    assert rate_at("constant", 2.0, 50, 100) == 2.0 and 0.99 < rate_at("cosine", 2.0, 50, 100) < 1.01
+    assert [rate_at("10:1 20:3 40:0", 9.0, step, 50) for step in (0, 10, 15, 20, 30, 99)] == [1, 1, 2, 3, 1.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"schedule": "sudden"}, r"schedule='sudden' is none; use linear, cosine, constant, or \"0:1e-3 2e6:1e-4\""),
+        ({"schedule": "5:1 5:2"}, "with growing steps"),
+        (
+            {"teams": {"tagger": {"lr": 1}}},
+            "teams have agents, learning_rate, schedule, entropy_coefficient, and not lr",
+        ),
+        ({"backend": "pool"}, "backend='pool' is out of bounds; use cuda"),
+        ({"frame_stack": 2}, "frame_stack=2 is out of bounds"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm=-1.0 is out of bounds; use more than 0"),
+        ({"episodic_life": True}, "episodic_life=True is out of bounds"),
+        ({"policy": "lstm"}, "has a memory"),
+        ({"teams": {"ghost": {}}}, "each of the agents .* has to be in one team"),
+    ],
+)
+def test_what_does_not_go_is_said(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        train(config(total_steps=10, **given))
+
+
+def test_a_training_ends_where_nothing_can_be_learnt_any_more() -> None:
+    rewards = {**SMALL, "tag_reward_for_tagger": 3e38}  # whose squares no float32 holds
+    with pytest.raises(PlanError, match=r"losses/.*_loss_tagger is (inf|nan) after .* steps"):
+        a2c_cuda.train(config(a2c_cuda.Config, total_steps=100_000, env_kwargs=rewards, separate=True))
+
+
+def test_teams_are_types_or_patterns() -> None:
+    names = ("tagger_0", "tagger_1", "runner_0", "runner_1")
+    assert teams_of(names, config()) == {"": [0, 1, 2, 3]}
+    assert teams_of(names, config(separate=True)) == {"tagger": [0, 1], "runner": [2, 3]}
+    odd = {"first": {"agents": ["*_0"]}, "second": {"agents": ["tagger_1", "runner_1"]}}
+    assert teams_of(names, config(teams=odd)) == {"first": [0, 2], "second": [1, 3]}
+    with pytest.raises(PlanError, match="has to be in one team"):
+        teams_of(names, config(teams={"first": {"agents": ["*_0"]}}))
+
+
+def test_a_policy_of_teams_is_for_this_trainer_alone() -> None:
+    teams = {"places": {"all": [0, 1, 2]}}
+    settings = ppo.Config(env="tag/grid", env_kwargs=SMALL, policy="teams", policy_kwargs=teams, runs=None)
+    with pytest.raises(PlanError, match=r"goes by agents' places; cleanrl_demo.ppo_cuda trains it"):
+        ppo.train(settings)
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_that_is_resumed_ends_as_if_it_had_not_stopped(trainer: Any, tmp_path: Path) -> None:
+    """And a seed repeats a run; and what is kept plays in a raw environment."""
+    settings = config(trainer.Config, separate=True, total_steps=1000, checkpoint_every=500, schedule="constant")
+    whole = trainer.train(settings).actor.policy.state_dict()
+    half = trainer.train(replace(settings, total_steps=500, runs=str(tmp_path)))
+    _, rest = trainer.resume(half.run_folder, total_steps=1000)
+    resumed = rest.actor.policy.state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert not any(
+        torch.equal(whole[name], part) for name, part in half.actor.policy.state_dict().items() if "weight" in name
+    )
+    env = creator("tag/grid")(**SMALL)
+    observations, infos = env.reset(seed=1)
+    with load_policy(half.run_folder / "policy.pt") as player:
+        while env.agents:
+            observations, *_, infos = env.step(player.act(observations, infos))
+
+
+def test_a_run_whose_weights_lie_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ppo_cuda, "ALIGNMENT", 1)
+        folder = train(config(total_steps=100, runs=str(tmp_path))).run_folder
+    assert folder is not None
+    with pytest.raises(CheckpointError, match=r"made otherwise, .*: \d+ numbers of an optimizer for \d+ weights"):
+        ppo_cuda.resume(folder, total_steps=300)
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_plays_no_more_than_it_announces(trainer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    result = trainer.train(config(trainer.Config, total_steps=10))
+    announced = re.search(r"whole rollouts, of up to ([\d,]+) steps", capsys.readouterr().out)
+    assert announced is not None
+    most = int(announced[1].replace(",", ""))
+    assert 10 <= result.num_steps <= most
+    several = trainer.train(config(trainer.Config, total_steps=2 * most))
+    assert 2 * most <= several.num_steps < 3 * most  # the rollout that reaches it is the last
+
+
+@pytest.mark.parametrize("trainer", [ppo_cuda, a2c_cuda])
+def test_a_run_that_is_killed_goes_on_from_newest(
+    trainer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the steps that its weights have learnt from; and the run itself takes no notice."""
+    monkeypatch.setattr("cleanrl_demo.session.SAVING_SHARE", np.inf)
+    settings = config(trainer.Config, separate=True, total_steps=1000)
+    whole = trainer.train(settings)
+    noting = trainer.train(replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "noting")))
+    settings = replace(settings, schedule="constant")
+    killed = replace(settings, checkpoint_minutes=0, runs=str(tmp_path / "killed"))
+    assert whole.num_steps == noting.num_steps
+    weights = whole.actor.policy.state_dict()
+    assert all(torch.equal(weights[name], part) for name, part in noting.actor.policy.state_dict().items())
+    update, told = Report.update, list[int]()
+
+    def stopped(self: Report, num_steps: int, scalars: Any) -> None:
+        update(self, num_steps, scalars)
+        told.append(num_steps)
+        if num_steps >= 600:
+            raise InterruptedError
+
+    with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+        patched.setattr(Report, "update", stopped)
+        trainer.train(killed)
+    (folder,) = (tmp_path / "killed").iterdir()
+    kept = read_checkpoint(folder / "newest.pt", KIND, FILE)
+    assert kept["learner"]["num_steps"] == told[-2] and not (folder / FILE).exists()
+    short = trainer.train(replace(settings, total_steps=told[-2])).actor.policy.state_dict()
+    assert all(torch.equal(short[name], part) for name, part in kept["learner"]["weights"].items())
+    again = shutil.copytree(folder, tmp_path / "again")
+    one, other = (trainer.resume(each)[1].actor.policy.state_dict() for each in (folder, again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("more", [{}, {"separate": True}])
+def test_minibatches_of_fewer_than_two_rows_are_refused(more: dict[str, Any]) -> None:
+    settings = config(rollout_length=1, total_steps=1, **more)
+    with pytest.raises(PlanError, match=r"num_minibatches=\d+ of the (\d+) rows .* fewer than two in each") as refused:
+        train(replace(settings, num_minibatches=10**6))
+    num_rows = int(refused.value.args[0].split("of the ")[1].split()[0])
+    assert train(replace(settings, num_minibatches=num_rows // 2)).num_steps > 0
+    with pytest.raises(PlanError, match="fewer than two"):
+        train(replace(settings, num_minibatches=num_rows // 2 + 1))
+
+
+@pytest.mark.slow
+@on_host_and_device
+def test_solves_squared_on_the_device(player: Player) -> None:
+    settings = Config(
+        env="ocean/squared", device=player.device, num_envs=64, total_steps=60_000, learning_rate=5e-3, runs=None
+    )
+    assert train(settings).score >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("game", "teams", "num_steps"),
+    [
+        ("tag/grid", ["tagger", "runner"], 200_000),
+        pytest.param("tag/grid", ["tagger", "runner"], 300_000, marks=pytest.mark.long),
+        pytest.param("tag/continuous", ["tagger"], 300_000, marks=pytest.mark.long),
+    ],
+)
+def test_taggers_and_runners_learn_together(game: str, teams: list[str], num_steps: int) -> None:
+    """`python -m benchmarks.tag_learning` has five seeds, and the runners of the continuous game, who take longer."""
+    for each in compared(trained(game, 1, "host", num_steps), game, 1, "host"):
+        assert each.num_errors >= NUM_ERRORS or each.team not in teams, each
+
+
+def finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
+
+
+@on_host_and_device
+def test_bfloat16_learns_in_float32(player: Player) -> None:
+    settings = config(precision="bfloat16", device=player.device)
+    learner, rollout, vec = played(settings)
+    with vec:
+        told = update(learner, rollout, settings)
+        assert finite(told) and learner.teams[0].weights.dtype == torch.float32

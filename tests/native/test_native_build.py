@@ -1,0 +1,176 @@
+"""Building the compiled path, and doing without it: installing always works, and what is missing is said in words."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tarfile
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import setuptools
+from compilers import quick_compilers
+
+from cuda_ext import sources
+from pufferlib import _native
+
+pytestmark = pytest.mark.beside
+
+ROOT = Path(__file__).parents[2]
+MAKE = "import pufferlib; [pufferlib.make('ocean/squared').close() for _ in range(2)]"
+NOT_BUILT = "False: it was not built, or for another Python (No module named 'pufferlib._native.pack')"
+IMPORT = "from pufferlib import _native; print(_native.available, _native.reason, sep=': ')"
+
+
+def copied(folder: Path) -> Path:
+    """Copy what setup.py reads, but nothing that has been built."""
+    tree = folder / "tree"
+    tree.mkdir()
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    for name in ("pufferlib", "ocean", "cuda_ext", "cleanrl_demo"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    return tree
+
+
+def written(tree: Path) -> set[str]:
+    """Return the names of the files of the compiled path that somebody wrote."""
+    files = (tree / "pufferlib/_native").iterdir()
+    return {path.name for path in files if path.suffix in {".h", ".pxd", ".pyi", ".pyx"}}
+
+
+def lightened(tree: Path) -> None:
+    """Leave out the two largest modules of the compiled path, and all kernels but one."""
+    for name in ("fast_path", "step_loop"):
+        (tree / f"pufferlib/_native/{name}.pyx").unlink()
+    for stem in sources.stems()[:-1]:
+        (tree / f"cuda_ext/{stem}.cuh").unlink()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, lightened, that is built in place and translated by Cython once for all that builds there again."""
+    folder = tmp_path_factory.mktemp("built")
+    tree = copied(folder)
+    lightened(tree)
+    run(tree, "setup.py", "build_ext", "--inplace", "-j2", **quick_compilers(folder))
+    return tree
+
+
+def run(tree: Path, *arguments: Any, **environment: str) -> str:
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=tree, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["that works", ""])
+def test_builds_and_runs_without_a_compiler(compiler: str, built: Path, tmp_path: Path) -> None:
+    command = "/bin/false" if compiler else str(tmp_path / "nothing")
+    said = run(built, "setup.py", "build", "--build-base", tmp_path / "build", "--build-lib", tmp_path / "lib",
+               CC=command, CXX=command)  # fmt: skip
+    for name in ("pufferlib._native.pack", "cuda_ext._host"):
+        assert f'building extension "{name}" failed' in said
+    assert libraries(tmp_path / "lib") == []
+    printed = run(tmp_path / "lib", "-c", IMPORT if compiler else f"{IMPORT}\n{MAKE}")
+    assert printed.count("pufferlib uses its portable path") == (not compiler)  # said once, by make
+    assert printed.startswith(NOT_BUILT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_kernels", [1, pytest.param(None, marks=pytest.mark.long)])
+def test_builds_and_runs_without_cython(num_kernels: int | None, tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    for stem in sources.stems()[:-num_kernels] if num_kernels else ():
+        (tree / f"cuda_ext/{stem}.cuh").unlink()
+    (tmp_path / "Cython").mkdir()
+    (tmp_path / "Cython/__init__.py").write_text("raise ImportError")
+    environment = {**quick_compilers(tmp_path), "PYTHONPATH": str(tmp_path)}
+    run(tree, "setup.py", "build", "--build-lib", tmp_path / "lib", **environment)
+    assert libraries(tmp_path / "lib") == ["_host"]  # kernels are C++, and need none
+    assert run(tmp_path / "lib", "-c", IMPORT).startswith(NOT_BUILT)
+
+
+def libraries(folder: Path) -> list[str]:
+    """Return the names of the extension modules in a folder."""
+    return [path.name.partition(".")[0] for path in folder.rglob("*.so")]
+
+
+@pytest.mark.slow
+def test_builds_every_source_in_place(built: Path) -> None:
+    check_built(built)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_builds_every_source_in_place_as_users_do(tmp_path: Path) -> None:
+    """With the flags of setup.py, which optimize."""
+    tree = copied(tmp_path)
+    run(tree, "setup.py", "build_ext", "--inplace", "-j2")
+    check_built(tree)
+
+
+def check_built(tree: Path) -> None:
+    kernels = [path.stem for path in (tree / "cuda_ext").glob("*.cuh") if path.stem in sources.stems()]
+    symbols = b"".join(path.read_bytes() for path in (tree / "cuda_ext").glob("_host*.so"))
+    assert kernels and all(f"kernel_{name}_digest".encode() in symbols for name in kernels)
+    built = {path.name.partition(".")[0] for path in (tree / "pufferlib/_native").glob("*.so")}
+    assert built == {Path(name).stem for name in written(tree) if name.endswith(".pyx")}
+    assert not list((tree / "pufferlib").rglob("*.c"))
+    modules = ", ".join(sorted(built))
+    assert "_native" in run(tree, "-c", f"from pufferlib._native import {modules}; print({modules})")
+
+
+@pytest.mark.slow
+def test_sources_travel_in_the_sdist_and_nothing_generated_does(built: Path, tmp_path: Path) -> None:
+    assert list((built / "pufferlib/_native").glob("*.so")) and list((built / "build").rglob("*.c"))
+    run(built, "setup.py", "sdist", "--dist-dir", tmp_path / "dist")
+    (archive,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(archive) as file:
+        names = [Path(name) for name in file.getnames()]
+    assert {path.name for path in names if path.parent.name == "_native"} == {
+        *written(ROOT) - {"fast_path.pyx", "step_loop.pyx"},
+        "__init__.py",
+    }
+    assert not [path for path in names if path.suffix in {".c", ".so"}]
+
+
+@pytest.mark.parametrize(("what", "value"), [("platform", "darwin"), ("implementation", SimpleNamespace(name="pypy"))])
+def test_nothing_is_compiled_elsewhere(what: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **options: given.update(options))
+    monkeypatch.setattr(sys, what, value)
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert given["ext_modules"] == []
+
+
+def test_wishes_are_granted_or_refused() -> None:
+    assert run(ROOT, "-c", IMPORT, PUFFERLIB_NATIVE="0") == "False: PUFFERLIB_NATIVE=0 leaves it out\n"
+    without = "import sys; sys.modules['pufferlib._native.pack'] = None\n"
+    said = run(ROOT, "-c", without + IMPORT, PUFFERLIB_NATIVE="")
+    assert said.startswith("False: it was not built, or for another Python (")
+    insisting = f"try:\n    {IMPORT}\nexcept ImportError as error:\n    print(error)"
+    said = run(ROOT, "-c", without + insisting, PUFFERLIB_NATIVE="1")
+    assert said.startswith("PUFFERLIB_NATIVE=1, but the compiled path cannot be used: it was not built")
+
+
+@pytest.mark.parametrize("error", [ImportError, ValueError, TypeError, RuntimeWarning])
+def test_modules_of_different_builds_are_not_used(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cython raises the first three, but only warns where a class of the other module has grown."""
+
+    def load(name: str) -> Any:
+        if issubclass(error, Warning):
+            warnings.warn("Packer size changed", error, stacklevel=2)
+            return None
+        raise error("Packer size changed")
+
+    monkeypatch.delenv("PUFFERLIB_NATIVE", raising=False)
+    monkeypatch.setattr(_native, "importlib", SimpleNamespace(import_module=load))
+    assert _native._load().startswith("it was not built, or for another Python (Packer size changed); pip install")

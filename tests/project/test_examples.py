@@ -1,0 +1,67 @@
+"""Every example runs in a short form: here, or in the test that is about it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.beside, pytest.mark.extras]
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {
+    "own_policy.py": "test_models",
+    "ocean_cleanrl.py": "test_suite",
+    "sweep.py": "test_settings",
+    "tour.ipynb": "test_pages",
+    "vector_envs.py": "test_vectorized_envs",
+}
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+def test_every_example_is_run_somewhere() -> None:
+    here = Path(__file__).read_text()
+    for path in (ROOT / "examples").iterdir():
+        if path.suffix in (".py", ".ipynb"):
+            told = (ROOT / "tests" / f"{ELSEWHERE[path.name]}.py").read_text() if path.name in ELSEWHERE else here
+            assert path.stem in told.replace(f'"{path.name}":', ""), f"{path.name} is run by no test"
+
+
+def test_a_policy_of_tensors_plays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["torch_policy.py", "--num-envs", "3", "--batch-size", "2", "--steps", "60"])
+    importlib.import_module("examples.torch_policy").main()
+    assert capsys.readouterr().out.startswith("Tensor of (2, 4) on cpu\n")
+
+
+def test_atari_is_preprocessed() -> None:
+    pytest.importorskip("ale_py")
+    env = importlib.import_module("examples.atari").game("Pong")
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == (84, 84) and observation.dtype == np.uint8
+    env.close()
+
+
+@pytest.mark.slow
+def test_stable_baselines_is_examined() -> None:
+    """One rollout: what it has learnt is for `puffer ocean` to say, but it plays."""
+    import torch
+
+    from cleanrl_demo.suite.tasks import tasks
+
+    num_threads = torch.get_num_threads()
+    (task,) = tasks(["bandit"], ["serial"])
+    task = dataclasses.replace(task, settings={**task.settings, "total_steps": 1})
+    play = importlib.import_module("examples.ocean_sb3").train(task)
+    torch.set_num_threads(num_threads)
+    Batch = dataclasses.make_dataclass("Batch", ["observations"])
+    env = importlib.import_module("examples.ocean_sb3").single(task.env)
+    actions = play(Batch(np.stack([env.reset(seed=seed)[0] for seed in range(3)])))
+    assert actions.shape == (3,) and all(env.action_space.contains(action) for action in actions)
