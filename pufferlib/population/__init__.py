@@ -43,6 +43,7 @@ from pufferlib.population.seat import Seat, seats_of
 from pufferlib.population.solvers import Solver
 from pufferlib.population.standings import Standing, standings
 from pufferlib.population.task_runner import Task
+from pufferlib.util.renamed import renamed_members
 
 __all__ = [
     "Capped",
@@ -88,3 +89,7 @@ __all__ = [
     "self_play",
     "standings",
 ]
+
+__getattr__ = renamed_members(
+    __name__, {"Delegated": "RemoteOracle", "DelegatedTraining": "RemoteTraining", "OwnRows": "LearnerView"}
+)

@@ -1,18 +1,12 @@
 """Vectorization: step many environments at once, behind one object.
 
-vecenv       VecEnv, what users see of any backend
-crewed       the VecEnv that workers step: checks, order of calls, from send to recv
-batch        finished rows as views or gathers
-infos        what environments tell with them
-slab         the arrays that environments and learner share
-plan         counts and seeds
-backend         the seam to whatever runs the workers
-worker       the environments of one worker; THE autoreset
-serial       a backend in this process
-processes    a backend of processes; launch starts and ends them, doorbell carries frames to and fro
-ray_cluster  a backend of Ray's actors; ray_calls go to and fro, ray_actor is what runs there, ray_connection which
-             cluster and what of it
-cuda         no backend: kernels on a device step the environments
+core       what every VecEnv consists of
+worker     the environments of one worker; THE autoreset
+driver     send and recv of a VecEnv whose environments are stepped by workers
+serial     one worker, in the calling process
+processes  workers in processes: multiprocessing and pool
+ray        workers in Ray actors
+device     no workers: kernels on a device step the environments
 """
 
 from importlib import import_module

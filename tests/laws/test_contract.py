@@ -22,8 +22,7 @@ from mock_envs import HashEnv, TagEnv
 from programs import running
 
 import pufferlib
-from pufferlib.layout import Layout
-from pufferlib.layout import leaves
+from pufferlib.layout import Layout, leaves
 from pufferlib.vectorization.core.plan import Plan, Seeds, _cgroup_cpus, available_cpus
 from pufferlib.vectorization.processes.start import starting
 

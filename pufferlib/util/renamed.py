@@ -1,0 +1,32 @@
+"""Old names that stay for one release: they work, and warn."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["moved_module", "renamed_members"]
+
+
+def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a module, which finds renamed members under their old names.
+
+    names: the new name of each old one. Using an old one raises a DeprecationWarning where it is used.
+    """
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now {module}.{names[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return find
+
+
+def moved_module(old: str, new: str) -> None:
+    """Put the module ``new`` in the place of ``old``, which is being imported, with a DeprecationWarning."""
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
+    sys.modules[old] = import_module(new)
