@@ -190,9 +190,7 @@ def sanitize(run: Run, limit_s: float) -> Outcome:
 
 def watched(run: Run, tool: str, limit_s: float) -> Outcome:
     if run.device == "host":
-        return Outcome(
-            "not available", "compute-sanitizer watches devices; on the host tests/cuda_ext/test_kernel_tools.py do"
-        )
+        return Outcome("not available", "compute-sanitizer watches devices; on the host test_kernel_tools.py does")
     if shutil.which("compute-sanitizer") is None:
         return Outcome("not available", "compute-sanitizer is not installed")
     program = [sys.executable, "-m", "benchmarks.gpu_small", "--device", run.device]

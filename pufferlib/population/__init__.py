@@ -6,7 +6,7 @@
     Mixture        how often each matchup is played
     Matchmaker     who plays whom in an environment's next episode: Fixed, Sampled, Prioritized, Capped, random_pairs
     Router         a batch to the policies of its rows, and their actions back
-    LearnerView        a VecEnv as one learner sees it, while a router plays all others
+    LearnerView    a VecEnv as one learner sees it, while a router plays all others
     PayoffTable    what each matchup pays each seat, and how sure that is
     Evaluator      plays what a table lacks
     Coordinator    hands Tasks (evaluations, rollouts, trainings) to idle workers, in this process or over Ray
@@ -15,7 +15,7 @@
     Oracle         answers a mixture with a policy: ExactOracle, for games that can be enumerated (games/)
     psro           lets populations grow: solve, respond, evaluate; also self_play, fictitious_self_play
     pipeline_psro  the same with several levels that learn at once
-    RemoteOracle      an oracle whose answers are a coordinator's tasks
+    RemoteOracle   an oracle whose answers are a coordinator's tasks
     League         psro in a folder, from a TOML file; goes on where it was; ``puffer league`` is its command
     population_based_training   learners that do badly go on as copies of those that do well; RemoteTraining has a
                    coordinator's workers train them

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CUDA", "Batch", "Infos", "Multiprocessing", "Pool", "Ray", "Serial", "VecEnv"]
 
-LATER = {"CUDA": "cuda", "Ray": "ray_cluster"}  # where they are asked for: importing pufferlib is to cost little
+ON_DEMAND = {"CUDA": "device.vecenv", "Ray": "ray.backend"}  # so that importing pufferlib costs little
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATER:
+    if name not in ON_DEMAND:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{LATER[name]}"), name)
+    return getattr(import_module(f"{__name__}.{ON_DEMAND[name]}"), name)

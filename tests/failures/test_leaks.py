@@ -1,4 +1,4 @@
-"""Nothing grows: descriptors, processes, threads, objects, bytes; over cycles, restarts and steps (tests/helpers/leaks.py).
+"""Nothing grows: descriptors, processes, threads, objects, bytes; over cycles, restarts and steps (helpers/leaks.py).
 
 In short by default; `make leaks` has at least 1,000 cycles with fork, 50 with spawn, 500 restarts, 50 million steps,
 and keeps what it sees in benchmarks/results/leaks.json.
@@ -28,9 +28,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.beside, *([pytest.mark.timeout(7200)
 def found(what: str, backend: str, *arguments: str, path: str = "compiled") -> dict[str, float]:
     """Return what has grown by how much."""
     environment = {
-        **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")]), "PUFFERLIB_NATIVE": PATHS[path],
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")]),
+        "PUFFERLIB_NATIVE": PATHS[path],
         "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+    }
     program = [sys.executable, str(ROOT / "tests/helpers/leaks.py"), what, backend, *arguments]
     result = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -261,7 +261,8 @@ def test_the_docs_have_this_table() -> None:
 if __name__ == "__main__":
     DOCS.write_text(
         "# What each wrong call gets\n\n"
-        "Each line is a test (`tests/failures/test_wrong_calls.py`, on every backend), and nothing has changed afterwards.\n"
+        "Each line is a test (`tests/failures/test_wrong_calls.py`, on every backend), and nothing has changed "
+        "afterwards.\n"
         "`vec` has 4 environments of one agent and has been reset, unless the call says otherwise.\n"
         "Every error is a `PufferError`, and a builtin error as well: see `pufferlib/errors.py`.\n\n" + table()
     )

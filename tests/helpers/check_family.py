@@ -1,12 +1,12 @@
 """Plays a family of environments against its raw environments, and writes down what came of it.
 
-    python tests/helpers/check_family.py NAME                   in an environment that has the family; `make test-envs` does
+    python tests/helpers/check_family.py NAME                   in an environment that has it; `make test-envs` does
     python tests/helpers/check_family.py NAME --keep-speeds     play it again, but keep the speeds that its file has
     python tests/helpers/check_family.py NAME --failed LOG      the family could not be installed: pip's log says why
     python tests/helpers/check_family.py --page                 write the table of docs/environments.md
 
 Each family has a file in benchmarks/results/environments, from which the table is made. What is checked is what
-tests/environments/test_real_envs.py checks, for the examples that the family's file names: at least 1,000 steps with ends of
+test_real_envs.py checks, for the examples that the family's file names: at least 1,000 steps with ends of
 episodes on serial and on pool with three environments, by the same oracle, that a second reset with a seed begins the
 same again, and then the speed of both. Needs no pytest and no torch.
 """

@@ -1,4 +1,4 @@
-"""The shape of the code (docs/design.md, "The source tree"): imports point down; `import pufferlib` is light and silent."""
+"""The shape of the code (docs/design.md, section 7): imports point down; `import pufferlib` is light and silent."""
 
 from __future__ import annotations
 
