@@ -277,8 +277,9 @@ def test_all_stages_pass_on_the_host_with_what_a_gpu_machine_has(tmp_path: Path)
     assert {*tests.values()} == {"passed", "skipped"}  # what is about CUDA itself is skipped
     passed = {name.partition("::")[0] for name, outcome in tests.items() if outcome == "passed"}
     assert {*gpu_stages.TESTS} - passed == {
-        f"tests/{name}.py"
-        for name in ("cleanrl_demo/test_iterations", "cleanrl_demo/test_planner", "vectorization/test_tensors")
+        "tests/cleanrl_demo/test_iterations.py",
+        "tests/cleanrl_demo/test_planner.py",
+        "tests/vectorization/test_tensors.py",
     }
     assert {line["way"] for line in lines if line["of"] == "play"} >= {"launch", "rollout"}
     assert any(line["of"] == "training" for line in lines)

@@ -1,7 +1,7 @@
 """Families of environments: each has an extra and names of its own, and the table of them says what their files say.
 
-`make test-envs` plays them, each where it is installed; test_real_envs.py plays those that [dev] has, except what is made
-here of Atari's games and of pictures.
+`make test-envs` plays them, each where it is installed; test_real_envs.py plays those that [dev] has, except what is
+made here of Atari's games and of pictures.
 """
 
 from __future__ import annotations

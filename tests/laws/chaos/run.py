@@ -63,8 +63,9 @@ def main() -> None:
 
 def in_process(asked: argparse.Namespace, path: str) -> list[dict[str, Any]]:
     """Play the arrangements on one path, in a process that imports nothing of the other."""
-    command = [sys.executable, "-m", "tests.laws.chaos.run", "--inside", "--only", asked.only,
-               "--part", str(asked.part), "--seed", str(asked.seed), "--limit", str(asked.limit), *["--short"][: asked.short]]  # fmt: skip
+    command = [sys.executable, "-m", "tests.laws.chaos.run", "--inside", "--only", asked.only]
+    command += ["--part", str(asked.part), "--seed", str(asked.seed), "--limit", str(asked.limit)]
+    command += ["--short"] if asked.short else []
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PUFFERLIB_NATIVE": PATHS[path], "PYTHONPATH": os.pathsep.join(paths)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
