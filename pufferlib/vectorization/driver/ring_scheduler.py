@@ -191,7 +191,7 @@ class RingScheduler(States):
 
     def _repair_counts(self, head: int) -> None:
         """Set right the count of the block that was received last, if nobody can be about to add to it."""
-        if self._ring.recover(head):
+        if self._ring.repair_count(head):
             self._short.discard(head % self._slab.shape.num_blocks)
             self._clear_if_sound()
 

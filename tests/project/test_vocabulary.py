@@ -1,0 +1,149 @@
+"""Names and sentences: the field's terms in place of private words, and plain English.
+
+    python -m tests.project.test_vocabulary [FILE …]        what is wrong in these files, by default in all that are checked
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.beside
+
+ROOT = Path(__file__).parents[2]
+
+# Words that no identifier and no file name has as a part, with what they became.
+PARTS = {
+    "crew": "backend",
+    "crewed": "worker",
+    "inbox": "dispatcher",
+    "outbox": "dispatcher",
+    "doorbell": "channel",
+    "undisturbed": "deferred_signals",
+    "doomed": "crash_due",
+    "reborn": "reset_due",
+    "wound": "mark_dirty",
+    "torn": "interrupted",
+    "midway": "half_done",
+    "laps": "num_buffers",
+    "twins": "host_view",
+    "foresight": "throughput_model",
+    "aims": "continuous_actions",
+    "gains": "advantages",
+    "gained": "returns",
+    "exposures": "device_video",
+    "laboratory": "trial_runner",
+    "rivals": "trainers",
+}
+# Names that no variable, argument, attribute, function or file is: verbs, pronouns and private words.
+NAMES = {
+    *("own", "told", "found", "each", "its", "kept", "given", "shown", "made", "whole", "lap", "face", "place", "beside"),
+    *("apart", "elsewhere", "twin", "flight", "lane", "stand", "turn", "lab", "following", "centre", "wire", "door"),
+    *("station", "delegated", "outcomes", "recent", "acting", "players", "express", "mend", "heal", "owe"),
+}
+# What no docstring and no comment has.
+SENTENCES = {
+    r"\banew\b": "again, or new",
+    r"\b[Ww]hoever\b": "a noun",
+    r"\b[Hh]ave \w+ (?:\w+ )?do\b": "the verb itself",
+}
+BEGINNINGS = {"Have", "Let", "Say", "Tell"}  # of docstrings and comments
+
+# Rooms and files that are checked. The others follow as they are rewritten.
+CHECKED = ("pufferlib/vectorization/core",)
+# By file, names that stay, with the reason.
+EXCEPTIONS: dict[str, dict[str, str]] = {}
+
+
+def sources() -> Iterator[Path]:
+    """Yield the files that are checked."""
+    listed = subprocess.run(["git", "ls-files", *CHECKED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    yield from (ROOT / name for name in listed.splitlines() if name.endswith((".py", ".pyx", ".h", ".cuh")))
+
+
+def identifiers(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each name that a file binds, with its line; in Cython and C every identifier."""
+    text = path.read_text()
+    yield 1, path.stem
+    if path.suffix != ".py":
+        code = re.sub(r'"""(?s:.*?)"""|/\*(?s:.*?)\*/|#[^\n]*|//[^\n]*|"[^"\n]*"', lambda m: "\n" * m[0].count("\n"), text)
+        for number, line in enumerate(code.splitlines(), 1):
+            yield from ((number, word) for word in re.findall(r"[A-Za-z_]\w*", line))
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings and comments of a file, with their lines."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                docstring = ast.get_docstring(node)
+                if docstring:
+                    yield getattr(node, "lineno", 1), docstring
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string.lstrip("# ")
+        return
+    for match in re.finditer(r'"""(?s:(.*?))"""|/\*(?s:(.*?))\*/|#([^\n]*)|//([^\n]*)', text):
+        yield text.count("\n", 0, match.start()) + 1, next(filter(None, match.groups()), "").strip(" *")
+
+
+def faults(path: Path) -> list[str]:
+    """Return what is wrong in a file, a sentence each."""
+    name = path.relative_to(ROOT).as_posix()
+    wrong = []
+    for line, word in identifiers(path):
+        if word in EXCEPTIONS.get(name, ()):
+            continue
+        parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", word)}
+        wrong += [f"{name}:{line}: {word} has {part!r}; use {PARTS[part]!r}" for part in sorted(parts & PARTS.keys())]
+        if word.strip("_").lower() in NAMES:
+            wrong.append(f"{name}:{line}: {word} is no noun of the field")
+    for line, sentence in sentences(path):
+        for pattern, better in SENTENCES.items():
+            wrong += [f"{name}:{line}: {match!r}; use {better}" for match in re.findall(pattern, sentence)]
+        first = sentence.split(maxsplit=1)[0] if sentence.split() else ""
+        if first in BEGINNINGS:
+            wrong.append(f"{name}:{line}: begins with {first!r}")
+    return sorted(set(wrong), key=lambda fault: int(fault.split(":")[1]))
+
+
+def test_names_and_sentences_are_plain() -> None:
+    assert not [fault for path in sources() for fault in faults(path)]
+
+
+def test_a_private_word_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a name, in a part of one, in a docstring, a comment, and in Cython."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    python, cython = tmp_path / "a.py", tmp_path / "b.pyx"
+    python.write_text('"""Have it do that."""\n\ntold = 1  # made anew\n\n\ndef crew_of(lap):\n    return lap.twin\n')
+    cython.write_text("# Let it.\ncdef int lane\n")
+    found = [fault.partition(": ")[2] for path in (python, cython) for fault in faults(path)]
+    assert sorted(found) == sorted([
+        "begins with 'Have'", "'Have it do'; use the verb itself", "'anew'; use again, or new", "told is no noun of the field",
+        "crew_of has 'crew'; use 'backend'", "lap is no noun of the field", "begins with 'Let'",
+        "lane is no noun of the field",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    paths = [Path(word).resolve() for word in sys.argv[1:]] or sources()
+    print(*(fault for path in paths for fault in faults(path)), sep="\n")
