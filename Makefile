@@ -26,7 +26,7 @@ LEAN_TESTS := $(CORE_TESTS) $(NATIVE_TESTS) $(FUZZ_TESTS) $(call files_of,faults
 
 # What takes long comes next, so that no process is left alone with it.
 DEAR_TESTS := $(call files_of,ray_cluster appo session ppo dqn cli pages ppo_processes project \
-	suite suite_mutants ocean_newcomer kernel_faults kernel_tools kernels every_kernel)
+	suite mutants ocean_newcomer kernel_faults kernel_tools kernels every_kernel)
 
 # The libraries that pufferlib.adapters has faces for. `make test` has those of DEV_ADAPTERS already.
 DEV_ADAPTERS := sb3 torchrl skrl dm_env

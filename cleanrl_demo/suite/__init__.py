@@ -14,7 +14,5 @@ never meant for, ``train`` may raise ``tasks.Cannot``.
 
     tasks      what there is to be learnt            demo      the demo trainer as such a function
     examining  learners, each in a process           table     what one sees of it in a terminal
-    mutants    broken trainers, to prove the suite   matrix    which environment catches which of them
-    checks     what finds some of them untrained
-    plugin     `pytest --ocean module:train`
+    plugin     `pytest --ocean module:train`         watching  a learner's play in a terminal
 """

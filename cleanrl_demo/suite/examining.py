@@ -88,11 +88,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Examination:
-    """A learner, by name, on a task. mutant: the name of a fault that is put into the demo trainer (mutants.py)."""
+    """A learner, by name, on a task."""
 
     task: Task
     learner: str = DEMO
-    mutant: str | None = None
     num_episodes: int = NUM_EPISODES
     """fresh ones, which the score is the mean of"""
 
@@ -299,8 +298,6 @@ def _examine_here(
     task = examination.task
     start_s = time.perf_counter()
     try:
-        if examination.mutant is not None:
-            importlib.import_module("cleanrl_demo.suite.mutants").infect(examination.mutant)
         verdict, _ = examine(task, learner(examination.learner), examination.num_episodes)
     except Cannot as error:
         verdict = Verdict(None, task.bar, time.perf_counter() - start_s, str(error), cannot=True)

@@ -281,8 +281,8 @@ class Ocean:
     backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
     seed: int = 1
     """the first"""
-    seeds: int | None = None
-    """how many; default: 1, with --mutants 3"""
+    seeds: int = 1
+    """how many"""
     trainer: str | None = None
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
@@ -293,19 +293,6 @@ class Ocean:
     """seconds after which a training has failed"""
     watch: bool = False
     """show in the terminal what was learnt"""
-    mutants: bool = False
-    """train learners that are broken on purpose, each on the backend where its bug shows, and say which environment
-    catches which of them"""
-    mutant: tuple[str, ...] = ()
-    """with --mutants: which; default: all, and the trainer as it is, which is "correct trainer" here"""
-    all_seeds: bool = False
-    """with --mutants: all seeds everywhere, not only where a mutant is meant to be caught"""
-    save: str | None = None
-    """with --mutants: a .json for what comes of each training, into which several runs may write at a time. What it
-    holds is not done again, and is of the code as it was then: after a change of an environment, of a trainer or of
-    what a mutant breaks, name another file, or delete this one, to begin anew"""
-    page: str | None = None
-    """with --mutants: a .md to write the matrix to, after each training"""
 
 
 @dataclass(frozen=True)

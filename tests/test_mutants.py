@@ -14,14 +14,21 @@ import pytest
 import torch
 
 from benchmarks.pages import without_revisions
-from cleanrl_demo.suite import demo, matrix
-from cleanrl_demo.suite.checks import CHECKS, Check, checked, checked_elsewhere
+from cleanrl_demo import ppo
+from cleanrl_demo.suite import demo
 from cleanrl_demo.suite.examining import Verdict, examine
-from cleanrl_demo.suite.mutants import MUTANTS, Edit, Mutant, infected, mutated
 from cleanrl_demo.suite.tasks import demo_trainer, names, tasks
-from pufferlib.cli import main
 from pufferlib.errors import PlanError
 from pufferlib.vectorization.serial import Serial
+from tests.mutants import run, trainings
+from tests.mutants.__main__ import main
+from tests.mutants.catalogue import MUTANTS, infected
+from tests.mutants.checks import CHECKS, Check, checked, checked_elsewhere
+from tests.mutants.edits import Edit, mutated
+from tests.mutants.matrix import Matrix
+from tests.mutants.mutant import Mutant
+from tests.mutants.page import page
+from tests.mutants.trainings import COMMAND, Results, examinations, mutant_of, short
 
 pytestmark = pytest.mark.beside
 
@@ -55,9 +62,8 @@ def test_an_edit_is_applied_and_taken_back(name):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (Edit("cleanrl_demo.ppo:update", "no such text", ""), "has 'no such text' 0 times, not once"),
-        (Edit("cleanrl_demo.ppo:update", "rollout", ""), "has 'rollout' .* times, not once"),
-        (Edit("cleanrl_demo.ppo:Rollout.gone", "", ""), "Rollout.gone is not there any more"),
+        (Edit(ppo.update, "no_such_name", ""), "has 'no_such_name' 0 times, not once"),
+        (Edit(ppo.update, "rollout", ""), "has 'rollout' .* times, not once"),
     ],
 )
 def test_an_edit_that_fits_no_longer_is_refused(edit, message, monkeypatch):
@@ -170,13 +176,13 @@ def test_training_tells_a_mutant_from_the_correct_trainer(env, mutant):
 
 def fake_results(score):
     """Results of the whole matrix; score(mutant, env, seed) says whether a training passes."""
-    wanted = matrix.examinations(seeds=(1, 2))
-    results = matrix.Results()
+    wanted = examinations(seeds=(1, 2))
+    results = Results()
     for each in wanted:
-        passes = score(each.mutant, matrix.short(each.task), each.task.seed)
+        passes = score(mutant_of(each), short(each.task), each.task.seed)
         results.add(each, Verdict(1.0 if passes else 0.0, each.task.bar, 1.0))
     results.checks = {"": SOUND, **{name: dict.fromkeys(each.checks, True) for name, each in MUTANTS.items()}}
-    return matrix.Matrix(wanted, results)
+    return Matrix(wanted, results)
 
 
 def as_meant(mutant, env, seed):
@@ -189,8 +195,8 @@ def test_a_matrix_that_is_as_it_should_be():
     assert found.cell("truncation_ends", "truncation").text == "2/2"
     assert found.cell("truncation_ends", "bandit").text == "·"
     assert found.cell("advantage_sign", "memory").text == "1/1"
-    page = matrix.page(found)
-    assert all(f"\n| {name} | " in page for name in TRAINED) and "not as it should be" not in page
+    text = page(found)
+    assert all(f"\n| {name} | " in text for name in TRAINED) and "not as it should be" not in text
 
 
 def test_a_matrix_tells_what_is_wrong():
@@ -210,19 +216,19 @@ def test_a_matrix_tells_what_is_wrong():
         "entropy_sign": ["entropy_grows found nothing"],
         "correct trainer": ["squared failed 1 of 2", "solved found something"],
     }
-    assert "- truncation_ends: truncation caught 1 of 2" in matrix.page(found)
+    assert "- truncation_ends: truncation caught 1 of 2" in page(found)
 
 
 def test_what_is_trained():
-    wanted = matrix.examinations(["truncation_ends", "timelines_by_place", "keys_swapped"], seeds=(1, 2))
-    trainings = {(each.mutant, matrix.short(each.task), each.task.backend, each.task.seed) for each in wanted}
+    wanted = examinations(["truncation_ends", "timelines_by_place", "keys_swapped"], seeds=(1, 2))
+    trainings = {(mutant_of(each), short(each.task), each.task.backend, each.task.seed) for each in wanted}
     assert ("truncation_ends", "truncation", "serial", 2) in trainings
     assert ("truncation_ends", "bandit", "serial", 2) not in trainings
     assert ("timelines_by_place", "bandit", "pool", 1) in trainings
     assert not {each for each in trainings if each[0] in ("keys_swapped", None)}
-    assert len(matrix.examinations(seeds=(1, 2), all_seeds=True)) == 2 * len(names()) * (len(TRAINED) + 1)
+    assert len(examinations(seeds=(1, 2), all_seeds=True)) == 2 * len(names()) * (len(TRAINED) + 1)
     with pytest.raises(PlanError, match="mutant='nobody' is unknown; there are advantage_sign, "):
-        matrix.examinations(["nobody"])
+        examinations(["nobody"])
 
 
 def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
@@ -230,15 +236,13 @@ def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
 
     def examined(examinations, **given):
         for each in examinations:
-            done.append((each.mutant, each.task.seed))
-            yield each, Verdict(0.25 if each.mutant else 1.0, each.task.bar, 2.0)
+            done.append((mutant_of(each), each.task.seed))
+            yield each, Verdict(0.25 if mutant_of(each) else 1.0, each.task.bar, 2.0)
 
-    monkeypatch.setattr(matrix, "examined", examined)
-    monkeypatch.setattr(
-        matrix, "checked_elsewhere", lambda: {"": SOUND, "rewards_early": {"advantages_as_defined": True}}
-    )
+    monkeypatch.setattr(run, "examined", examined)
+    monkeypatch.setattr(run, "checked_elsewhere", lambda: {"": SOUND, "rewards_early": {"advantages_as_defined": True}})
     file, page = tmp_path / "matrix.json", tmp_path / "page.md"
-    words = ["ocean", "--mutants", "--env", "bandit", "--mutant", "rewards_early", "correct trainer"]
+    words = ["--env", "bandit", "--mutant", "rewards_early", "correct trainer"]
     words += ["--save", str(file), "--page", str(page)]
     assert main([*words, "--seeds", "1"]) == 0
     assert done == [("rewards_early", 1), (None, 1)]
@@ -251,23 +255,23 @@ def test_what_a_file_holds_is_not_done_again(tmp_path, monkeypatch, capsys):
 
 
 def test_the_published_page_has_all_its_results():
-    """A setting that trainers have since may be one of matrix.LATER; what changes a training has to be trained anew."""
-    results = matrix.Results(ROOT / "benchmarks/results/ocean_mutants.json")
-    wanted = matrix.examinations(seeds=(1, 2, 3))
+    """A setting that trainers have since may be one of trainings.LATER; what changes a training is trained again."""
+    results = Results(ROOT / "benchmarks/results/ocean_mutants.json")
+    wanted = examinations(seeds=(1, 2, 3))
     assert not [each for each in wanted if results.get(each) is None]
     published = without_revisions((ROOT / "docs/ocean_mutants.md").read_text())
-    assert without_revisions(matrix.page(matrix.Matrix(wanted, results, ()))) == published
+    assert without_revisions(page(Matrix(wanted, results, ()))) == published
 
 
 def test_two_runs_may_write_one_file(tmp_path):
     file, verdict = tmp_path / "matrix.json", Verdict(0.25, 0.9, 2.0)
-    mine, theirs = matrix.Results(file), matrix.Results(file)
-    one, other = matrix.examinations(["rewards_early"], ["bandit"], seeds=(1, 2))
+    mine, theirs = Results(file), Results(file)
+    one, other = examinations(["rewards_early"], ["bandit"], seeds=(1, 2))
     mine.add(one, verdict)
     theirs.add(other, verdict)
-    both = matrix.Results(file)
+    both = Results(file)
     assert both.get(one) == both.get(other) == theirs.get(one) == verdict
-    assert len(both.kept) == 2
+    assert len(both.trainings) == 2
 
 
 def test_nobody_else_writes_a_file_between_its_being_read_and_written(tmp_path, monkeypatch):
@@ -281,10 +285,10 @@ def test_nobody_else_writes_a_file_between_its_being_read_and_written(tmp_path, 
             os.close(descriptor)
         return False
 
-    locked, read, write = [], matrix._read, matrix.written_whole
-    results = matrix.Results(tmp_path / "matrix.json")
-    monkeypatch.setattr(matrix, "_read", lambda file: locked.append(is_locked()) or read(file))
-    monkeypatch.setattr(matrix, "written_whole", lambda file: locked.append(is_locked()) or write(file))
+    locked, read, write = [], trainings._read, trainings.written_whole
+    results = Results(tmp_path / "matrix.json")
+    monkeypatch.setattr(trainings, "_read", lambda file: locked.append(is_locked()) or read(file))
+    monkeypatch.setattr(trainings, "written_whole", lambda file: locked.append(is_locked()) or write(file))
     results.save()
     assert locked == [True, True]
     assert not is_locked()
@@ -297,8 +301,8 @@ def test_nobody_else_writes_a_file_between_its_being_read_and_written(tmp_path, 
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path, capsys, text):
     file = tmp_path / "mine.json"
     file.write_text(text)
-    assert main(["ocean", "--mutants", "--env", "bandit", "--save", str(file)]) == 1
-    says = f"puffer: {file} holds something else than results of `puffer ocean --mutants`, and is left as it is; name"
+    assert main(["--env", "bandit", "--save", str(file)]) == 1
+    says = f"{COMMAND}: {file} holds something else than results of `{COMMAND}`, and is left as it is; name"
     assert capsys.readouterr().err.startswith(says)
     assert file.read_text() == text
 
@@ -306,12 +310,12 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path, capsys, text):
 def test_a_file_of_before_holds_still(tmp_path):
     """Verdicts had no word for what a learner cannot do."""
     file = tmp_path / "matrix.json"
-    (examination,) = matrix.examinations(["rewards_early"], ["bandit"])
-    matrix.Results(file).add(examination, Verdict(0.25, 0.9, 2.0))
+    (examination,) = examinations(["rewards_early"], ["bandit"])
+    Results(file).add(examination, Verdict(0.25, 0.9, 2.0))
     held = json.loads(file.read_text())
     del held["trainings"][0]["cannot"]
     file.write_text(json.dumps(held))
-    assert matrix.Results(file).get(examination) == Verdict(0.25, 0.9, 2.0)
+    assert Results(file).get(examination) == Verdict(0.25, 0.9, 2.0)
 
 
 def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
@@ -324,16 +328,16 @@ def test_the_page_grows_with_what_is_done(tmp_path, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     shown = []
-    monkeypatch.setattr(matrix, "examined", examined)
-    monkeypatch.setattr(matrix, "checked_elsewhere", dict)
-    words = ["ocean", "--mutants", "--env", "bandit", "--mutant", "rewards_early", "--seeds", "2", "--page", str(page)]
+    monkeypatch.setattr(run, "examined", examined)
+    monkeypatch.setattr(run, "checked_elsewhere", dict)
+    words = ["--env", "bandit", "--mutant", "rewards_early", "--seeds", "2", "--page", str(page)]
     assert main(words) == 130
     assert "| rewards_early † | **1/1…** |" in shown[0]
     assert "| rewards_early † | **2/2** |" in shown[1]
 
 
 def test_the_exit_code_tells_of_a_mutant_that_was_missed(monkeypatch, capsys):
-    monkeypatch.setattr(matrix, "examined", lambda wanted, **given: ((each, Verdict(1.0, 0.9, 1.0)) for each in wanted))
-    monkeypatch.setattr(matrix, "checked_elsewhere", dict)
-    assert main(["ocean", "--mutants", "--env", "bandit", "--mutant", "advantage_sign", "--seeds", "1"]) == 1
+    monkeypatch.setattr(run, "examined", lambda wanted, **given: ((each, Verdict(1.0, 0.9, 1.0)) for each in wanted))
+    monkeypatch.setattr(run, "checked_elsewhere", dict)
+    assert main(["--env", "bandit", "--mutant", "advantage_sign", "--seeds", "1"]) == 1
     assert "advantage_sign: bandit caught 0 of 1" in capsys.readouterr().out
