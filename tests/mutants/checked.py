@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pufferlib.emulation.native import NativeRow, NativeRows
 from pufferlib.emulation.rows import HeldRows
+from pufferlib.layout.unpack import compile_unpack
 from pufferlib.models.distributions import Distribution
-from pufferlib.unpack import compile_unpack
-from pufferlib.vectorization.batch import Batch
-from pufferlib.vectorization.worker import Worker
+from pufferlib.vectorization.core.batch import Batch
+from pufferlib.vectorization.worker.worker import Worker
 
 from .edits import Edit, both
 from .mutant import UPDATE, Mutant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleanrl_demo.outcomes import Outcomes
+from cleanrl_demo.reward_processing import RewardProcessing
 
 from .edits import Edit, both
 from .mutant import ADVANTAGES, RECEIVE, ROLLOUT, UPDATE, Mutant
@@ -54,7 +54,7 @@ MUTANTS = (
         "Each environment gets the rewards of its neighbour in the batch.",
         (
             Edit(
-                Outcomes.__call__,
+                RewardProcessing.__call__,
                 "_batch.rewards",
                 "np.roll(_batch.rewards, _agents_per_env)",
                 where="divmod(_agent_id, _agents_per_env)",
@@ -68,7 +68,7 @@ MUTANTS = (
         "Agents of one environment get one another's rewards.",
         (
             Edit(
-                Outcomes.__call__,
+                RewardProcessing.__call__,
                 "_batch.rewards",
                 "_batch.rewards.reshape(-1, _agents_per_env)[:, ::-1].reshape(-1)",
                 where="divmod(_agent_id, _agents_per_env)",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from cleanrl_demo.suite.examining import Examination, Verdict, examined
-from pufferlib.files import written_whole
+from pufferlib.util.files import written_whole
 
 from .checks import checked_elsewhere
 from .matrix import Matrix

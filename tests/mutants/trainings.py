@@ -12,7 +12,7 @@ from typing import Any
 from cleanrl_demo.suite.examining import Examination, Verdict
 from cleanrl_demo.suite.tasks import Task, tasks
 from pufferlib.errors import PlanError
-from pufferlib.files import alone_in, written_whole
+from pufferlib.util.files import alone_in, written_whole
 
 from .catalogue import MUTANTS
 
