@@ -144,7 +144,7 @@ class RayBackend(Backend):
         self.shares = tuple(each.env_ids for each in tasks)
         self.dead: set[int] = set()
         self._actor_of = [actor for actor in self._actors for _ in actor.tasks]  # of each worker
-        self._actor_of = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
+        self._actor_of_env = [actor for actor in self._actors for _ in actor.env_ids]  # of each environment
         self._ended: set[int] = set()  # workers that have died in actors that live
         self._kept: list[Any] = []
         self._slots = np.zeros(plan.num_envs, np.int64)  # where the next rows of each environment go
@@ -275,7 +275,7 @@ class RayBackend(Backend):
         by_actor: dict[int, list[int]] = {}
         self._slots[list(env_ids)] = slots
         for env_id in env_ids:
-            by_actor.setdefault(self._actor_of[env_id].index, []).append(env_id)
+            by_actor.setdefault(self._actor_of_env[env_id].index, []).append(env_id)
         for index, ids in by_actor.items():
             self._call(self._actors[index], [(STEPS, ids, [array[ids].tobytes() for array in self._actions])])
 
