@@ -111,8 +111,8 @@ class HostKernel:
         opens.argtypes, opens.restype = (ctypes.c_int, ctypes.c_double), ctypes.c_void_p
         self._play.argtypes, self._play.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
         closes.argtypes, closes.restype = (ctypes.c_void_p,), None
-        self._crew = opens(max(1, num_threads), THREAD_NS)
-        self.close = weakref.finalize(self, closes, self._crew)
+        self._thread_pool = opens(max(1, num_threads), THREAD_NS)
+        self.close = weakref.finalize(self, closes, self._thread_pool)
 
     def bound(self, arguments: Any, num_envs: int) -> Callable[[int], Any]:
         """Return what plays a launch. arguments: a NumPy array of one ``struct Env``, read at each call.
@@ -120,8 +120,8 @@ class HostKernel:
         It takes a stream, of which the host has none, and returns 0, or 1 where it has played nothing because an action
         is not in the space; that is looked at in steps of neighbours, if ``policy_nvec`` is among the arguments.
         """
-        play, crew, address = self._play, self._crew, arguments.ctypes.data
-        return lambda stream: play(crew, address)
+        play, thread_pool, address = self._play, self._thread_pool, arguments.ctypes.data
+        return lambda stream: play(thread_pool, address)
 
 
 def check_source(kernel: KernelEnv) -> None:

@@ -1,7 +1,7 @@
-// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a crew, HOST_KERNEL(play) has it play a launch
-// and returns 0, or 1 without playing anything if an action is not in its space; HOST_KERNEL(close) ends the crew;
+// What a library for the host exports of a kernel: HOST_KERNEL(open) makes a pool, HOST_KERNEL(play) has it play a launch
+// and returns 0, or 1 without playing anything if an action is not in its space; HOST_KERNEL(close) ends the pool;
 // HOST_KERNEL(digest) says what all was compiled from.
-#include "host_crew.h"
+#include "host_threads.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -98,9 +98,9 @@ auto chosen() {
 
 }  // namespace
 
-EXPORTED void* HOST_KERNEL(open)(int num_threads, double worth_ns) { return new host::Crew(num_threads, worth_ns); }
+EXPORTED void* HOST_KERNEL(open)(int num_threads, double worth_ns) { return new host::ThreadPool(num_threads, worth_ns); }
 
-EXPORTED int HOST_KERNEL(play)(void* crew, const Env* env) {
+EXPORTED int HOST_KERNEL(play)(void* pool, const Env* env) {
     if (!are_actions(*env)) return 1;
     auto play = play_one_by_one;
     int grain = 1;
@@ -110,10 +110,10 @@ EXPORTED int HOST_KERNEL(play)(void* crew, const Env* env) {
         grain = LANES;
     }
 #endif
-    ((host::Crew*)crew)->run(env->num_envs, grain, [env, play](int first, int last) { play(*env, first, last); });
+    ((host::ThreadPool*)pool)->run(env->num_envs, grain, [env, play](int first, int last) { play(*env, first, last); });
     return 0;
 }
 
-EXPORTED void HOST_KERNEL(close)(void* crew) { delete (host::Crew*)crew; }
+EXPORTED void HOST_KERNEL(close)(void* pool) { delete (host::ThreadPool*)pool; }
 
 EXPORTED const char* HOST_KERNEL(digest)() { return DIGEST; }

@@ -22,6 +22,7 @@ from pufferlib.vectorization import VecEnv
 with needs("dm_env", "dm-env"):
     import dm_env
     from dm_env import specs
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DMEnvironment", "make"]
 
@@ -115,3 +116,6 @@ def _spec(space: Any, name: str) -> Any:
     if isinstance(space, spaces.MultiBinary):
         return specs.BoundedArray(space.shape, space.dtype, 0, 1, name)
     raise SpaceError(f"dm_env has no spec for {space}; wrap the environment so that it has arrays of a fixed size")
+
+
+__getattr__ = renamed_members(__name__, {"Face": "DMEnvironment"})

@@ -23,6 +23,7 @@ from pufferlib.vectorization import VecEnv
 with needs("RLlib", "rllib"):
     from ray.rllib.env.multi_agent_env import MultiAgentEnv
     from ray.tune.registry import register_env
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["Agents", "RLlibVecEnv", "environment", "make"]
 
@@ -141,3 +142,6 @@ def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
     return config.environment(name).env_runners(
         num_envs_per_env_runner=num_envs, gym_env_vectorize_mode="vector_entry_point"
     )
+
+
+__getattr__ = renamed_members(__name__, {"Face": "RLlibVecEnv"})

@@ -33,6 +33,7 @@ from pufferlib.vectorization import VecEnv
 
 with needs("stable-baselines3", "sb3"):
     from stable_baselines3.common.vec_env import VecEnv as Base
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVecEnv", "SB3VecEnv", "SubprocVecEnv", "make"]
 
@@ -201,3 +202,6 @@ def _without(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+__getattr__ = renamed_members(__name__, {"Face": "SB3VecEnv"})

@@ -33,6 +33,7 @@ with needs("skrl", "skrl"):
         unflatten_tensorized_space,
         untensorize_space,
     )
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["SkrlVecEnv", "make"]
 
@@ -135,3 +136,6 @@ def make(env: Any, **kwargs: Any) -> SkrlVecEnv:
 
 def _mean(episodes: list[dict[str, Any]], key: str) -> Any:
     return torch.tensor(np.mean([episode[key] for episode in episodes])) if episodes else None
+
+
+__getattr__ = renamed_members(__name__, {"Face": "SkrlVecEnv"})

@@ -33,6 +33,7 @@ from pufferlib.vectorization import VecEnv
 
 with needs("tianshou", "tianshou"):
     from tianshou.env import BaseVectorEnv
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["DummyVectorEnv", "SubprocVectorEnv", "TianshouVecEnv", "make"]
 
@@ -290,3 +291,6 @@ def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **
     return TianshouVecEnv(
         make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout
     )
+
+
+__getattr__ = renamed_members(__name__, {"Face": "TianshouVecEnv"})

@@ -33,6 +33,7 @@ with needs("torchrl", "torchrl"):
     from tensordict import TensorDict
     from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
     from torchrl.envs import EnvBase
+from pufferlib.util.renamed import renamed_members
 
 __all__ = ["TorchRLVecEnv", "make"]
 
@@ -220,3 +221,6 @@ def _choices(space: Any) -> list[int]:
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return list(map(int, space.nvec.reshape(-1))) if isinstance(space, spaces.MultiDiscrete) else []
+
+
+__getattr__ = renamed_members(__name__, {"Face": "TorchRLVecEnv"})

@@ -92,7 +92,7 @@ class Tape:
 
     @classmethod
     def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
-        """Return a tape of ``num_rows`` that are still to be written, of a face.
+        """Return a tape of ``num_rows`` still to be written, whose rows are like ``row_spec``.
 
         observations: of as many rows, to be kept; or None.
         """

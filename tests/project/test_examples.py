@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.beside, pytest.mark.extras]
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
-    "own_policy.py": "test_models",
-    "ocean_cleanrl.py": "test_suite",
-    "sweep.py": "test_settings",
-    "tour.ipynb": "test_pages",
-    "vector_envs.py": "test_vectorized_envs",
+    "own_policy.py": "models/test_models",
+    "ocean_cleanrl.py": "ocean/test_suite",
+    "sweep.py": "cleanrl_demo/test_settings",
+    "tour.ipynb": "project/test_pages",
+    "vector_envs.py": "emulation/test_vectorized_envs",
 }
 
 

@@ -28,7 +28,7 @@ from pufferlib.util.toml import read_toml, to_toml
 
 pytestmark = pytest.mark.beside
 MIB = 1 << 20
-module = importlib.import_module("pufferlib.tuning")  # the package has a function of that name
+module = importlib.import_module("pufferlib.tuning.autotune")  # which has a function of that name
 
 
 class World:

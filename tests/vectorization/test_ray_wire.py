@@ -145,7 +145,7 @@ def test_whoever_is_heard_directly_keeps_nobody_else_waiting() -> None:
             client: Any = ours
             actor.client, actor.serving = client, f"serve of {name}"
             actor.calls.append(("exchange", None))
-            calls._wires.register(ours, selectors.EVENT_READ, actor)
+            calls._clients.register(ours, selectors.EVENT_READ, actor)
         other.calls.append(("exchange", "call of ray"))
         pairs[0][1].sendall(b"answer")
         assert calls.wait(30.0) == [quick, other]

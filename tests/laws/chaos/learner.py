@@ -154,7 +154,7 @@ class ActorTally:
         self.phases: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self.backend = backend
-        self._hooked = ("_bury", "_messages", "mend", "poll")
+        self._hooked = ("_bury", "_messages", "recover", "poll")
         for name in self._hooked:
             setattr(backend, name, functools.partial(getattr(self, name.strip("_")), getattr(backend, name)))
         self.look()

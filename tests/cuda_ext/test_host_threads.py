@@ -15,19 +15,19 @@ from cuda_ext import sources
 pytestmark = pytest.mark.beside
 
 FOLDER = Path(sources.__file__).parent
-HEADER = "host_crew.h"
+HEADER = "host_threads.h"
 
 PROGRAM = """
 #include <unistd.h>
-#include "host_crew.h"
+#include "host_threads.h"
 int main() {
     for (int num_threads = 1; num_threads < 5; ++num_threads) {
         std::vector<int> seen(1000);
-        host::Backend backend(num_threads, 0);
+        host::ThreadPool pool(num_threads, 0);
         for (int launch = 0; launch < 300; ++launch) {
             const int num = 1 + launch * 7 % 1000, grain = 1 + launch % 9;
             if (launch % 100 == 99) usleep(1000);  // until all are asleep
-            backend.run(num, grain, [&](int first, int last) {
+            pool.run(num, grain, [&](int first, int last) {
                 for (int k = first; k < last; ++k) seen[k] += 1;
             });
             for (int k = 0; k < 1000; ++k) {
@@ -53,7 +53,7 @@ def watched(folder: Path, fault: tuple[str, str] = ("", "")) -> tuple[int, str]:
     return kernel_programs.run(PROGRAM, folder, folder, "thread")
 
 
-def test_threads_of_a_crew_do_not_race(tmp_path: Path) -> None:
+def test_threads_of_a_pool_do_not_race(tmp_path: Path) -> None:
     assert watched(tmp_path) == (0, "")
 
 

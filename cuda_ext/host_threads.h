@@ -1,7 +1,7 @@
 // Threads of the host that take parts of a launch beside the thread that asks for it.
 //
 // They are started when they are first of use, and wait between two launches: for SPIN_NS awake, then asleep. What makes
-// the crew also ends them; in a process that was forked from the one that started them there are none, and new ones start
+// the pool also ends them; in a process that was forked from the one that started them there are none, and new ones start
 // when they are of use.
 #pragma once
 #include <pthread.h>
@@ -33,12 +33,12 @@ inline void pause() {
 inline std::atomic<int> num_forks{0};
 inline const int counts_forks = pthread_atfork(nullptr, nullptr, [] { num_forks.fetch_add(1); });
 
-class Crew {
+class ThreadPool {
   public:
     // num_threads: at most, the caller's among them. worth_ns: work that is worth a thread that is awake.
-    Crew(int num_threads, double worth_ns) : num_threads_(num_threads), worth_ns_(worth_ns) {}
-    Crew(const Crew&) = delete;
-    ~Crew() {
+    ThreadPool(int num_threads, double worth_ns) : num_threads_(num_threads), worth_ns_(worth_ns) {}
+    ThreadPool(const ThreadPool&) = delete;
+    ~ThreadPool() {
         if (team_ == nullptr || forks_ != num_forks.load()) return;  // of another process: only its memory is here
         {
             std::lock_guard<std::mutex> lock(team_->mutex);
