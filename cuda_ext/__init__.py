@@ -14,7 +14,7 @@ device          the same for a CUDA device
 sources         the programs that are compiled
 checking        kernels played as a device would, on the host, with errors in words where threads would wait for ever
 host.h          the same kernels on the host: as loops, as fibres that check barriers, as threads for sanitizers;
-                host_main.h plays launches of them, environments one after another or many at once; host_threads.h has the
+                host_main.h plays launches of them, one environment after another or many; host_threads.h has the
                 threads that share a launch
 nvrtc           what compiles kernels for a device, and says what they take, also where there is none
 report          what there is for kernels on this machine, in words
