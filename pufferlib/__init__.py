@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pufferlib import errors
 
-if sys.platform == "win32":  # before anything is imported that Windows lacks
+if sys.platform == "win32":  # before any import that fails on Windows
     raise errors.PlatformError("pufferlib needs Linux or macOS; on Windows, run it in WSL (wsl --install)")
 
-from pufferlib.errors import *  # noqa: F403  # the whole exception tree, listed there
+from pufferlib.errors import *  # noqa: F403  # the exception tree, listed in errors.__all__
 from pufferlib.version import __version__
 
 __all__ = [
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pufferlib.tuning.autotune import autotune, load_plan
     from pufferlib.vectorization import Batch, VecEnv
 
-# Imported where they are first asked for, so that importing pufferlib costs little.
+# Imported on first use, so that importing pufferlib costs little.
 _MODULE_OF = {
     "Batch": "vectorization",
     "PufferEnv": "environment",
@@ -49,7 +49,7 @@ _MODULES = ("adapters", "construct", "emulation", "environment", "environments",
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name or module, and keep it, so that this is called once for each."""
+    """Import a public name or module; a name is stored, so that this is called once for it."""
     if name in _MODULES:
         return importlib.import_module(f"pufferlib.{name}")
     if name not in _MODULE_OF:
@@ -59,5 +59,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what is imported on demand, too."""
+    """List the names of this module, including those imported on demand."""
     return sorted({*globals(), *__all__, *_MODULES})

@@ -1,4 +1,4 @@
-"""make: any environment, any number of them, on the backend that one argument names."""
+"""make: any number of environments of any kind, on the backend that one argument names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pufferlib.vectorization.core.arguments import misplaced
 
 __all__ = ["BACKENDS", "known_backends", "make"]
 
-BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # of any environment, on this machine
+BACKENDS = {kind.backend: kind for kind in (Serial, Multiprocessing, Pool)}  # for any environment, on this machine
 KINDS = {backend: kind.__name__ for backend, kind in BACKENDS.items()} | {"ray": "Ray", "cuda": "CUDA"}
 
 
 def known_backends() -> tuple[str, ...]:
-    """Return the backends of any environment that can be used here."""
+    """Return the backends for any environment that are available: "ray" only where Ray is installed."""
     return (*BACKENDS, *["ray"] * (find_spec("ray") is not None))
 
 
@@ -52,38 +52,39 @@ def make(
 
     env: a callable that makes one environment (Gymnasium, PettingZoo or PufferEnv), called in its worker; a registered
         name such as "ocean/squared" or a Gymnasium id; or a list of either, one an environment. A callable with a
-        parameter ``env_index`` is given the environment's number.
+        parameter ``env_index`` receives the environment's number.
     backend: "serial" (this process), "multiprocessing" (worker processes), "pool" (worker processes; batches hold the
-        first environments to finish), "ray" (the same, in actors of Ray on the machines of a cluster), "cuda" (one
-        kernel on a GPU plays all; for environments that have one).
-    num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each CPU at hand.
+        first environments to finish), "ray" (the same, in Ray actors on the machines of a cluster), "cuda" (one kernel
+        on a GPU plays all; for environments that have one).
+    num_envs: environments, 1 unless ``env`` is a list. num_workers: processes, by default one for each available CPU.
     batch_size: environments in what ``recv`` returns, by default all. No count need divide another.
-    seed: of all environments' first resets; None draws one.
-    env_args, env_kwargs: what the callable is called with; env_kwargs may be a list, one dict an environment.
-    wrap_kwargs: what ``pufferlib.wrap`` is called with: bounds of variable-length spaces, ``max_agents``.
+    seed: seeds the first reset of all environments; None draws one.
+    env_args, env_kwargs: arguments of the callable; env_kwargs may be a list, one dict an environment.
+    wrap_kwargs: arguments of ``pufferlib.wrap``: bounds of variable-length spaces, ``max_agents``.
     autoreset_mode: "next_step": the step after an episode's end ignores its action and returns the next episode's
         first observation; "same_step": the ending step returns it, and infos hold ``final_obs`` and ``final_info``;
-        "disabled": the user resets. A ``gymnasium.vector.AutoresetMode``, as ``vec.metadata`` has it, will do as well.
+        "disabled": the user resets. A ``gymnasium.vector.AutoresetMode``, as in ``vec.metadata``, also works.
     context: how processes start, "fork", "spawn" or "forkserver"; by default fork where it is safe.
-    copy: have ``recv`` return arrays that stay valid for good, rather than until the second ``recv`` after it.
+    copy: True makes ``recv`` return arrays that stay valid, rather than until the second ``recv`` after it.
     as_torch: True returns torch tensors over the same memory, False NumPy arrays. None, the default, returns tensors
-        where a device is named and on backend "cuda", else arrays.
-    device: where tensors are: "cuda", "cuda:1", "mps", …, copied without waiting where that is CUDA, and valid as long
-        as arrays would be; "host" or "cpu", over the same memory. On backend "cuda" it names what plays: a GPU ("cuda",
-        "cuda:1") or the CPU ("host").
+        where ``device`` is set and on backend "cuda", else arrays.
+    device: of the tensors: "cuda", "cuda:1", "mps", … (copies, asynchronous on CUDA, valid as long as arrays would be);
+        "host" or "cpu" (over the same memory). On backend "cuda", the device that plays: a GPU ("cuda", "cuda:1") or
+        the CPU ("host").
     check: "first" checks the first reset and step of each environment fully, later ones by shape and dtype; "always"
         checks all fully.
-    debug: fill batches that have expired with NaN, or absurd numbers.
-    on_error: what happens where an environment raises or a worker dies. "raise": ``recv`` raises WorkerError, and a
-        reset goes on. "restart": the environment is made anew, and all of a worker's if that died. Each open episode
-        then ends in a *crash row*: observation and reward 0, truncated, mask False, ``info["restarted"]`` with the
+    debug: fill expired batches with NaN or absurd numbers.
+    on_error: the response to an environment that raises or a worker that dies. "raise": ``recv`` raises WorkerError; a
+        reset goes on. "restart": the environment is made again, or all of a worker that died. Each open episode then
+        ends in a *crash row*: observation and reward 0, truncated, mask False, ``info["restarted"]`` with the
         cause; the environment's next row is the first of a new episode, in every autoreset mode.
-    max_restarts: how often an environment is made anew by itself, over all, before ``recv`` raises; None: always.
+    max_restarts: restarts of one environment in total before ``recv`` raises; None: no limit.
     step_timeout, reset_timeout: seconds that one step, or one reset, may take while ``recv`` waits for it; then its
-        worker is killed, as if it had died. On "serial" the step is refused when it returns, as if it had raised.
-    backend_kwargs: what one backend alone knows: ``worker_threads`` and ``spin`` of processes; ``address``,
+        worker is killed and handled as one that died. On "serial" the step is refused when it returns, as if it had
+        raised.
+    backend_kwargs: arguments of one backend alone: ``worker_threads`` and ``spin`` of processes; ``address``,
         ``resources``, ``placement``, ``local_workers``, ``start_timeout`` of "ray"; ``threads`` and ``checked`` of
-        "cuda" on the host; and ``telemetry``, False to note nothing for ``stats``.
+        "cuda" on the host; and ``telemetry``, False to record nothing for ``stats``.
 
     Raises PlanError for impossible counts or arguments, RegistryError for unknown names, SpaceError for spaces that
     cannot be flattened, WorkerError if an environment cannot be made.

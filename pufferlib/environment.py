@@ -17,10 +17,10 @@ Infos = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class PufferEnv:
-    """An environment of a fixed number of rows, one an agent, that it writes in place.
+    """An environment of a fixed number of rows, one an agent, which it writes in place.
 
     A subclass sets ``single_observation_space`` and ``single_action_space`` (of one agent; any space but Dict, Tuple
-    and those of variable length), ``num_agents`` where it is not 1, and writes ``reset`` and ``step``:
+    and those of variable length), ``num_agents`` where it is not 1, and defines ``reset`` and ``step``:
 
         class Countdown(pufferlib.PufferEnv):
             single_observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
@@ -38,12 +38,13 @@ class PufferEnv:
                 self.terminations[:] = self.left == 0
 
     Before each call ``rewards``, ``terminations`` and ``truncations`` are zeroed, and before ``reset`` all agents are
-    made ``alive``; afterwards those that terminated or were truncated no longer are. The episode is over when no agent
-    is alive. Who has agents that come and go writes ``alive`` too; rows of absent agents are zeroed for it.
+    set ``alive``; after a step, agents that terminated or were truncated are no longer. The episode is over when no
+    agent is alive. An environment whose agents come and go also writes ``alive``; rows of absent agents are zeroed for
+    it.
 
-    An environment may step many copies of something itself, all of them with a few calls of NumPy: a row each. A copy
-    that ended in one step starts again in the next, in which its action does not count and its reward and flags say
-    nothing. ``reset`` starts all of them, and is called for it where all have ended in the same step:
+    An environment may step many copies of a game with a few NumPy calls, one row each. A copy that ended in one step
+    starts again in the next; that step ignores its action, reward and flags. ``reset`` starts all copies, and is called
+    automatically where all have ended in the same step:
 
             def step(self, actions):
                 fresh = ~self.alive
@@ -57,23 +58,23 @@ class PufferEnv:
     ``reset`` and ``step`` return None, one dict (the environment's; with one agent, that agent's), or a sequence of
     ``num_agents`` dicts.
 
-    ``pufferlib.wrap(env)`` returns it as a Gymnasium environment, or with several agents as a PettingZoo one. Without
-    that, ``step`` raises CallError for anything that has not the shape of ``num_agents`` actions; and where ``reset``
-    would return None it returns an empty dict, which raises CallError when it is unpacked.
+    ``pufferlib.wrap(env)`` returns it as a Gymnasium environment or, with several agents, as a PettingZoo one. Without
+    ``wrap``, ``step`` raises CallError for anything but an array of ``num_agents`` actions; and where ``reset`` would
+    return None it returns an empty dict, which raises CallError when it is unpacked.
     """
 
     single_observation_space: gymnasium.Space[Any]  # of one agent
     single_action_space: gymnasium.Space[Any]  # of one agent
     num_agents: int = 1  # rows
-    metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}  # as Gymnasium has it
+    metadata: ClassVar[Mapping[str, Any]] = {"render_modes": []}  # as in Gymnasium
     render_mode: str | None = None  # what ``render`` returns
-    spec: Any = None  # Gymnasium's, of an environment that it has registered
+    spec: Any = None  # Gymnasium's EnvSpec, of a registered environment
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PufferEnv:
-        """Return an environment whose ``reset`` and ``step`` explain themselves to a caller of Gymnasium's API.
+        """Return an environment whose ``reset`` and ``step`` guide callers of Gymnasium's API by their errors.
 
-        They are attributes of the instance that ``hold`` deletes, so that steps of an environment that pufferlib holds
-        cost nothing more. Classes with their own way of copying have none: it might copy these bound to the original.
+        Both are attributes of the instance, which ``hold`` deletes, so that they cost nothing in environments that
+        pufferlib steps. Classes that define how they are copied get none: a copy might hold methods of the original.
         """
         env = super().__new__(cls)
         if not any(hasattr(cls, name) for name in ("__setstate__", "__copy__", "__deepcopy__")):
@@ -82,7 +83,7 @@ class PufferEnv:
         return env
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what copies and pickles are made of: no methods bound to this environment, as a copy has its own."""
+        """Return the state for copies and pickles, without the methods bound to this environment."""
         reduced = super().__reduce_ex__(protocol)
         if not isinstance(reduced, tuple) or len(reduced) < 3:
             return reduced
@@ -93,7 +94,7 @@ class PufferEnv:
 
     @cached_property
     def observations(self) -> np.ndarray[Any, Any]:
-        """What the agents see, (num_agents, \\*single_observation_space.shape); kept between steps."""
+        """Observations of the agents, (num_agents, \\*single_observation_space.shape); unchanged between steps."""
         space = self.single_observation_space
         assert space.shape is not None
         return np.zeros((self.num_agents, *space.shape), space.dtype)
@@ -105,12 +106,12 @@ class PufferEnv:
 
     @cached_property
     def terminations(self) -> np.ndarray[Any, Any]:
-        """Agents whose life ended in this step for good, (num_agents,) bool, False before each call."""
+        """Agents that ended in this step for good, (num_agents,) bool, False before each call."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
     def truncations(self) -> np.ndarray[Any, Any]:
-        """Agents cut off in this step though they could have gone on, (num_agents,) bool, False before each call."""
+        """Agents cut off in this step though they could go on, (num_agents,) bool, False before each call."""
         return np.zeros(self.num_agents, np.bool_)
 
     @cached_property
@@ -124,7 +125,7 @@ class PufferEnv:
         return np.random.default_rng()
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Infos:
-        """Start an episode; a subclass calls this first, to seed ``np_random`` where a seed is given."""
+        """Start an episode; a subclass calls this first, to seed ``np_random`` unless seed is None."""
         if seed is not None:
             self.np_random = np.random.default_rng(seed)
         return None
@@ -134,11 +135,11 @@ class PufferEnv:
         raise NotImplementedError(f"{type(self).__name__} must write step(actions)")
 
     def render(self) -> Any:
-        """Return a picture for ``render_mode``: str for "ansi", uint8 (height, width, 3) for "rgb_array"."""
+        """Return a picture as ``render_mode`` asks: str for "ansi", uint8 (height, width, 3) for "rgb_array"."""
         return None
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Release resources."""
 
     def _reset_alone(self, *args: Any, **kwargs: Any) -> Any:
         infos = type(self).reset(self, *args, **kwargs)
@@ -153,7 +154,7 @@ class PufferEnv:
 
 
 class _NoObservation(dict[str, Any]):
-    """Returned by ``reset`` of a PufferEnv held alone: no infos, which raises CallError when it is unpacked."""
+    """The empty infos that ``reset`` of an unwrapped PufferEnv returns; unpacking them raises CallError."""
 
     def __init__(self, advice: str) -> None:
         super().__init__()
@@ -177,16 +178,16 @@ class _NoObservation(dict[str, Any]):
 
 
 def hold(env: PufferEnv) -> None:
-    """Make ``env.reset`` and ``env.step`` the class's own methods; called by what steps env as PufferEnv documents.
+    """Make ``env.reset`` and ``env.step`` the class's methods; called by code that steps env as PufferEnv documents.
 
-    Those of the PufferEnvs that it consists of, too: its attributes, or in lists and dicts that are.
+    The same for the PufferEnvs among its attributes and in lists, tuples and dicts among them.
     """
-    held = False
+    was_guarded = False
     for name in ("reset", "step"):
         if _is_guard(vars(env).get(name)):
             object.__delattr__(env, name)
-            held = True
-    if held:
+            was_guarded = True
+    if was_guarded:
         for value in list(vars(env).values()):
             parts = (
                 value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""Every error that pufferlib raises on purpose.
+"""The errors that pufferlib raises on purpose.
 
 PufferError
 ├── SpaceError (TypeError)          a space cannot be flattened, or a sample does not fit its space
@@ -7,16 +7,17 @@ PufferError
 ├── CallError (RuntimeError)        a call out of order; nothing has changed
 │   └── ClosedError                 the object has been closed
 ├── RecvTimeout (TimeoutError)      no batch within recv(timeout=…); calling recv again is fine
-├── PopulationError (RuntimeError)  more agents than places, or an agent that came back
+├── PopulationError (RuntimeError)  more agents than rows, or an agent that came back
 ├── RegistryError (LookupError)     no environment of that name
-├── RecordingError (ValueError)     a file is no recording, or one that cannot be read here
-├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded here
+├── RecordingError (ValueError)     a file is not a recording, or cannot be read here
+├── CheckpointError (ValueError)    a file holds no policy, or one that cannot be loaded
 ├── KernelError (RuntimeError)      a kernel does not compile, or does not fit its schema or its reference
 ├── MissingExtra (ImportError)      an optional package is not installed
 ├── PlatformError (OSError)         the operating system refuses what is needed
 └── WorkerError (RuntimeError)      an environment raised, or a worker process died
 
-Each says what happened, with which values, and the way out, and is also the builtin that callers would catch.
+Each message states what happened, with which values, and the way out. Each class is also the builtin that callers would
+catch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class PufferError(Exception):
     _for_make = ""
 
     def speak_of_make(self) -> None:
-        """Name arguments of ``wrap`` as ``make`` takes them, where the message names any."""
+        """Rewrite arguments of ``wrap`` in the message, if any, as ``make`` takes them."""
         if self._for_make:
             self.args = (self._for_make,)
 
@@ -79,7 +80,7 @@ class RecvTimeout(PufferError, TimeoutError):
 
 
 class PopulationError(PufferError, RuntimeError):
-    """More agents alive than there are places, or an agent that came back after its end."""
+    """More agents alive than rows for them, or an agent that came back after its end."""
 
 
 class RegistryError(PufferError, LookupError):
@@ -87,11 +88,11 @@ class RegistryError(PufferError, LookupError):
 
 
 class RecordingError(PufferError, ValueError):
-    """A file is no recording, or one that this version cannot read, or lacks what is needed to replay it."""
+    """A file is not a recording, cannot be read by this version, or lacks what a replay needs."""
 
 
 class CheckpointError(PufferError, ValueError):
-    """A file holds no policy of a pufferlib trainer's, not all of one, or one that cannot be loaded here."""
+    """A file holds no complete policy of a pufferlib trainer, or one that cannot be loaded here."""
 
 
 class KernelError(PufferError, RuntimeError):
@@ -99,21 +100,21 @@ class KernelError(PufferError, RuntimeError):
 
 
 class MissingExtra(PufferError, ImportError):
-    """An optional package is not installed; the message has the command that installs it."""
+    """An optional package is not installed; the message holds the command that installs it."""
 
 
 class PlatformError(PufferError, OSError):
-    """The operating system refuses something that is needed; the message names the way out."""
+    """The operating system refuses a request that pufferlib depends on; the message names the way out."""
 
 
 Kind = TypeVar("Kind", bound=PufferError)
 
 
 def naming_arguments(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
-    """Return an error whose message names arguments of ``wrap``, as users of ``wrap`` or of ``make`` write them.
+    """Return an error whose message names arguments of ``wrap`` as callers of ``wrap`` or of ``make`` write them.
 
-    kind: of error. text(written, within): returns the message; written(max_length="…") writes an argument, and within
-    follows the bare name of one.
+    kind: the error class. text(written, within): returns the message; written(max_length="…") formats an argument, and
+    ``within`` follows the bare name of one.
     """
 
     def to_wrap(**values: str) -> str:
@@ -130,9 +131,9 @@ def naming_arguments(kind: Callable[[str], Kind], text: Callable[[Callable[..., 
 class WorkerError(PufferError, RuntimeError):
     """An environment raised, or the worker process that ran it died.
 
-    env_id: the environment's number; of a dead worker the one that it was stepping or resetting, None if none.
+    env_id: the environment's number; for a dead worker, the one that it was stepping or resetting, or None.
     worker: the worker's number. exitcode: of a dead worker, negative for a signal; None for an exception.
-    remote_traceback: the traceback as text, as printed in the worker; "" for a dead worker.
+    remote_traceback: the traceback as printed in the worker; "" for a dead worker.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Helpers that know nothing of environments.
+"""Helpers that do not depend on environments.
 
 files        files that are complete at any time
 toml         TOML, read and written
-memory       how much memory there is; cgroups: the limits of a container
+memory       how much memory is available; cgroups: the limits of a container
 suggestions  the nearest valid name for a wrong one
 philox       counter-based random numbers, the same on host and device
 """

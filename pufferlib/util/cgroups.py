@@ -1,4 +1,4 @@
-"""The control groups that this process is in, which may give it less than the machine has."""
+"""The control groups of this process, which may give it less than the machine has."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 
-def folders(controller: str, root: Path = ROOT, own: Path = OWN) -> Iterator[Path]:
-    """Yield the folders that may limit this process for a controller ("cpu", "memory"): its own group and all above.
+def folders(controller: str, root: Path = ROOT, membership: Path = OWN) -> Iterator[Path]:
+    """Yield the folders that may limit this process for a controller ("cpu", "memory"): its group and all above.
 
-    Version 1 and 2 alike; nothing where there are no such groups. Inside a container a folder may not exist, while its
-    root does.
+    Reads versions 1 and 2; yields nothing without such groups. In a container a folder may be missing while its root
+    exists.
     """
     try:
-        lines = own.read_text().splitlines()
+        lines = membership.read_text().splitlines()
     except (OSError, ValueError):  # ValueError: names that are no UTF-8
         return
     for line in lines:

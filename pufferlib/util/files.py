@@ -1,4 +1,4 @@
-"""Files that are whole at any time, whatever happens while they are written."""
+"""Files that are complete at any time, whatever happens while they are written."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["alone_in", "written_whole"]
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield where to write a file; afterwards, unless there was an error, it takes the place of what is at ``path``.
+    """Yield a path to write to; without an error, that file then replaces the one at ``path``.
 
-    What a process left that was killed while it wrote the same file is removed.
+    Removes what killed processes left while they wrote the same file.
     """
     target = Path(path)
     _clear(target)
@@ -29,32 +29,32 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def alone_in(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Have no other process be here for the same folder meanwhile, so that a file can be read and written again."""
+    """Hold a lock on a folder, so that one process at a time reads a file there and writes it again."""
     import fcntl  # Windows has none
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # which ends with the process, however that ends
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # released when the process ends, however that happens
         yield
     finally:
         os.close(descriptor)
 
 
 def _clear(target: Path) -> None:
-    """Remove the parts of a file whose writers are gone."""
+    """Remove the partial files of writers that have ended."""
     parts = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.part")
     try:
-        found = [(each, parts.fullmatch(each)) for each in os.listdir(target.parent)]
-    except OSError:  # whoever writes there says so better
+        matches = [(name, parts.fullmatch(name)) for name in os.listdir(target.parent)]
+    except OSError:  # writing there raises a clearer error
         return
-    for name, match in found:
+    for name, match in matches:
         if match is not None and not _is_alive(int(match[1])):
-            with contextlib.suppress(OSError):  # in the way of nobody
+            with contextlib.suppress(OSError):  # it does no harm
                 (target.parent / name).unlink()
 
 
 def _is_alive(pid: int) -> bool:
-    """Tell whether there is such a process; where that cannot be asked, there is."""
+    """Return whether a process exists; True where the system cannot be asked."""
     if os.name != "posix":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Memory: how much there is, how much this process and its descendants have, and how amounts are written."""
+"""Memory: how much the machine has, how much this process and its descendants use, and how amounts are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["left_by", "memory_at_hand", "memory_nbytes", "memory_text", "memory_
 
 
 def memory_nbytes() -> int:
-    """Return the memory of this process and its descendants, the shared counted once; 0 where that is not known."""
+    """Return the memory of this process and its descendants, shared memory counted once; 0 if unknown."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -33,7 +33,7 @@ def memory_nbytes() -> int:
 
 
 def memory_there() -> tuple[float, float]:
-    """Return the bytes that the system has, and what the tightest control group allows; inf where there is no limit."""
+    """Return the bytes that the system has and that the tightest control group allows; inf where there is no limit."""
     system, limits = float("inf"), [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
         system = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -45,20 +45,20 @@ def memory_there() -> tuple[float, float]:
 
 
 def memory_at_hand() -> float:
-    """Return the bytes that are still to be had: what the system has, and what the cgroup leaves; inf if unknown."""
-    found = [float("inf")]
+    """Return the bytes still available from the system and within the control groups; inf if unknown."""
+    amounts = [float("inf")]
     with suppress(OSError, ValueError, AttributeError):
         match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        found.append(1024.0 * int(match[1]) if match else float("inf"))
-    found += [left for folder in cgroups.folders("memory") for left in left_by(folder)]
-    if len(found) == 1 and hasattr(os, "sysconf"):
+        amounts.append(1024.0 * int(match[1]) if match else float("inf"))
+    amounts += [left for folder in cgroups.folders("memory") for left in left_by(folder)]
+    if len(amounts) == 1 and hasattr(os, "sysconf"):
         with suppress(OSError, ValueError):
-            found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
-    return max(0.0, min(found))
+            amounts.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+    return max(0.0, min(amounts))
 
 
 def left_by(folder: Path) -> Iterator[float]:
-    """Yield the bytes that a control group leaves, if it has a limit; what it keeps of files gives way."""
+    """Yield the bytes that a control group leaves, if it has a limit; its page cache counts as free."""
     files = ("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
     for limit, usage, prefix in files:
         with suppress(OSError, ValueError):  # "max" is no number, and no limit

@@ -1,4 +1,4 @@
-"""Old names that stay for one release: they work, and warn."""
+"""Old names that stay for one release: they work and warn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["moved_module", "renamed_members"]
 
 
 def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a module, which finds renamed members under their old names.
+    """Return a ``__getattr__`` for a module that finds renamed members under their old names.
 
-    names: the new name of each old one. Using an old one raises a DeprecationWarning where it is used.
+    names: the new name of each old one. An old name warns with a DeprecationWarning at the line that uses it.
     """
 
     def find(name: str) -> Any:
@@ -27,6 +27,6 @@ def renamed_members(module: str, names: Mapping[str, str]) -> Callable[[str], An
 
 
 def moved_module(old: str, new: str) -> None:
-    """Put the module ``new`` in the place of ``old``, which is being imported, with a DeprecationWarning."""
+    """Replace the module ``old``, which is being imported, by ``new``, with a DeprecationWarning."""
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
     sys.modules[old] = import_module(new)

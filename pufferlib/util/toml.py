@@ -1,4 +1,4 @@
-"""TOML, read and written: plans, and settings of trainers and leagues."""
+"""TOML, read and written: plans and settings of trainers and leagues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that needs no quotes
 
 
 def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
-    """Return what a TOML file says. hint: what writes or describes such files, for the error.
+    """Return the values of a TOML file. hint: the end of error messages, such as what writes or describes such files.
 
-    Raises PlanError if there is no such file, or if it is no TOML.
+    Raises PlanError if the file cannot be read or is not TOML.
     """
     if sys.version_info >= (3, 11):
         import tomllib
@@ -39,25 +39,25 @@ def read_toml(path: str | Path, hint: str) -> dict[str, Any]:
 
 
 def checked(values: Mapping[str, Any], config_type: type[Any], source: str) -> dict[str, Any]:
-    """Return values as the fields of a dataclass have them: lists as tuples, whole numbers as floats.
+    """Return values converted to the types of a dataclass's fields: lists as tuples, whole numbers as floats.
 
-    source: where they come from, for the error. Raises PlanError for a key that is no field, and for a wrong type.
+    source: where they come from, for the error. Raises PlanError for a key that is not a field and for a wrong type.
     """
-    told = typing.get_type_hints(config_type)
-    hints = {each.name: told[each.name] for each in fields(config_type)}
-    known = {}
+    type_hints = typing.get_type_hints(config_type)
+    hints = {field.name: type_hints[field.name] for field in fields(config_type)}
+    converted = {}
     for name, value in values.items():
         if name not in hints:
             raise PlanError(f"{source} has {name}, which is no setting; {meant(name, hints)}")
         try:
-            known[name] = _as(hints[name], value)
+            converted[name] = _as(hints[name], value)
         except TypeError:
-            raise PlanError(f"{source} has {name}={value!r}; it takes {_words(hints[name])}") from None
-    return known
+            raise PlanError(f"{source} has {name}={value!r}; it takes {_description(hints[name])}") from None
+    return converted
 
 
 def _as(hint: Any, value: Any) -> Any:
-    """Return a value of JSON or TOML as a type has it. Raises TypeError. What is no plain type takes anything."""
+    """Convert a value of JSON or TOML to a type; a type that is not plain takes anything. Raises TypeError."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for part in arguments:
@@ -71,7 +71,7 @@ def _as(hint: Any, value: Any) -> Any:
     elif origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise TypeError
-        return tuple(_as(arguments[0], each) for each in value)
+        return tuple(_as(arguments[0], item) for item in value)
     elif origin is not None and issubclass(origin, Mapping):
         fits = isinstance(value, Mapping)
     elif hint is float:
@@ -89,15 +89,15 @@ def _as(hint: Any, value: Any) -> Any:
     return value
 
 
-def _words(hint: Any) -> str:
-    """Return what a type takes, in words."""
+def _description(hint: Any) -> str:
+    """Describe the values that a type takes, for the error."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(part) for part in arguments)
+        return " or ".join(_description(part) for part in arguments)
     if origin is typing.Literal:
         return " or ".join(map(repr, arguments))
     if origin is tuple:
-        return f"a list, each {_words(arguments[0])}"
+        return f"a list, each {_description(arguments[0])}"
     if origin is not None and issubclass(origin, Mapping):
         return "a table"
     names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", types.NoneType: "null"}
@@ -105,9 +105,9 @@ def _words(hint: Any) -> str:
 
 
 def to_toml(values: Mapping[str, Any], table: str = "") -> str:
-    """Return str, bool, int and float values (NumPy's, too), lists and mappings of them, as TOML. None is left out.
+    """Return str, bool, int and float values (also NumPy's) and lists and mappings of them as TOML; None is left out.
 
-    table: the name of the table that they are in, where it has one.
+    table: the name of the table that holds them, if any.
     """
     lines, tables = [], []
     for key, value in values.items():
@@ -121,7 +121,7 @@ def to_toml(values: Mapping[str, Any], table: str = "") -> str:
 
 
 def _written(value: Any) -> str:
-    value = value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float, and np.float64(0.5) to repr
+    value = value.item() if hasattr(value, "item") else value  # NumPy's float64 is a float with repr np.float64(0.5)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):
@@ -129,6 +129,6 @@ def _written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_written, value))}]"
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_written(str(key))} = {_written(each)}' for key, each in value.items())} }}"
-    # A JSON string is a TOML string, but for DEL, which TOML wants escaped.
+        return f"{{ {', '.join(f'{_written(str(key))} = {_written(item)}' for key, item in value.items())} }}"
+    # A JSON string is a TOML string, except for DEL, which TOML requires escaped.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
