@@ -1,14 +1,14 @@
-"""The one registry: what a name such as "ocean/squared", "MiniGrid-Empty-8x8-v0" or "my_game:make_env" stands for.
+"""The registry: the creators of names such as "ocean/squared", "MiniGrid-Empty-8x8-v0" and "my_game:make_env".
 
     ocean/squared                            a file of the ``ocean`` package; adding a file adds a name
     tag/grid, tag/continuous, classic/cartpole
                                              a kernel of ``cuda_ext``, by its reference; adding the files adds a name
-    mpe/…, MiniGrid-…, atari/…               what a family of ``pufferlib.environments`` makes; adding a file adds it
+    mpe/…, MiniGrid-…, atari/…               a family of ``pufferlib.environments``; adding a file adds it
     my_game:Maze-v0                          any other id of Gymnasium
     my_game:make_env                         a callable of yours, on the module search path
 
-Nothing is imported until a creator is asked for, and packages of others only where it is called, in the worker; but a
-family that is asked for a name which it does not list asks its package at once.
+``creator`` imports what a name stands for; third-party packages are imported only by the creator's call, in the worker.
+Except: for a name that a family does not list, its package is imported at once.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ __all__ = ["Entry", "creator", "find", "installed", "load", "missing", "named", 
 
 @dataclass(frozen=True)
 class Entry:
-    """One environment, or a family whose members share what stands before "…" in its name."""
+    """One environment, or a family whose members share the part before "…" of its name."""
 
     name: str
     target: str  # "module:attribute" of the creator, or the id in Gymnasium's registry
-    package: str  # the top-level module without which it cannot be made
-    extra: str  # pip install "pufferlib[extra]" brings the package; "" where it is no package of others
+    package: str  # the top-level module that it needs
+    extra: str  # pip install "pufferlib[extra]" installs the package; "" unless third-party
     description: str
-    family: str = ""  # the stem of its file in pufferlib.environments, which makes it
+    family: str = ""  # the stem of its file in pufferlib.environments
 
 
-_MODULE_NAME = re.compile(r"\w+_v\d+")  # of an environment, among the helpers in a PettingZoo folder
+_MODULE_NAME = re.compile(r"\w+_v\d+")  # an environment, not a helper, in a PettingZoo folder
 _CALLABLE = re.compile(r"[\w.]+:[A-Za-z_][\w.]*")  # module:function
 _FOR_CUDA = (
     'is a kernel, which backend "cuda" plays: add backend="cuda" (--backend cuda) and, without a GPU, device="host" '
     "(--device host)"
 )
 _VERSION = re.compile(r"[-_]v(\d+)$")
-_MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as Gymnasium has it
-_FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, which people type for module:function
-# What pip calls the packages of our extras, and what those need in turn, by the modules that are imported.
+_MODULE_ID = re.compile(r"[\w.]+:.+-v\d+")  # module:Id-v0, as in Gymnasium
+_FILE = re.compile(r"(.+)\.py(?::(.*))?")  # file.py:function, a slip for module:function
+# The pip names of the packages in our extras, and of their dependencies, by module.
 _OF_EXTRAS = """lbforaging magent2 matplotlib minigrid mpe2 optuna pettingzoo pygame rich scipy tensorboard torch tyro
     wandb"""
 _PIP_NAMES = {
@@ -74,31 +74,31 @@ _PIP_NAMES = {
 
 
 def names(members: bool = True) -> list[Entry]:
-    """Return what can be named: each environment that is known, and the families whose members are not known here.
+    """Return an entry for each known environment and for each pattern of a family without known members.
 
-    members: name those of families too, as far as they are known without an import: modules in a folder, and what has
-    registered itself with Gymnasium; else each family is named by its patterns alone.
+    members: list the members of families as far as they are known without an import (modules in a folder, ids
+    registered with Gymnasium); else list each family by its patterns.
     """
     entries = [*_ocean(), *_kernels()]
     for stem, family in environments.families().items():
         for pattern in family.names:
-            found = list(_members(stem, family, pattern)) if members else []
-            entries += found or [_of_family(stem, family, pattern.replace("*", "…"))]
+            known = list(_members(stem, family, pattern)) if members else []
+            entries += known or [_of_family(stem, family, pattern.replace("*", "…"))]
     return entries
 
 
 def find(name: str) -> Entry:
-    """Return the entry of a name; one may exist without its package being installed, see ``installed``.
+    """Return the entry of a name, even if its package is not installed (see ``installed``).
 
-    Raises RegistryError, with the names that are like it.
+    Raises RegistryError, with similar names, for an unknown name.
     """
     _refuse_file(name)
     entry = next(itertools.chain(_ocean(name), _kernels(name)), None)
     if entry is not None:
         return entry
-    found = _family_of(name)
-    if found is not None:
-        stem, family, pattern = found
+    match = _family_of(name)
+    if match is not None:
+        stem, family, pattern = match
         entry = _of_family(stem, family, name)
         if not _is_there(entry.package) or _may_be(stem, family, pattern, entry):
             return entry
@@ -110,9 +110,9 @@ def find(name: str) -> Entry:
 
 
 def installed(entry: Entry) -> bool:
-    """Tell whether all packages can be imported that an entry's extra brings, without importing them.
+    """Return whether all packages of an entry's extra can be imported, without importing them.
 
-    Without some of them, some environments can be made all the same.
+    Some environments can be made without all of them.
     """
     needs = environments.families()[entry.family].needs if entry.family else ()
     return all(map(_is_there, (entry.package, *needs)))
@@ -123,12 +123,12 @@ def _is_there(package: str) -> bool:
 
 
 def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
-    """Tell whether a family whose package is there has an environment, as far as is known before it is made.
+    """Return whether a family, whose package is installed, has an environment, or may have it.
 
-    Where names are listed, and this is none of them, that takes an import of the package.
+    Imports the package if the family lists names and this is not one of them.
     """
-    own = {family.package, family.registers}  # where it is not Gymnasium, only the package knows its ids
-    if family.folder or family.members or "gymnasium" in own:
+    packages = {family.package, family.registers}  # without Gymnasium, only the package knows its ids
+    if family.folder or family.members or "gymnasium" in packages:
         return entry in _members(stem, family, pattern)
     if family.listed is None:
         return True
@@ -136,29 +136,29 @@ def _may_be(stem: str, family: Family, pattern: str, entry: Entry) -> bool:
         return True
     try:
         environments.register(family)
-    except Exception:  # which is told where the environment is made
+    except Exception:  # making the environment raises it again
         return True
     return entry in _members(stem, family, pattern)
 
 
 def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return the ``env_creator`` that a name stands for; a callable is returned as it is.
+    """Return the ``env_creator`` of a name; a callable is returned unchanged.
 
     The creator can be pickled with cloudpickle, also to a process that has registered nothing. Raises RegistryError
-    for an unknown name, MissingExtra, with the command to type, where a package is not installed.
+    for an unknown name and MissingExtra, with the command to type, where a package is not installed.
     """
     if not isinstance(env, str):
-        given: Any = env
-        if not callable(given):
-            if hasattr(given, "reset") and hasattr(given, "step"):
-                kind = type(given).__name__
+        value: Any = env
+        if not callable(value):
+            if hasattr(value, "reset") and hasattr(value, "step"):
+                kind = type(value).__name__
                 raise RegistryError(
-                    f"{given!r} is one environment, and each row needs its own, made where it runs; pass a function "
+                    f"{value!r} is one environment, and each row needs its own, made where it runs; pass a function "
                     f"that makes a new one each time, such as {kind}, or lambda: {kind}(…)"
                 )
-            if _is_kernel(given):
-                raise RegistryError(f'the kernel "{given.name}" {_FOR_CUDA}')
-            raise RegistryError(f"{given!r} is no environment; pass a callable that makes one, or a name")
+            if _is_kernel(value):
+                raise RegistryError(f'the kernel "{value.name}" {_FOR_CUDA}')
+            raise RegistryError(f"{value!r} is no environment; pass a callable that makes one, or a name")
         return env
     entry = find(env)
     if not _is_there(entry.package):
@@ -175,40 +175,40 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def missing(error: BaseException | None, env: Any) -> MissingExtra | RegistryError | None:
-    """Return what to do where an environment has raised for want of a package; None where it was not that.
+    """Return the error to raise for an environment that failed because a package is missing; None for other failures.
 
-    env: the environment's name, or a creator. A MissingExtra has the command to type; of a module that is none of those
-    that we know, which may be misspelt or lie elsewhere, a RegistryError says that it is not found.
+    env: the environment's name, or a creator. A MissingExtra holds the command to type. An unknown module, which may be
+    misspelt or lie on another path, gives a RegistryError.
     """
-    shown = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    label = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     extra = _extra(env) if isinstance(env, str) else ""
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
-        told, _, command = str(error).partition(", ")
+        reason, _, command = str(error).partition(", ")
     elif isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         if package != error.name and find_spec(package) is not None:
-            return None  # the package is there, and lacks a module: another version, or a slip of the pen
+            return None  # the package is installed but lacks a module: another version, or a typo
         if not extra and package not in _PIP_NAMES:
             where = f"no module of that name is installed or found from the working folder, {os.getcwd()}"
-            return RegistryError(f'"{shown}" imports {package}, and {where}')
-        told, command = f"{package} is not installed", f"run `pip install {_PIP_NAMES.get(package, package)}`"
+            return RegistryError(f'"{label}" imports {package}, and {where}')
+        reason, command = f"{package} is not installed", f"run `pip install {_PIP_NAMES.get(package, package)}`"
     else:
         return None
     command = f'run `pip install "pufferlib[{extra}]"`' if extra else command
-    return MissingExtra("; ".join(part for part in (f'"{shown}": {told}', command) if part))
+    return MissingExtra("; ".join(part for part in (f'"{label}": {reason}', command) if part))
 
 
 def _extra(name: str) -> str:
-    """Return the extra that brings what an environment needs; "" where there is none."""
+    """Return the extra that installs an environment's packages; "" where there is none."""
     try:
-        found = _family_of(name.removeprefix("gymnasium.envs:"))
-        return found[1].extra if found else find(name).extra
+        match = _family_of(name.removeprefix("gymnasium.envs:"))
+        return match[1].extra if match else find(name).extra
     except RegistryError:
         return ""
 
 
 @contextlib.contextmanager
-def _saying_what_is_missing(name: str) -> Iterator[None]:
+def _explain_missing(name: str) -> Iterator[None]:
     try:
         yield
     except (ModuleNotFoundError, gymnasium.error.DependencyNotInstalled) as error:
@@ -220,110 +220,112 @@ def _saying_what_is_missing(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _FromGymnasium:
-    """Makes what is registered with Gymnasium, by its specification: a worker may have registered nothing."""
+    """Makes an environment registered with Gymnasium, by its spec: a worker may have registered nothing."""
 
     spec: Any  # gymnasium's EnvSpec
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _saying_what_is_missing(self.spec.id):
+        with _explain_missing(self.spec.id):
             # Emulation checks every environment; the passive checker would check each step a second time.
             return gymnasium.make(self.spec, **{"disable_env_checker": True, **kwargs})
 
 
 @dataclass(frozen=True)
 class _OfFamily:
-    """Makes an environment of a family, whose file is imported when it is called."""
+    """Makes an environment of a family; imports the family's file when called."""
 
     family: str
     name: str
-    spec: Any  # gymnasium's EnvSpec of an id that is registered here, maybe by the user: a worker may not know it
+    spec: Any  # gymnasium's EnvSpec of an id registered in this process, perhaps by the user: a worker may not know it
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _saying_what_is_missing(self.name):
+        with _explain_missing(self.name):
             if self.spec is not None:
                 environments.register(environments.families()[self.family])
-                gymnasium.registry[self.name] = self.spec  # the package has registered its own, maybe over the user's
+                gymnasium.registry[self.name] = self.spec  # the package may have overwritten the user's
             try:
                 return environments.module(self.family).env_creator(self.name, **kwargs)
-            except gymnasium.error.UnregisteredEnv:  # by now all that the package has are known
+            except gymnasium.error.UnregisteredEnv:  # by now the package has registered all its ids
                 raise _unknown(self.name) from None
 
 
 @dataclass(frozen=True)
 class _Later:
-    """Calls "module:attribute", imported when it is called."""
+    """Imports and calls "module:attribute" when called."""
 
     name: str
     target: str
 
     def __call__(self, **kwargs: Any) -> Any:
-        with _saying_what_is_missing(self.name):
+        with _explain_missing(self.name):
             return load(self.target)(**kwargs)
 
 
 def _import(module_name: str, name: str) -> Any:
-    """Import the module that an environment's name names. Raises RegistryError if it does not exist."""
+    """Import the module in an environment's name. Raises RegistryError if it does not exist."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there; something that it imports is not
+            raise  # the module exists; something that it imports does not
         raise RegistryError(f'"{name}": there is no module {error.name} on the module search path') from None
 
 
 def _class_in_ocean(entry: Entry) -> Callable[..., Any]:
-    """Return the class of a file of ``ocean``. Raises RegistryError, which names the file, where it gives none."""
+    """Return the class of a file of ``ocean``. Raises RegistryError, which names the file, if it has none."""
     module_name, _, class_name = entry.target.partition(":")
     file = f"{module_name.replace('.', '/')}.py"
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         lacking = missing(error, entry.name)
-        if isinstance(lacking, MissingExtra):  # population is PettingZoo's
+        if isinstance(lacking, MissingExtra):  # ocean/population needs PettingZoo
             raise lacking from error
-        raise RegistryError(f'"{entry.name}": {file} cannot be imported: {_in_words(error, file)}') from error
+        raise RegistryError(f'"{entry.name}": {file} cannot be imported: {_error_text(error, file)}') from error
     if not hasattr(module, class_name):
-        own = [name for name, each in vars(module).items() if isinstance(each, type) and each.__module__ == module_name]
+        classes = [
+            name for name, item in vars(module).items() if isinstance(item, type) and item.__module__ == module_name
+        ]
         raise RegistryError(
             f'"{entry.name}": {file} has no class {class_name}, which its name stands for, but '
-            f"{' and '.join(own) or 'none at all'}; rename one of them"
+            f"{' and '.join(classes) or 'none at all'}; rename one of them"
         )
     return load(entry.target)
 
 
-def _in_words(error: Exception, file: str) -> str:
-    """Return what was raised where a file was read or imported, and in which of its lines if that is known."""
-    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)]
-    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # which has said so
+def _error_text(error: Exception, file: str) -> str:
+    """Describe an error from reading or importing a file, with the line in that file if known."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    where = f" (line {lines[-1]})" if lines and not isinstance(error, SyntaxError) else ""  # its text has the line
     return f"{type(error).__name__}: {error}{where}"
 
 
 def load(target: str) -> Callable[..., Any]:
     """Return the callable that "module:attribute" names. Raises RegistryError."""
-    found = named(target)
-    if _is_kernel(found):
+    value = named(target)
+    if _is_kernel(value):
         raise RegistryError(f'"{target}" {_FOR_CUDA}')
-    if not callable(found):
-        raise RegistryError(f'"{target}" is no callable but a {type(found).__name__}')
-    return found  # type: ignore[no-any-return]
+    if not callable(value):
+        raise RegistryError(f'"{target}" is no callable but a {type(value).__name__}')
+    return value  # type: ignore[no-any-return]
 
 
-def _is_kernel(found: Any) -> bool:
-    return type(found).__name__ == "KernelEnv"  # cuda_ext's, which is imported for kernels alone
+def _is_kernel(value: Any) -> bool:
+    return type(value).__name__ == "KernelEnv"  # by name: cuda_ext is imported for kernels alone
 
 
 def named(target: str) -> Any:
-    """Return what "module:attribute" names. Raises RegistryError if there is no such thing."""
+    """Return the object that "module:attribute" names. Raises RegistryError if it does not exist."""
     _refuse_file(target)
     module_name, _, path = target.partition(":")
-    found = _import(module_name, target)
+    value = _import(module_name, target)
     for part in path.split("."):
-        if not hasattr(found, part):
-            found_near = near(part, dir(found))
-            meant = f"; did you mean {found_near[0]}?" if found_near else ""
+        if not hasattr(value, part):
+            suggestions = near(part, dir(value))
+            meant = f"; did you mean {suggestions[0]}?" if suggestions else ""
             raise RegistryError(f'"{target}": {module_name} has no {path}{meant}')
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _refuse_file(name: str) -> None:
@@ -332,15 +334,15 @@ def _refuse_file(name: str) -> None:
     if match is None:
         return
     file, function = Path(f"{match[1]}.py"), match[2] or "function"
-    there = "" if file.is_file() else ", and there is no such file"
+    missing_file = "" if file.is_file() else ", and there is no such file"
     module = re.sub(r"\W", "_", file.stem)
     rename = "" if module == file.stem else f", once the file is called {module}.py"
     where = "" if file.parent == Path() else f", in the folder {file.parent}"
-    raise RegistryError(f'"{name}" names a file{there}; name its module: {module}:{function}{rename}{where}')
+    raise RegistryError(f'"{name}" names a file{missing_file}; name its module: {module}:{function}{rename}{where}')
 
 
 def _spec(name: str) -> Any:
-    """Return Gymnasium's specification of an id, whose module is imported where it names one."""
+    """Return Gymnasium's EnvSpec of an id; imports the module that the id names, if any."""
     module_name, colon, env_id = name.rpartition(":")
     if colon:
         _import(module_name, name)
@@ -351,29 +353,29 @@ def _spec(name: str) -> Any:
 
 
 def _ocean(name: str | None = None) -> Iterator[Entry]:
-    """Find the files of the ``ocean`` package: squared.py holds the class Squared.
+    """Yield an entry for each file of the ``ocean`` package: squared.py holds the class Squared.
 
-    name: read the file of that environment alone.
+    name: of the one environment to read; None reads all.
     """
     for folder in _folders("ocean"):
         for file in sorted(folder.glob("[a-z]*.py")):
             if name not in (None, f"ocean/{file.stem}"):
                 continue
-            class_name, description = _told(file, f"ocean/{file.name}")
+            class_name, description = _described(file, f"ocean/{file.name}")
             yield Entry(f"ocean/{file.stem}", f"ocean.{file.stem}:{class_name}", "ocean", "", description)
 
 
 def _kernels(name: str | None = None) -> Iterator[Entry]:
-    """Find the kernels of ``cuda_ext`` that have a reference: tag_grid.cuh, and references/tag_grid.py with TagGrid.
+    """Yield an entry for each kernel of ``cuda_ext`` with a reference: tag_grid.cuh, and TagGrid in its file.
 
-    name: read the files of that kernel alone.
+    name: of the one kernel to read; None reads all.
     """
     for folder in _folders("cuda_ext"):
         for file in sorted((folder / "references").glob("[a-z]*.py")):
             if name not in (None, file.stem.replace("_", "/", 1)):
                 continue
             if (folder / f"{file.stem}.cuh").exists() and (folder / file.name).exists():
-                class_name, description = _told(file, f"cuda_ext/references/{file.name}")
+                class_name, description = _described(file, f"cuda_ext/references/{file.name}")
                 target = f"cuda_ext.references.{file.stem}:{class_name}"
                 package, extra = (
                     ("pettingzoo",) * 2 if b"\nfrom pettingzoo " in file.read_bytes() else ("gymnasium", "")
@@ -381,32 +383,32 @@ def _kernels(name: str | None = None) -> Iterator[Entry]:
                 yield Entry(file.stem.replace("_", "/", 1), target, package, extra, description)
 
 
-def _told(file: Path, shown: str) -> tuple[str, str]:
-    """Return the name of the class in an environment's file, by the file's name, and what its docstring says first."""
-    changed = file.stat() if file.exists() else None
-    return _read(file, shown, changed and (changed.st_mtime_ns, changed.st_size))
+def _described(file: Path, label: str) -> tuple[str, str]:
+    """Return the class name of an environment's file, by the file's name, and the first line of its docstring."""
+    status = file.stat() if file.exists() else None
+    return _read(file, label, status and (status.st_mtime_ns, status.st_size))
 
 
 @functools.cache
-def _read(file: Path, shown: str, changed: tuple[int, int] | None) -> tuple[str, str]:
-    """As ``_told``, once for each state of the file: a hundred names would have all files parsed a hundred times."""
+def _read(file: Path, label: str, state: tuple[int, int] | None) -> tuple[str, str]:
+    """Return the same, cached by the state of the file: a hundred names would parse all files a hundred times."""
     class_name = "".join(part.capitalize() for part in file.stem.split("_"))
     try:
         docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"), file.name)) or ""
         return class_name, docstring.partition("\n")[0]
-    except (OSError, SyntaxError, ValueError) as error:  # the others are there all the same
-        return class_name, f"{shown} cannot be read: {_in_words(error, file.name)}"
+    except (OSError, SyntaxError, ValueError) as error:  # the other files still count
+        return class_name, f"{label} cannot be read: {_error_text(error, file.name)}"
 
 
 def _family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the family that makes an environment; None for what a pattern fits by chance: a callable of the user's, or
-    an id that the user has registered, where the family's package is not there."""
-    found = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
-    if found is None or name not in gymnasium.registry or _is_there(found[1].package):
-        return found
-    made_by = gymnasium.registry[name].entry_point
-    module = made_by if isinstance(made_by, str) else getattr(made_by, "__module__", "")
-    return found if module.partition(".")[0] in (found[1].package, found[1].registers) else None
+    """Return the family that makes an environment; None for names that a pattern matches by chance: a callable of the
+    user's, or an id that the user has registered while the family's package is not installed."""
+    match = None if _CALLABLE.fullmatch(name) else environments.family_of(name)
+    if match is None or name not in gymnasium.registry or _is_there(match[1].package):
+        return match
+    entry_point = gymnasium.registry[name].entry_point
+    module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return match if module.partition(".")[0] in (match[1].package, match[1].registers) else None
 
 
 def _of_family(stem: str, family: Family, name: str) -> Entry:
@@ -415,10 +417,10 @@ def _of_family(stem: str, family: Family, name: str) -> Entry:
 
 
 def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
-    """Find the environments of a family that a pattern fits: those it lists, its folder's, or Gymnasium's ids."""
+    """Yield the environments of a family that match a pattern: those it lists, its folder's, or Gymnasium's ids."""
     if family.folder:
         files = (file.stem for folder in _folders(family.folder) for file in folder.glob("*.py"))
-        known = [pattern.replace("*", each) for each in sorted(files) if _MODULE_NAME.fullmatch(each)]
+        known = [pattern.replace("*", module) for module in sorted(files) if _MODULE_NAME.fullmatch(module)]
     else:
         known = [*family.members] or [*gymnasium.registry]
         known += [
@@ -427,14 +429,14 @@ def _members(stem: str, family: Family, pattern: str) -> Iterator[Entry]:
             for env_id in gymnasium.registry
             if env_id.startswith(start)
         ]
-    fits = re.compile(translate(pattern)).match  # not fnmatchcase, which looks its pattern up for each of all the ids
+    fits = re.compile(translate(pattern)).match  # not fnmatchcase, which looks its pattern up for every id
     for name in known:
         if fits(name):
             yield _of_family(stem, family, name)
 
 
 def _folders(dotted: str) -> list[Path]:
-    """Return where a package lies, without importing it or its parents."""
+    """Return the folders of a package, without importing it or its parents."""
     package, *inner = dotted.split(".")
     spec = find_spec(package)
     locations = spec.submodule_search_locations if spec is not None else None
@@ -447,14 +449,14 @@ def _unknown(name: str) -> RegistryError:
 
 def _alternatives(name: str) -> str:
     known = sorted({entry.name for entry in names()} | {*_listed()} | set(gymnasium.registry))
-    by_key: dict[str, list[str]] = {}  # without versions, in full and without what stands before a slash
+    by_key: dict[str, list[str]] = {}  # without versions, in full and without the part before a slash
     for full in sorted(known, key=_version, reverse=True):
         for key in dict.fromkeys((_unversioned(full), _unversioned(full).rpartition("/")[2])):
             same = by_key.setdefault(key, [])
             same += [full] * (_unversioned(full) not in map(_unversioned, same))  # of several versions the newest
-    own = _patterns(name, by_stem=True)  # a family's name, which its members' begin with, too
-    found = own or [full for key in near(_unversioned(name), by_key, 3) for full in by_key[key]] or _patterns(name)
-    meant = "; did you mean " + " or ".join([*dict.fromkeys(found)][:3]) + "?" if found else ";"
+    patterns = _patterns(name, by_stem=True)  # a family's name, with which its members' names begin
+    close = patterns or [full for key in near(_unversioned(name), by_key, 3) for full in by_key[key]] or _patterns(name)
+    meant = "; did you mean " + " or ".join([*dict.fromkeys(close)][:3]) + "?" if close else ";"
     return f"{meant} `puffer envs` lists all, and module:callable names one of your own"
 
 
@@ -470,14 +472,14 @@ def _unversioned(name: str) -> str:
 
 
 def _version(name: str) -> int:
-    found = _VERSION.search(name)
-    return int(found[1]) if found else -1
+    match = _VERSION.search(name)
+    return int(match[1]) if match else -1
 
 
 def _patterns(name: str, by_stem: bool = False) -> list[str]:
-    """Return how the names of a family begin that a name may be meant for: it has other letters, or the extra first.
+    """Return the patterns of the family that a name resembles: its case differs, or it begins with the extra.
 
-    by_stem: only where the name is that of a family alone.
+    by_stem: only if the whole name is that of a family or of its extra.
     """
     lower, first = name.lower(), re.split(r"[/-]", name.lower())[0]
     for stem, family in environments.families().items():
