@@ -1,4 +1,4 @@
-"""Which values an action may hold: discrete values inside their space, and numbers that are finite."""
+"""The values that an action may hold: discrete values inside their space and finite numbers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pufferlib.errors import ActionError
 __all__ = ["ActionValues"]
 
 Array = np.ndarray[Any, Any]
-SHOWN = 8  # elements of an action that an error shows
+MOST_PRINTED = 8  # elements of an action in an error
 
 
 class ActionValues:
     """The values that actions of one array may hold. space: a Discrete, MultiDiscrete, MultiBinary or Box.
 
-    A discrete value has to be in its space, a number finite, also once it has the space's dtype. Finite values beyond
-    the bounds of a float Box pass, and so does any value that the dtype of an integer Box holds.
+    A discrete value must be in its space; a number must be finite, also after a cast to the space's dtype. A float Box
+    takes finite values beyond its bounds, an integer Box any value of its dtype.
     """
 
-    check: Any  # the compiled twin of ``fit``, a ``_native.pack.ValueCheck``; None where there is none
+    check: Any  # the compiled ``fit``, a ``_native.pack.ValueCheck``; None without one
 
     def __init__(self, space: Space[Any]) -> None:
         self.space = space
         self._shape = space.shape or ()
         self._dtype = np.dtype(space.dtype)
-        self._low: Any = None  # the least value, or that of each element; None for a Box
+        self._low: Any = None  # the least value, one or one an element; None for a Box
         self._high: Any = None
         low: Array | None = None
         high: Array | None = None
@@ -47,7 +47,7 @@ class ActionValues:
         if _native.available:
             try:
                 self.check = _native.pack.ValueCheck(self._dtype, self._shape, low, high)
-            except TypeError:  # a dtype that few use
+            except TypeError:  # a rare dtype
                 pass
 
     def fit(self, values: Array) -> bool:
@@ -66,7 +66,7 @@ class ActionValues:
         self.refuse_one(values[env_index, agent], f" of row {env_index * num_agents + agent} ({whose})")
 
     def refuse_one(self, action: Any, whose: str = "") -> None:
-        """Raise ActionError for one action that may not be sent. whose: what the error says after the action."""
+        """Raise ActionError for one action that may not be sent. whose: follows the action in the message."""
         values = np.asarray(action)
         if self.fit(values):
             return
@@ -74,11 +74,11 @@ class ActionValues:
         assert wrong is not None
         where = np.unravel_index(int(np.argmax(wrong)), values.shape)
         element = f": element {', '.join(map(str, where))} is {values[where]}" if values.ndim else ""
-        shown = f" {values.tolist()}" if values.size <= SHOWN else ""
-        raise ActionError(f"action{shown}{whose} is not in {self.space}{element}; {self._way_out(where)}")
+        printed = f" {values.tolist()}" if values.size <= MOST_PRINTED else ""
+        raise ActionError(f"action{printed}{whose} is not in {self.space}{element}; {self._way_out(where)}")
 
     def _wrong(self, values: Array) -> Array | None:
-        """Return where values are wrong, as bools of their shape; None where none is."""
+        """Return a bool mask of the wrong values, of their shape; None if all are right."""
         if self._low is not None:
             wrong = (values < self._low) | (values > self._high)
         elif self._dtype.kind == "f":
@@ -87,16 +87,16 @@ class ActionValues:
         elif values.dtype == self._dtype:
             return None
         else:
-            least, most = self._held()
+            least, most = self._dtype_range()
             wrong = (values < least) | (values > most)
         return wrong if wrong.any() else None
 
-    def _held(self) -> tuple[int, int]:
-        """Return the least and the greatest value that the dtype of an integer Box, or of one of bools, holds."""
+    def _dtype_range(self) -> tuple[int, int]:
+        """Return the least and the greatest value of the dtype of an integer or bool Box."""
         if self._dtype.kind == "b":
             return 0, 1
-        held = np.iinfo(self._dtype)
-        return int(held.min), int(held.max)
+        limits = np.iinfo(self._dtype)
+        return int(limits.min), int(limits.max)
 
     def _way_out(self, where: tuple[Any, ...]) -> str:
         if self._low is not None:

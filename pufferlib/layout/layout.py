@@ -1,4 +1,4 @@
-"""Layouts: where each leaf of a nested space lies in a flat row, and the way there and back."""
+"""Layouts: where each leaf of a nested space lies in a flat row, and conversions in both directions."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from pufferlib.layout.unpack import (
 
 __all__ = ["ActionLayout", "Layout", "Leaf", "action_layout", "observation_layout"]
 
-SMALL_NBYTES = 4096  # a row of this size is zeroed as a whole sooner than in two parts
+SMALL_NBYTES = 4096  # up to this size, zeroing a whole row is faster than zeroing two parts
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of a nested space as it lies in a row, in native byte order."""
+    """One array of a nested space as stored in a row, in native byte order."""
 
     path: Path  # keys and indices from the space down
-    dtype: np.dtype[Any]  # as it lies there
-    shape: tuple[int, ...]  # of one sample; of variable lengths the largest
+    dtype: np.dtype[Any]  # in the row
+    shape: tuple[int, ...]  # of one sample; for variable lengths the largest
     offset: int  # bytes from the row's start
 
     @property
@@ -64,7 +64,7 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes."""
+        """Its size in bytes."""
         return _size(self.shape) * self.dtype.itemsize
 
 
@@ -76,11 +76,11 @@ def observation_layout(
     max_edges: int | None = None,
     bounds: Mapping[Any, Mapping[str, int]] | None = None,
 ) -> Layout:
-    """Return how observations of a space lie in flat rows.
+    """Return the layout of a space's observations in flat rows.
 
     max_length bounds each Sequence and each text without a bound of its own, max_nodes and max_edges each Graph;
-    bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may be a tuple of keys as well.
-    Raises SpaceError for what has no bound and for spaces that cannot be stored in rows.
+    bounds overrides these by path: ``{"a.b": {"max_length": 5}}``. A path may also be a tuple of keys.
+    Raises SpaceError for spaces without a bound and for spaces that cannot be stored in rows.
     """
     return Layout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
@@ -93,20 +93,20 @@ def action_layout(
     max_edges: int | None = None,
     bounds: Mapping[Any, Mapping[str, int]] | None = None,
 ) -> ActionLayout:
-    """Return how actions of a space lie in flat rows.
+    """Return the layout of a space's actions in flat rows.
 
-    max_length, max_nodes, max_edges, bounds: as ``observation_layout`` has them, and the same errors.
+    max_length, max_nodes, max_edges, bounds: as in ``observation_layout``, with the same errors.
     """
     return ActionLayout(space, max_length=max_length, max_nodes=max_nodes, max_edges=max_edges, bounds=bounds)
 
 
 class _Base:
-    """What the layouts of observations and of actions share."""
+    """The common part of the layouts of observations and actions."""
 
     space: Space[Any]  # the original one
     flat_space: Space[Any]  # of one flat row
-    is_leaf: bool  # the space is one array already: its rows are its samples
-    leaves: tuple[Leaf, ...]  # in the order in which they are stored
+    is_leaf: bool  # the space is one array: its rows are its samples
+    leaves: tuple[Leaf, ...]  # in storage order
 
     def __init__(self, space: Space[Any], actions: bool, bounds: dict[str, Any]) -> None:
         self.space = space
@@ -121,16 +121,16 @@ class _Base:
     def check(self, sample: Any, whose: str = "") -> None:
         """Check structure, shapes, dtypes, lengths and values of a sample.
 
-        whose: what warnings begin with, such as "agent 'a': ".
+        whose: the prefix of warnings, such as "agent 'a': ".
 
-        Raises SpaceError, naming the path, what was expected and what came. An observation that leaves a Box or a Text
-        but can be stored all the same is only warned of, once.
+        Raises SpaceError with the path, the expected and the actual value. An observation outside its Box or Text that
+        can still be stored only causes a warning, once.
         """
         self._strict.whose = whose
         self._write_natural(sample)
 
     def _write_natural(self, sample: Any) -> list[Array]:
-        """Return the leaves of a sample, each in its own dtype, fully checked."""
+        """Return the leaves of a sample, each in the dtype of its space, after full checks."""
         views: list[Array] = [np.zeros(stored.shape, stored.leaf.dtype) for stored in self._stored]
         self._strict(sample, views)
         return views
@@ -142,15 +142,15 @@ class _Base:
         pack: Callable[[Any, Any], Any],
         unpack: Callable[[Any, Any], Any],
     ) -> None:
-        """Teach all layouts a kind of space, subclasses included, as another space that they know.
+        """Register a class of spaces, with its subclasses, for all layouts, to be stored as another space.
 
-        space_type: the class, or its dotted name where importing it is too much.
-        leaves(space) returns the space that stores it; pack(space, sample) makes a sample of that one, and
-        unpack(space, stored) the original sample again:
+        space_type: the class, or its dotted name where importing it is too expensive.
+        leaves(space) returns the space that stores it; pack(space, sample) converts a sample to that space, and
+        unpack(space, stored) back:
 
             Layout.register(Word, lambda space: Text(space.longest), lambda _, word: word.text, lambda _, s: Word(s))
 
-        Layouts carry what was registered for their spaces along when they are pickled.
+        Pickled layouts include the registrations for their spaces.
         """
         register(space_type, leaves, pack, unpack)
 
@@ -181,8 +181,8 @@ class _Base:
 def _codecs(node: Node) -> list[tuple[type | str, Codec]]:
     if isinstance(node, Fixed):
         return []
-    own = [(node.kind, node.codec)] if isinstance(node, Custom) else []
-    return own + [found for _, child, _ in node.parts for found in _codecs(child)]
+    codecs = [(node.kind, node.codec)] if isinstance(node, Custom) else []
+    return codecs + [codec for _, child, _ in node.parts for codec in _codecs(child)]
 
 
 def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[type | str, Codec]) -> Any:
@@ -192,24 +192,24 @@ def _restore(kind: Any, space: Space[Any], bounds: dict[str, Any], codecs: dict[
 
 
 class Layout(_Base):
-    """How observations of one space lie in flat rows; made by ``observation_layout``.
+    """The layout of one space's observations in flat rows; made by ``observation_layout``.
 
-    A Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else a row is 1-D: of the one dtype that
-    all leaves have or, where they differ, uint8, laid out like a C struct: each leaf at a multiple of its itemsize, the
-    row padded to the largest itemsize, padding zero, native byte order.
+    A Box, Discrete, MultiDiscrete or MultiBinary stays unchanged. Of any other space, a row is 1-D: of the dtype of its
+    leaves or, where their dtypes differ, of uint8, laid out like a C struct: each leaf at a multiple of its itemsize,
+    the row padded to the largest itemsize, padding zero, native byte order.
 
     Text, Sequence, Graph and OneOf are stored padded with zeros: ``{"data", "length"}`` (text as code points);
-    ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, the length of edges being -1 where
-    they are None; ``{"index", "options"}``, options a tuple of which all but the chosen one are zero.
+    ``{"nodes": {"data", "length"}, "edges": {"data", "length"}, "edge_links"}``, where a length of edges of -1 means
+    None; ``{"index", "options"}``, where options is a tuple and all but the chosen one are zero.
     """
 
     shape: tuple[int, ...]  # of one flat row
     dtype: np.dtype[Any]  # of one flat row
     nbytes: int  # of one flat row
     pack_into: Callable[[Any, Views], None]
-    # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. The hot one: who packs
-    # into the same rows again and again makes their views once. Raises SpaceError; the row's content is then undefined.
-    packer: Any  # the compiled twin of pack_into, a ``_native.pack.Packer``; None where there is no compiled path
+    # pack_into(sample, views): write a sample through the ``views`` of a row, all of its bytes. Fastest where the same
+    # rows are packed repeatedly, with views made once. Raises SpaceError; the row's content is then undefined.
+    packer: Any  # the compiled pack_into, a ``_native.pack.Packer``; None without the compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
         super().__init__(space, False, bounds)
@@ -238,17 +238,17 @@ class Layout(_Base):
             )
             for leaf in self.leaves
         ]
-        places = [PackedLeaf(leaf.shape, leaf.dtype, leaf.offset) for leaf in self.leaves]
-        self._writable = places + [PackedLeaf((stop - start,), np.dtype(np.uint8), start) for start, stop in clears]
+        packed = [PackedLeaf(leaf.shape, leaf.dtype, leaf.offset) for leaf in self.leaves]
+        self._writable = packed + [PackedLeaf((stop - start,), np.dtype(np.uint8), start) for start, stop in clears]
         careful = Writer(self._tree, self._warned)
         self.pack_into = compile_writer(careful, len(clears))
         self.packer = None
         if _native.available:
-            plan, is_scalar = packing_plan(careful, places), isinstance(space, spaces.Discrete)
+            plan, is_scalar = packing_plan(careful, packed), isinstance(space, spaces.Discrete)
             self.packer = _native.pack.Packer(plan, self.shape, self.dtype, gaps, is_scalar)
 
     def repeated(self, num_samples: int) -> Layout:
-        """Return the layout of a Tuple of ``num_samples``, whose rows are as many of this one's, one after another."""
+        """Return the layout of a Tuple of ``num_samples`` samples; its rows join that many rows of this layout."""
         bounds = dict(self._bounds)
         if "bounds" in bounds:
             bounds["bounds"] = {
@@ -269,9 +269,9 @@ class Layout(_Base):
         return spaces.Box(low.reshape(shape), high.reshape(shape), dtype=dtype.type)
 
     def views(self, row: Array) -> Views:
-        """Return what ``pack_into`` writes through: views of each leaf of one row, then of its padding.
+        """Return the views through which ``pack_into`` writes: of each leaf of one row, then of its padding.
 
-        row: ``self.shape`` of ``self.dtype``, contiguous; for a Discrete space a 0-d array. It costs half a µs a leaf.
+        row: ``self.shape`` of ``self.dtype``, contiguous; for a Discrete space a 0-d array. Takes half a µs a leaf.
         """
         if row.shape != self.shape or row.dtype != self.dtype:
             raise SpaceError(f"expected a row of {self.dtype} of shape {self.shape}, got {describe(row)}")
@@ -288,7 +288,7 @@ class Layout(_Base):
             self.pack_into(sample, self.views(row))
 
     def flatten(self, sample: Any) -> Any:
-        """Return a new row that holds the sample (of a Discrete space a NumPy scalar). Raises SpaceError."""
+        """Return a new row that holds the sample (a NumPy scalar for a Discrete space). Raises SpaceError."""
         flat = None if self.packer is None else self.packer.flatten(sample)
         if flat is not None:
             return flat
@@ -301,15 +301,15 @@ class Layout(_Base):
 
         rows: a NumPy array or torch tensor (on any device) of shape (..., \\*self.shape): one row, a batch, a rollout.
         Dicts and tuples hold arrays of shape (..., \\*leaf.shape), in padded form where the length varies. Rows of one
-        dtype may have been cast to another; rows of bytes must be bytes still. A leaf space's rows come back as they
-        are. Raises SpaceError where no view is possible: torch lacks the dtype, or rows are not contiguous.
+        dtype may have been cast to another; rows of bytes must still be bytes. Rows of a leaf space are returned
+        unchanged. Raises SpaceError where no view is possible: torch lacks the dtype, or rows are not contiguous.
         """
         return rows if self.is_leaf else nest(self._tree, self._slices(rows))
 
     def decode(self, row: Any) -> Any:
         """Return the sample that one row (NumPy, or torch on any device) holds, by copy.
 
-        Types are those of the space's own samples: ``decode(flatten(x)) == x``. Raises SpaceError for a batch.
+        The types are those of samples of the space: ``decode(flatten(x)) == x``. Raises SpaceError for a batch.
         """
         row = np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
         if row.shape != self.shape or row.dtype != self.dtype:
@@ -326,28 +326,28 @@ class Layout(_Base):
 
 
 class ActionLayout(_Base):
-    """How actions of one space lie in flat rows; made by ``action_layout``.
+    """The layout of one space's actions in flat rows; made by ``action_layout``.
 
-    A lone Box, Discrete, MultiDiscrete or MultiBinary stays what it is. Of anything else the discrete leaves become one
-    MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box; where there are both, ``flat_space`` is the
-    Tuple of the two and a flat row a pair of arrays. Text is stored as indices into its sorted charset, and what varies
-    in length padded, as in ``Layout``. Leaves say their place in their component (its dtype tells which).
+    A single Box, Discrete, MultiDiscrete or MultiBinary stays unchanged. Of any other space, the discrete leaves become
+    one MultiDiscrete (int64, zero-based) and the Box leaves one float32 Box; with both, ``flat_space`` is the Tuple of
+    the two and a flat row a pair of arrays. Text is stored as indices into its sorted charset, and leaves of variable
+    length are padded, as in ``Layout``. A leaf's offset is within its component (its dtype identifies which).
     """
 
-    components: tuple[Space[Any], ...]  # the flat spaces that need an array each: one, or MultiDiscrete and Box
-    unpacker: Any  # the compiled twin of unpack, a ``_native.pack.Unpacker``; None where there is no compiled path
+    components: tuple[Space[Any], ...]  # one flat space an array: one, or MultiDiscrete and Box
+    unpacker: Any  # the compiled unpack, a ``_native.pack.Unpacker``; None without the compiled path
 
     def __init__(self, space: Space[Any], **bounds: Any) -> None:
         super().__init__(space, True, bounds)
         self.unpacker = None
         if self.is_leaf:
-            (own,) = self._stored
-            self.leaves = (Leaf(own.leaf.path, own.leaf.dtype, own.shape, 0),)
+            (stored,) = self._stored
+            self.leaves = (Leaf(stored.leaf.path, stored.leaf.dtype, stored.shape, 0),)
             self.components = (space,)
             self.flat_space = space
             if _native.available:
-                nothing = np.zeros(0, np.int64)
-                self.unpacker = _native.pack.Unpacker(lone_plan(own.leaf), nothing, 0, False, False, None)
+                start = np.zeros(0, np.int64)
+                self.unpacker = _native.pack.Unpacker(lone_plan(stored.leaf), start, 0, False, False, None)
             return
         self._parts = [ActionPart(stored) for stored in self._stored]
         ends = {False: 0, True: 0}
@@ -364,23 +364,23 @@ class ActionLayout(_Base):
         discrete = spaces.MultiDiscrete(last - self._start + 1)
         box = spaces.Box(low, high, dtype=np.float32)
         kinds = {part.is_box for part in self._parts}
-        has_choices, has_reals = kinds != {True}, True in kinds
-        self.components = (discrete,) * has_choices + (box,) * has_reals
+        has_discrete, has_continuous = kinds != {True}, True in kinds
+        self.components = (discrete,) * has_discrete + (box,) * has_continuous
         self.flat_space = spaces.Tuple(self.components) if len(self.components) == 2 else self.components[0]
         if _native.available:
             unpacking = unpacking_plan(self._tree, self._parts)
             self.unpacker = _native.pack.Unpacker(
-                unpacking, self._start, low.size, has_choices, has_reals, self._unpack
+                unpacking, self._start, low.size, has_discrete, has_continuous, self._unpack
             )
 
     def _joined(self, values: Sequence[Array], is_box: bool) -> Array:
-        """Return one component of the values of all leaves, 1-D."""
+        """Concatenate the values of one component's leaves, 1-D."""
         kind = np.float32 if is_box else np.int64
-        mine = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
-        return np.concatenate([np.zeros(0, kind), *mine])
+        flat = [value.ravel().astype(kind) for value, p in zip(values, self._parts, strict=True) if p.is_box == is_box]
+        return np.concatenate([np.zeros(0, kind), *flat])
 
     def _pair(self, row: Any) -> tuple[Any, Any]:
-        """Return a flat row's discrete and continuous component; None for the one it has not."""
+        """Return a flat row's discrete and continuous component; None for a missing one."""
         if len(self.components) == 2:
             if not isinstance(row, (tuple, list)) or len(row) != 2:
                 raise SpaceError(f"expected a pair of arrays (MultiDiscrete, Box), got {describe(row)}")
@@ -388,11 +388,11 @@ class ActionLayout(_Base):
         return (row, None) if isinstance(self.components[0], spaces.MultiDiscrete) else (None, row)
 
     def unpack(self, row: Any) -> Any:
-        """Return the action that one flat row holds, as the environment takes it, by copy; Discrete as a Python int.
+        """Return a copy of the action in one flat row, as the environment takes it; Discrete as a Python int.
 
         Box values are cast to the leaf's dtype. Those of integer Boxes are rounded and clipped to its bounds; those of
         float Boxes may lie beyond them. Raises SpaceError for a row of another shape or kind and for NaN in an integer
-        Box; which values may be sent, ``refuse`` says.
+        Box; ``refuse`` checks the values.
         """
         action = NotImplemented if self.unpacker is None else self.unpacker.unpack(row)
         if action is not NotImplemented:
@@ -411,9 +411,9 @@ class ActionLayout(_Base):
     decode = unpack
 
     def unpack_checked(self, row: Any, whose: str = "") -> Any:
-        """Return what ``unpack`` does, of a row, or what makes one, whose values may be sent.
+        """Unpack a row, or anything that ``np.asarray`` makes one, after a check of its values.
 
-        Raises SpaceError as ``unpack`` does and ActionError as ``refuse`` does. whose: as there.
+        Raises SpaceError as ``unpack`` does and ActionError as ``refuse`` does. whose: as in ``refuse``.
         """
         checks = self._checks
         action = NotImplemented if checks is None else self.unpacker.unpack_fit(row, checks)
@@ -428,25 +428,25 @@ class ActionLayout(_Base):
 
     @functools.cached_property
     def _checks(self) -> tuple[Any, ...] | None:
-        """The compiled checks of all components; None where there is none for some."""
+        """The compiled checks of all components; None if one is missing."""
         checks = tuple([values.check for values in self._values])
         return None if self.unpacker is None or None in checks else checks
 
     def refuse(self, row: Any, whose: str = "") -> None:
         """Raise ActionError if a flat row holds a discrete value outside of its space or a number that is not finite.
 
-        row: one that ``unpack`` takes. whose: what the error says after the action, such as " of agent 'a'".
+        row: as in ``unpack``. whose: follows the action in the message, such as " of agent 'a'".
         """
         parts = row if len(self.components) == 2 else (row,)
         for part, values in zip(parts, self._values, strict=True):
             values.refuse_one(part, whose)
 
     def flatten(self, sample: Any) -> Any:
-        """Return the flat row (an array, or a pair of them) of a sample: what ``unpack`` undoes. Raises SpaceError."""
+        """Return the flat row (an array or a pair of them) of a sample; ``unpack`` reverses it. Raises SpaceError."""
         values = self._write_natural(sample)
         if self.is_leaf:
             return values[0][()] if isinstance(self.space, spaces.Discrete) else values[0]
-        # Padding is zero, which a leaf may not hold: the nearest value that it may.
+        # Padding is zero; where a leaf may not hold zero, use the nearest value that it may.
         values = [np.clip(value, part.low, part.high) for value, part in zip(values, self._parts, strict=True)]
         discrete, box = self._joined(values, False) - self._start, self._joined(values, True)
         if len(self.components) == 2:
@@ -456,7 +456,7 @@ class ActionLayout(_Base):
     def unflatten(self, rows: Any) -> Any:
         """Return the nested structure as views of flat rows: zero-based int64 and unclipped float32, padded.
 
-        rows: NumPy or torch, (..., \\*shape) of the flat space, or a pair of such. A leaf space's stay as they are.
+        rows: NumPy or torch, (..., \\*shape) of the flat space, or a pair of such. Rows of a leaf space stay unchanged.
         """
         if self.is_leaf:
             return rows
@@ -473,7 +473,7 @@ class ActionLayout(_Base):
 
 
 def _below(index: int, path: Any) -> Any:
-    """Return the path of a leaf, as bounds name it, in a Tuple that has its space at this index."""
+    """Return a leaf's path, as written in bounds, within a Tuple that has its space at this index."""
     if isinstance(path, tuple):
         return (index, *path)
     return f"{index}.{path}" if path != name_of(()) else str(index)

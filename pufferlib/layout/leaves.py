@@ -1,4 +1,4 @@
-"""Spaces as trees of leaves: what has to be stored of a space, before anyone says where."""
+"""Spaces as trees of leaves: the arrays that a space needs, without their offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
 
 class _WholeAction(tuple[Any, ...]):
-    """The path of an action as a whole: (), as that of an observation is, but messages name it."""
+    """The path of a whole action: (), like that of an observation; a class of its own, so that messages differ."""
 
     __slots__ = ()
 
@@ -53,13 +53,13 @@ OneOf: Any = getattr(spaces, "OneOf", ())  # Gymnasium 0.29 has none; isinstance
 
 @dataclass(frozen=True)
 class _Nest:
-    """What a node that holds others has in common with its like."""
+    """The common part of nodes with children."""
 
     path: Path
 
     @property
     def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
-        """Of each child its key, the node, and the dimensions that the node adds before the child's own."""
+        """Each child's key, the child, and the dimensions that this node adds before the child's."""
         raise NotImplementedError
 
     @cached_property
@@ -93,7 +93,7 @@ class Record(_Nest):
 
 @dataclass(frozen=True)
 class Text(_Nest):
-    """A string as its characters and their number: code points or, given an alphabet, places in it."""
+    """A string as its characters and their number: code points or, with an alphabet, indices into it."""
 
     space: Space[Any] = field(compare=False)
     data: Fixed
@@ -107,14 +107,14 @@ class Text(_Nest):
 
 @dataclass(frozen=True)
 class Items(_Nest):
-    """At most max_length elements of one kind and their number; length is -1 where optional ones are None."""
+    """At most max_length elements of one kind and their number; a length of -1 stands for None."""
 
     element: Node
     length: Fixed
     max_length: int
     stacked: bool
-    bound: str  # the argument that bounds it
-    owner: Path  # of the space that the argument is for
+    bound: str  # the name of the argument that bounds it
+    owner: Path  # of the space to which the argument applies
 
     @property
     def parts(self) -> tuple[tuple[Any, Node, Shape], ...]:
@@ -123,7 +123,7 @@ class Items(_Nest):
 
 @dataclass(frozen=True)
 class Graph(_Nest):
-    """Nodes, and edges with the pair of nodes that each links. clamp: make links of missing nodes valid on reading."""
+    """Nodes, and edges with their pairs of nodes. clamp: on reading, links to missing nodes become valid."""
 
     nodes: Items
     edges: Items | None
@@ -140,7 +140,7 @@ class Graph(_Nest):
 
 @dataclass(frozen=True)
 class Choice(_Nest):
-    """One of several options: its index, and room for each; all but the chosen one are zero."""
+    """One of several options: its index, and storage for every option; all but the chosen one are zero."""
 
     index: Fixed
     options: Record
@@ -151,7 +151,7 @@ class Choice(_Nest):
 
 
 class Codec(NamedTuple):
-    """What ``Layout.register`` was told of a kind of space."""
+    """The functions passed to ``Layout.register`` for a class of spaces."""
 
     leaves: Callable[[Any], Space[Any]]
     pack: Callable[[Any, Any], Any]
@@ -191,7 +191,7 @@ def register(
 
 
 class Bounds:
-    """How long what has no fixed length may get: for all of a layout, and by path for some of it."""
+    """Bounds of variable lengths: for a whole layout and, by path, for single leaves."""
 
     def __init__(
         self,
@@ -202,33 +202,36 @@ class Bounds:
     ) -> None:
         self.everywhere = {"max_length": max_length, "max_nodes": max_nodes, "max_edges": max_edges}
         self.by_path = dict(bounds or {})
-        for place, given in [
+        for prefix, limits in [
             ("", self.everywhere),
-            *((f"bounds[{key!r}]: ", its) for key, its in self.by_path.items()),
+            *((f"bounds[{key!r}]: ", limits) for key, limits in self.by_path.items()),
         ]:
-            if not isinstance(given, Mapping):
-                raise SpaceError(f"{place}expected a dict such as {{'max_length': 5}}, got {given!r}")
-            for name, value in given.items():
+            if not isinstance(limits, Mapping):
+                raise SpaceError(f"{prefix}expected a dict such as {{'max_length': 5}}, got {limits!r}")
+            for name, value in limits.items():
                 if name not in self.everywhere:
-                    raise SpaceError(f"{place}{name!r} is no bound; the bounds are {', '.join(self.everywhere)}")
-                whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-                if not ((whole and value >= 0) or value is None):
-                    raise SpaceError(f"{place}{name}={value!r}; expected a whole number, 0 or more")
+                    raise SpaceError(f"{prefix}{name!r} is no bound; the bounds are {', '.join(self.everywhere)}")
+                is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+                if not ((is_integer and value >= 0) or value is None):
+                    raise SpaceError(f"{prefix}{name}={value!r}; expected a whole number, 0 or more")
 
-    def find(self, path: Path, kind: str, name: str, own: int | None = None) -> int:
-        """Return a bound of the space at a path: given for the path, or the space's own, or given for all."""
-        for key, given in self.by_path.items():
-            if key in (path, name_of(path), ".".join(map(str, path))) and given.get(name) is not None:
-                return int(given[name])
-        value = self.everywhere[name] if own is None else own
+    def find(self, path: Path, kind: str, name: str, default: int | None = None) -> int:
+        """Return a bound of the space at a path: the one for the path, or the default, or the one for all.
+
+        default: the space's own bound.
+        """
+        for key, limits in self.by_path.items():
+            if key in (path, name_of(path), ".".join(map(str, path))) and limits.get(name) is not None:
+                return int(limits[name])
+        value = self.everywhere[name] if default is None else default
         if value is None:
-            given_for = f" (which has {list(self.by_path)} only)" if self.by_path else ""
+            bounded_paths = f" (which has {list(self.by_path)} only)" if self.by_path else ""
             alone = f"{{{name_of(path)!r}: {{{name!r}: …}}}}"
             raise naming_arguments(
                 SpaceError,
                 lambda written, within: (
                     f"{where(path)}: nothing bounds this {kind}; pass {written(**{name: '…'})}, "
-                    f"or for it alone {written(bounds=alone)}{given_for}"
+                    f"or for it alone {written(bounds=alone)}{bounded_paths}"
                 ),
             )
         return int(value)
@@ -237,22 +240,22 @@ class Bounds:
 def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()) -> Node:
     """Return the tree of a space. Raises SpaceError, naming the path, for what cannot be stored in rows.
 
-    actions: text is stored as indices into its charset, and every leaf's space says what its elements may be.
+    actions: text is stored as indices into its charset, and every leaf's space contains the values it may hold.
     """
 
     def below(child: Any, *keys: Any) -> Node:
         return tree_of(child, bounds, actions=actions, path=(*path, *keys) if keys else path)
 
     for kind in type(space).__mro__:
-        for known in (kind, f"{kind.__module__}.{kind.__qualname__}"):
-            if known in registry:
-                codec = registry[known]
+        for key in (kind, f"{kind.__module__}.{kind.__qualname__}"):
+            if key in registry:
+                codec = registry[key]
                 inner = codec.leaves(space)
                 if type(inner) is type(space) or not isinstance(inner, Space):
                     raise SpaceError(
                         f"{where(path)}: leaves({space}) returned {inner!r}, expected a space of another kind"
                     )
-                return Custom(path, space, known, codec, below(inner))
+                return Custom(path, space, key, codec, below(inner))
     if isinstance(space, spaces.Dict):
         return Record(path, tuple(space.spaces), tuple(below(child, key) for key, child in space.spaces.items()))
     if isinstance(space, spaces.Tuple):
@@ -272,9 +275,9 @@ def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()
     dtype = None if getattr(space, "dtype", None) is None else np.dtype(space.dtype)
     if isinstance(space, spaces.Text) or (dtype is not None and dtype.kind == "U"):
         return _text(space, bounds, actions, path)
-    own = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
+    is_fixed = isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
     shaped = dtype is not None and dtype.kind in "biuf" and getattr(space, "shape", None) is not None
-    if own or (shaped and not (actions and path)):
+    if is_fixed or (shaped and not (actions and path)):
         return _fixed(space, path)
     raise SpaceError(
         f"{where(path)}: a {type(space).__name__} has no layout; teach it one with "
@@ -283,7 +286,7 @@ def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()
 
 
 def _fixed(space: Any, path: Path) -> Fixed:
-    dtype = np.dtype(np.dtype(space.dtype).type)  # by its type: NumPy's own object, in native byte order
+    dtype = np.dtype(np.dtype(space.dtype).type)  # by its type: NumPy's canonical object, in native byte order
     if dtype.char == "g":
         raise SpaceError(f"{where(path)}: longdouble differs from machine to machine; use a Box of float64")
     return Fixed(path, space, dtype, tuple(space.shape))
@@ -314,8 +317,8 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
     max_length = bounds.find(path, type(space).__name__, "max_length", getattr(space, "max_length", None))
     data, length = (*path, "data"), (*path, "length")
     if not actions:
-        # Code points rather than places in the charset: quick to make, and nothing is lost of a text that strays from
-        # the charset. One byte each where the charset allows; uint16 would be little use in torch.
+        # Code points rather than indices into the charset: fast to encode, and text outside the charset survives. One
+        # byte each where the charset allows it; torch supports little of uint16.
         narrow = charset is not None and max(map(ord, charset), default=0) < 256
         codes: Any = spaces.Box(0, 255 if narrow else sys.maxunicode, (max_length,), np.uint8 if narrow else np.int32)
         return Text(path, space, _fixed(codes, data), _fixed(spaces.Discrete(max_length + 1), length), None)
@@ -323,14 +326,14 @@ def _text(space: Any, bounds: Bounds, actions: bool, path: Path) -> Text:
         raise SpaceError(f"{where(path)}: an action's text needs a charset, and {space} has none")
     if min_length > max_length:
         raise SpaceError(f"{where(path)}: max_length={max_length} is less than the min_length={min_length} of {space}")
-    alphabet = "".join(sorted(charset))  # Gymnasium's own order differs from process to process in some versions
+    alphabet = "".join(sorted(charset))  # in some versions Gymnasium's order differs between processes
     codes = spaces.MultiDiscrete(np.full(max_length, max(len(alphabet), 1), np.int64))
     lengths = spaces.Discrete(max_length + 1 - min_length, start=min_length)
     return Text(path, space, _fixed(codes, data), _fixed(lengths, length), alphabet)
 
 
 class Stored(NamedTuple):
-    """A leaf as it is stored: ``leading`` more dimensions come before its own; ``padded`` ones may be zero."""
+    """A leaf as stored: with ``leading`` dimensions before its own; elements of a ``padded`` one may be zero."""
 
     leaf: Fixed
     leading: Shape
@@ -350,7 +353,7 @@ class Stored(NamedTuple):
 
 
 def walk(node: Node, leading: Shape = (), padded: bool = False) -> Iterator[Stored]:
-    """Yield each leaf in the order in which it is stored."""
+    """Yield the leaves in storage order."""
     if isinstance(node, Fixed):
         yield Stored(node, leading, padded)
         return
@@ -384,12 +387,12 @@ def value_range(leaf: Fixed) -> tuple[Array, Array]:
 
 
 def name_of(path: Path) -> str:
-    """Return a path as users write it, such as ``a.b.0``; keys that would be ambiguous so are quoted."""
+    """Return a path as users write it, such as ``a.b.0``; ambiguous keys are quoted."""
     return ".".join(
         key if isinstance(key, str) and key and "." not in key and not key.isdigit() else repr(key) for key in path
     )
 
 
 def where(path: Path) -> str:
-    """Return how messages call the part of an observation or action at a path."""
+    """Return the name of the part of an observation or action at a path, for messages."""
     return name_of(path) or ("the action" if isinstance(path, _WholeAction) else "the observation")

@@ -1,4 +1,4 @@
-"""Samples to bytes: how the leaves of one sample are written into the views of a row."""
+"""Samples to bytes: writes the leaves of one sample into the views of a row."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ __all__ = ["PackedLeaf", "Views", "Writer", "compile_writer", "describe", "fills
 Views = Sequence[Array]
 
 UTF32 = f"utf-32-{sys.byteorder[0]}e"
-ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of filling from a Python int
+ZERO = np.zeros((), np.uint8)  # filling from an array takes half the time of filling from an int
 
 
 class Writer:
-    """The careful writer: takes whatever fits, and says what does not. ``compile_writer`` makes the fast one.
+    """The careful writer: takes all that fits and reports the rest. ``compile_writer`` makes the fast one.
 
-    strict: look at values too, and raise for those that their space does not contain. lenient: only warn where they
-    leave a Box or Text, which can be stored all the same (observations leave their bounds by many a rounding error), or
-    where a shape has other axes of length 1.
+    strict: also check values, and raise for those outside their space. lenient: only warn about values outside a Box or
+    Text, which can still be stored (rounding errors often move observations out of their bounds), and about shapes that
+    differ by axes of length 1.
     """
 
     def __init__(self, tree: Node, warned: set[str], *, strict: bool = False, lenient: bool = True) -> None:
         self.tree = tree
-        self.warned = warned  # of what has been warned already; one set for all writers of a layout
+        self.warned = warned  # the kinds of past warnings; one set for all writers of a layout
         self.strict = strict
         self.lenient = lenient
-        self.whose = ""  # the sample is, for warnings
+        self.whose = ""  # the prefix of warnings
 
     def __call__(self, sample: Any, views: Views) -> None:
-        """Write a sample into the views of its leaves, and zeros into those that follow. Raises SpaceError."""
+        """Write a sample into the views of its leaves and zeros into the remaining views. Raises SpaceError."""
         for padding in views[self.tree.num_leaves :]:
             padding[...] = ZERO
         self.write(self.tree, sample, views[: self.tree.num_leaves])
@@ -61,8 +61,10 @@ class Writer:
         if isinstance(node, Fixed):
             views[0][...] = self.fit(node, sample)
         elif isinstance(node, Record):
-            for (_, child, _), part, its in zip(node.parts, split(node, sample), parts(node, views), strict=True):
-                self.write(child, part, its)
+            for (_, child, _), part, child_views in zip(
+                node.parts, split(node, sample), parts(node, views), strict=True
+            ):
+                self.write(child, part, child_views)
         elif isinstance(node, Text):
             self.write_text(node, sample, views)
         elif isinstance(node, Items):
@@ -77,40 +79,40 @@ class Writer:
     def fit(self, leaf: Fixed, sample: Any, count: int | None = None) -> Array:
         """Return a sample (or count of them, stacked) as an array of the leaf's dtype and shape.
 
-        It is cast where nothing but precision is lost: by same_kind, and from Python's own numbers where they fit. An
-        observation whose shape differs by axes of length 1 only is reshaped.
+        It is cast where only precision is lost: by same_kind, and from Python numbers where they fit. An observation
+        whose shape differs only by axes of length 1 is reshaped.
         """
         shape = leaf.shape if count is None else (count, *leaf.shape)
         try:
             array = np.asarray(sample)
-        except Exception as error:  # ragged lists, tensors on another device, whatever __array__ may raise
+        except Exception as error:  # ragged lists, tensors on another device, any error of __array__
             raise _mismatch(leaf, shape, sample) from error
-        plain = not hasattr(sample, "dtype")  # Python's own numbers have no dtype to insist on
+        plain = not hasattr(sample, "dtype")  # Python numbers have no dtype
         if plain and array.size == 0 and 0 in shape and len(array) == shape[0]:
             array = np.zeros(shape, leaf.dtype)
-        given = array.shape
-        if given != shape:
-            if not (self.lenient and fills(given, leaf.shape, count)):
+        actual = array.shape
+        if actual != shape:
+            if not (self.lenient and fills(actual, leaf.shape, count)):
                 raise _mismatch(leaf, shape, sample)
             array = array.reshape(shape)
         if np.dtype(array.dtype.type) != leaf.dtype:
             array = self.cast(leaf, sample, array, plain)
-        if given != shape:
+        if actual != shape:
             self.warn(
-                "shape", f"{where(leaf.path)}: shape {given} is reshaped to {shape}, the space's shape, at every step"
+                "shape", f"{where(leaf.path)}: shape {actual} is reshaped to {shape}, the space's shape, at every step"
             )
         if self.strict and array.size:
             self.check_range(leaf, array)
         return array
 
     def cast(self, leaf: Fixed, sample: Any, array: Array, plain: bool) -> Array:
-        """Return an array of another dtype in the leaf's, if that is the same kind of thing."""
-        whole = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
-        if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and whole)):
+        """Return an array of another dtype in the leaf's dtype, if both are of the same kind."""
+        integers = array.dtype.kind in "biu" and leaf.dtype.kind in "biu"
+        if not (np.can_cast(array.dtype, leaf.dtype, "same_kind") or (plain and integers)):
             raise _mismatch(leaf, array.shape, sample)
         with np.errstate(over="ignore"):
             cast = array.astype(leaf.dtype)
-        if whole and (cast != array).any():
+        if integers and (cast != array).any():
             raise SpaceError(f"{where(leaf.path)}: {describe(sample)} has values that {leaf.dtype} cannot hold")
         if not plain and not isinstance(leaf.space, spaces.Discrete):
             self.warn(
@@ -130,13 +132,13 @@ class Writer:
         self.stray(message)
 
     def stray(self, message: str) -> None:
-        """Object to a value that can be stored though its space does not contain it."""
+        """Raise SpaceError, or warn if lenient, for a value outside its space that can be stored."""
         if not self.lenient:
             raise SpaceError(message)
         self.warn("range", f"{message}; it is passed on as it is")
 
     def warn(self, kind: str, message: str) -> None:
-        """Warn, once for all leaves of this layout."""
+        """Warn once a kind, for all leaves of this layout."""
         if kind not in self.warned:
             self.warned.add(kind)
             warnings.warn(f"{self.whose}{message}", stacklevel=2)
@@ -180,7 +182,7 @@ class Writer:
         length[...] = count
 
     def write_alike(self, element: Node, sample: Any, data: Views, count: int) -> bool:
-        """Write all elements at once if all are arrays just as the leaf has them; return whether they are."""
+        """Write all elements at once if all are arrays of the leaf's shape and dtype; return whether they are."""
         if not isinstance(element, Fixed) or self.strict or not count:
             return False
         shape, dtype = element.shape, element.dtype
@@ -190,12 +192,14 @@ class Writer:
         return True
 
     def write_stack(self, node: Node, sample: Any, views: Views, count: int) -> None:
-        """Write count elements of one node, batched as gymnasium batches them."""
+        """Write count elements of one node, batched as in Gymnasium."""
         if isinstance(node, Fixed):
             views[0][:count] = self.fit(node, sample, count)
         elif isinstance(node, Record):
-            for (_, child, _), part, its in zip(node.parts, split(node, sample), parts(node, views), strict=True):
-                self.write_stack(child, part, its, count)
+            for (_, child, _), part, child_views in zip(
+                node.parts, split(node, sample), parts(node, views), strict=True
+            ):
+                self.write_stack(child, part, child_views, count)
         else:
             sample = _elements(node.path, sample)
             if len(sample) != count:
@@ -224,7 +228,7 @@ class Writer:
         self.write_items(node.edges, edges, views[:-1])
         count = int(views[-2])
         array = np.asarray(links)
-        # Any integers will do, as they do for gymnasium; int64 is what most environments make.
+        # Any integers pass, as in Gymnasium; most environments use int64.
         if array.shape != (count, 2) or array.dtype.kind not in "iu":
             raise SpaceError(f"{where(node.links.path)}: expected int32 of shape {(count, 2)}, got {describe(links)}")
         views[-1][:count] = self.fit(node.links, array.tolist(), count)
@@ -242,21 +246,21 @@ class Writer:
                 f"{where(node.path)}: expected (index, value), index 0 to {len(options) - 1}, got {describe(sample)}"
             ) from error
         views[0][...] = chosen
-        for i, its in enumerate(parts(node.options, views[1:])):
+        for i, option_views in enumerate(parts(node.options, views[1:])):
             if i == chosen:
-                self.write(options[i], value, its)
+                self.write(options[i], value, option_views)
             else:
-                for view in its:
+                for view in option_views:
                     view[...] = 0
 
 
-def fills(given: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
-    """Return whether two shapes differ by axes of length 1 only. count: ``given`` has a first axis of this length."""
+def fills(actual: tuple[int, ...], shape: tuple[int, ...], count: int | None = None) -> bool:
+    """Return whether two shapes differ only by axes of length 1. count: the length of one more first axis of actual."""
     if count is not None:
-        if given[:1] != (count,):
+        if actual[:1] != (count,):
             return False
-        given = given[1:]
-    return [size for size in given if size != 1] == [size for size in shape if size != 1]
+        actual = actual[1:]
+    return [size for size in actual if size != 1] == [size for size in shape if size != 1]
 
 
 def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:
@@ -264,14 +268,14 @@ def _mismatch(leaf: Fixed, shape: tuple[int, ...], sample: Any) -> SpaceError:
 
 
 def _elements(path: Path, sample: Any) -> Any:
-    elements = _honest(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
+    elements = _true_length(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
     if elements is None or getattr(elements, "shape", None) == ():
         raise SpaceError(f"{where(path)}: expected a tuple of elements, got {describe(sample)}")
     return elements
 
 
-def _honest(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
-    """Return a tuple, list or array as one that has as many elements as it says, which a subclass need not."""
+def _true_length(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
+    """Return a tuple, list or array with a correct length; a subclass may report a wrong one."""
     if type(sample) in (tuple, list, np.ndarray):
         return sample
     return np.asarray(sample) if isinstance(sample, np.ndarray) else tuple(iter(sample))
@@ -290,21 +294,21 @@ def _require_room(path: Path, what: str, size: int, units: str, most: int, bound
 
 
 def describe(sample: Any) -> str:
-    """Return what a sample is, in a few words."""
+    """Describe a sample in a few words, for errors."""
     try:
         if hasattr(sample, "dtype") and hasattr(sample, "shape"):
             return f"{sample.dtype} of shape {tuple(sample.shape)}"
         text = repr(sample)
-    except Exception:  # whatever its own code raises; what is wrong with it is to be said all the same
+    except Exception:  # from its own code; the error needs a text all the same
         return f"{type(sample).__name__} that cannot be shown"
     return f"{type(sample).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def split(node: Record, sample: Any) -> Sequence[Any] | Array:
-    """Return the parts of a Dict's or Tuple's sample, in the order of the node's children."""
+    """Return the parts of a Dict's or Tuple's sample in the order of the node's children."""
     path, keys = node.path, node.keys
     if keys is None:
-        elements = _honest(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
+        elements = _true_length(sample) if isinstance(sample, (tuple, list, np.ndarray)) else None
         if elements is None or getattr(elements, "shape", None) == ():
             raise SpaceError(f"{where(path)}: expected a tuple of {len(node.children)}, got {describe(sample)}")
         if len(elements) != len(node.children):
@@ -320,12 +324,12 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
             raise SpaceError(f"{where((*path, key))}: not in the space, whose keys are {list(keys)}")
     try:
         return [sample[key] for key in keys]
-    except KeyError as error:  # it contains what it does not hold
+    except KeyError as error:  # __contains__ and __getitem__ disagree
         raise SpaceError(f"{where(path)}: the dict says that it has all keys, and raised {error!r}") from error
 
 
 def stack_length(node: Node, sample: Any) -> int:
-    """Return how many elements a batched sample of a node holds."""
+    """Return the number of elements in a batched sample of a node."""
     if isinstance(node, Record):
         filled = (pair for pair in zip(node.children, split(node, sample), strict=True) if pair[0].num_leaves)
         return next((stack_length(child, part) for child, part in filled), 0)
@@ -333,25 +337,25 @@ def stack_length(node: Node, sample: Any) -> int:
         return len(_elements(node.path, sample))
     try:
         return len(sample)
-    except (TypeError, ValueError) as error:  # a length below zero is the latter
+    except (TypeError, ValueError) as error:  # a negative length raises ValueError
         raise _mismatch(node, (0, *node.shape), sample) from error
 
 
 def parts(node: Record, views: Sequence[Any]) -> list[Sequence[Any]]:
     """Return the views of each child's leaves."""
-    found, start = [], 0
+    result, start = [], 0
     for child in node.children:
-        found.append(views[start : start + child.num_leaves])
+        result.append(views[start : start + child.num_leaves])
         start += child.num_leaves
-    return found
+    return result
 
 
 def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], None]:
-    """Return the fast writer of a tree: the same as the careful one, as straight-line source compiled once.
+    """Return the fast writer of a tree: equivalent to the careful one, as straight-line source compiled once.
 
     Source, because walking the tree takes six times as long (a Dict of 12 leaves: 15 µs against 2.4 µs). All checks
-    come first (all shapes in one comparison, all dtypes in another), and what is unusual goes to the careful writer.
-    num_clears: how many views follow those of the leaves, to be zeroed before the leaves are written.
+    come first (all shapes in one comparison, all dtypes in another), and unusual samples go to the careful writer.
+    num_clears: the number of views after those of the leaves; they are zeroed before the leaves are written.
     """
     scope: dict[str, Any] = {
         "careful": careful,
@@ -371,7 +375,7 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
         return name
 
     def emit(node: Node, name: str) -> None:
-        """Emit what writes the sample of a node, which a variable of this name holds."""
+        """Emit the code that writes a node's sample from the variable ``name``."""
         nonlocal num_views
         if isinstance(node, Record):
             names = [f"{name}_{i}" for i in range(len(node.children))]
@@ -419,48 +423,48 @@ def compile_writer(careful: Writer, num_clears: int) -> Callable[[Any, Views], N
 
 
 class PackedLeaf(NamedTuple):
-    """Where a leaf lies in a row, in bytes from its start."""
+    """A leaf's shape, dtype and byte offset in a row."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int
 
 
-def packing_plan(careful: Writer, places: Sequence[PackedLeaf]) -> tuple[Any, ...]:
-    """Return what ``_native.pack.Packer`` is told of a tree, whose leaves have these places: nested tuples.
+def packing_plan(careful: Writer, leaves: Sequence[PackedLeaf]) -> tuple[Any, ...]:
+    """Return the plan of a tree for ``_native.pack.Packer``: nested tuples. leaves: of the tree, in order.
 
-    What varies in length and has elements that are more than one leaf each is written by the careful writer, into
-    arrays of its own that the packer copies.
+    Nodes of variable length whose elements have more than one leaf are written by the careful writer, into arrays that
+    the packer then copies.
     """
-    remaining = iter(places)
+    remaining = iter(leaves)
 
     def leaf_plan(leaf: Fixed, offset: int) -> tuple[Any, ...]:
         if _is_int(leaf):
             return "int", offset
-        warned = None if isinstance(leaf.space, spaces.Discrete) else careful.warned  # as Writer.cast has it
+        warned = None if isinstance(leaf.space, spaces.Discrete) else careful.warned  # as in Writer.cast
         return "array", offset, leaf.shape, leaf.dtype, warned
 
     def plan(node: Node) -> tuple[Any, ...]:
         if isinstance(node, Record):
             children = tuple([plan(child) for child in node.children])
             return ("tuple", children) if node.keys is None else ("dict", node.keys, children)
-        its = [next(remaining) for _ in range(node.num_leaves)]
+        packed = [next(remaining) for _ in range(node.num_leaves)]
         if isinstance(node, Fixed):
-            return leaf_plan(node, its[0].offset)
+            return leaf_plan(node, packed[0].offset)
         if isinstance(node, Text):
-            data, length = its
+            data, length = packed
             return "text", data.offset, data.dtype.itemsize, data.shape[0], length.offset
         if isinstance(node, Items) and isinstance(node.element, Fixed):
-            element, (data, length) = node.element, its
+            element, (data, length) = node.element, packed
             if node.stacked:
                 return "stack", data.offset, element.shape, element.dtype, node.max_length, length.offset
             return "each", data.offset, leaf_plan(element, 0), node.max_length, length.offset
-        arrays = [np.zeros(place.shape, place.dtype) for place in its]
-        return "python", lambda sample: careful.write(node, sample, arrays), arrays, [place.offset for place in its]
+        arrays = [np.zeros(leaf.shape, leaf.dtype) for leaf in packed]
+        return "python", lambda sample: careful.write(node, sample, arrays), arrays, [leaf.offset for leaf in packed]
 
     return plan(careful.tree)
 
 
 def _is_int(leaf: Fixed) -> bool:
-    """Whether samples of a leaf are integers, NumPy's or Python's, rather than arrays."""
+    """Return whether samples of a leaf are integers, NumPy's or Python's, rather than arrays."""
     return isinstance(leaf.space, spaces.Discrete) and leaf.dtype == np.int64

@@ -1,4 +1,4 @@
-"""Bytes to samples: rows as views of their leaves, views as samples, and flat actions as the environment's."""
+"""Bytes to samples: rows to views of their leaves, views to samples, and flat actions to the environment's."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ Finish = Callable[[Fixed, Array], Any]
 
 
 def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
-    """Return the sample that the views of a node's leaves hold, by copy.
+    """Return a copy of the sample in the views of a node's leaves.
 
-    finish makes the value that a space would sample of a view, of one sample or of several in a batch.
+    finish: converts a view, of one sample or a batch, to the type of the space's samples.
     """
     if isinstance(node, Fixed):
         return finish(node, views[0])
     if isinstance(node, Record):
-        values = [read(child, its, finish) for child, its in zip(node.children, parts(node, views), strict=True)]
+        values = [
+            read(child, child_views, finish)
+            for child, child_views in zip(node.children, parts(node, views), strict=True)
+        ]
         return tuple(values) if node.keys is None else dict(zip(node.keys, values, strict=True))
     if isinstance(node, Text):
         codes = views[0][: _within(node.path, "length", views[1], len(views[0]))]
@@ -58,13 +61,13 @@ def read(node: Node, views: Sequence[Any], finish: Finish) -> Any:
         return _read_graph(node, views, finish)
     if isinstance(node, Choice):
         index = _within(node.path, "index", views[0], len(node.options.children) - 1)
-        its = parts(node.options, views[1:])[index]
-        return np.int64(index), read(node.options.children[index], its, finish)
+        option_views = parts(node.options, views[1:])[index]
+        return np.int64(index), read(node.options.children[index], option_views, finish)
     return node.codec.unpack(node.space, read(node.inner, views, finish))
 
 
 def _within(path: Path, what: str, view: Any, most: int) -> int:
-    """Return a number that says how to read others. Raises SpaceError where it is none of 0 to most."""
+    """Return a length or index from a row. Raises SpaceError unless it is from 0 to most."""
     number = int(view)
     if not 0 <= number <= most:
         raise SpaceError(f"{where(path)}: {what} {number} is not one of 0 to {most}")
@@ -76,12 +79,13 @@ def _read_each(node: Node, views: Sequence[Any], count: int, finish: Finish) -> 
 
 
 def _read_stack(node: Node, views: Sequence[Any], count: int, finish: Finish) -> Any:
-    """Return count samples of a node, batched as gymnasium batches them."""
+    """Return count samples of a node, batched as in Gymnasium."""
     if isinstance(node, Fixed):
         return finish(node, views[0][:count])
     if isinstance(node, Record):
         values = [
-            _read_stack(child, its, count, finish) for child, its in zip(node.children, parts(node, views), strict=True)
+            _read_stack(child, child_views, count, finish)
+            for child, child_views in zip(node.children, parts(node, views), strict=True)
         ]
         return tuple(values) if node.keys is None else dict(zip(node.keys, values, strict=True))
     return _read_each(node, views, count, finish)
@@ -102,7 +106,7 @@ def _read_graph(node: Graph, views: Sequence[Any], finish: Finish) -> Any:
 
 
 def nest(node: Node, views: Sequence[Any]) -> Any:
-    """Return views of a node's leaves nested as the space is, what varies in length in padded form."""
+    """Return views of a node's leaves nested like the space, variable lengths in padded form."""
     if isinstance(node, Fixed):
         return views[0]
     values, start = {}, 0
@@ -115,7 +119,7 @@ def nest(node: Node, views: Sequence[Any]) -> Any:
 
 
 class Cut(NamedTuple):
-    """Where a leaf lies in a row, in elements of the row."""
+    """A leaf's position in a row, in elements of the row."""
 
     path: Path
     start: int
@@ -125,8 +129,8 @@ class Cut(NamedTuple):
 
 
 def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
-    """Return a view of each leaf of rows (NumPy or torch); mixed: rows are bytes that hold leaves of other dtypes."""
-    torch = sys.modules.get("torch")  # who hands over a tensor has imported it
+    """Return a view of each leaf of rows (NumPy or torch). mixed: rows are bytes that hold leaves of other dtypes."""
+    torch = sys.modules.get("torch")  # a caller with a tensor has imported it
     tensor = torch is not None and isinstance(rows, torch.Tensor)
     if mixed and str(rows.dtype) not in ("uint8", "torch.uint8"):
         raise SpaceError(f"expected rows of uint8, the bytes of mixed leaves, got {describe(rows)}; cast the leaves")
@@ -150,18 +154,18 @@ def slices(rows: Any, cuts: Sequence[Cut], mixed: bool) -> list[Any]:
 
 
 def sampled(leaf: Fixed, view: Any) -> Any:
-    """Return a copy of a leaf's value, or of a batch of them, as its space would sample it."""
+    """Return a copy of a leaf's value, or of a batch of them, with the type of its space's samples."""
     array = np.array(view, dtype=leaf.space.dtype)
     return array[()] if isinstance(leaf.space, spaces.Discrete) and array.ndim == 0 else array
 
 
 def acted(leaf: Fixed, view: Any) -> Any:
-    """Return the same of an action, where environments expect plain ints."""
+    """Return the same for an action; Discrete as a plain int, which environments expect."""
     return int(view) if isinstance(leaf.space, spaces.Discrete) and view.ndim == 0 else sampled(leaf, view)
 
 
 class ActionPart:
-    """One leaf of a flat action: where it lies in its component, and the way back to its own dtype."""
+    """One leaf of a flat action: its slice of its component, and the conversion back to its dtype."""
 
     where: slice
 
@@ -170,40 +174,40 @@ class ActionPart:
         self.shape = stored.shape
         self.is_box = isinstance(stored.leaf.space, spaces.Box)
         self.low, self.high = low, high = stored._replace(padded=False).value_range()
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite: unbounded
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite: unbounded
             self.near_low, self.near_high = (bound.astype(np.float32) for bound in (low, high))
-        self.whole = self.is_box and self.leaf.dtype.kind != "f"
-        if self.whole and low.size and not -(2**24) <= int(low.min()) <= int(high.max()) <= 2**24:
+        self.is_integer = self.is_box and self.leaf.dtype.kind != "f"
+        if self.is_integer and low.size and not -(2**24) <= int(low.min()) <= int(high.max()) <= 2**24:
             raise SpaceError(
                 f"{where(self.leaf.path)}: actions of {self.leaf.space} go through float32, which holds whole numbers "
                 f"up to 2**24 only; use narrower bounds or a float Box"
             )
 
     def restore(self, component: Any) -> Any:
-        """Return the leaf's value from its component, to which start was added.
+        """Return the leaf's value from its component, to which ``start`` has been added.
 
-        Whole numbers are rounded and clipped. A bound that float32 holds only nearly becomes the bound again; what lies
-        beyond remains, but for what a narrower float cannot hold.
+        Integers are rounded and clipped. A bound that float32 only approximates becomes the exact bound again; values
+        beyond it remain, but for those that a narrower float cannot hold.
         """
         value = component[self.where].reshape(self.shape)
         if not self.is_box or value.dtype == self.leaf.dtype:
             return value
-        if self.whole:
+        if self.is_integer:
             if np.isnan(value).any():
                 raise SpaceError(f"{where(self.leaf.path)}: NaN is no value of {self.leaf.space}")
             return np.rint(np.clip(value, self.near_low, self.near_high)).astype(self.leaf.dtype)
         if self.leaf.dtype == np.float16:
             limits = np.finfo(np.float16)
             value = np.clip(value, np.float32(limits.min), np.float32(limits.max))
-        own = value.astype(self.leaf.dtype)
-        return np.where(value == self.near_low, self.low, np.where(value == self.near_high, self.high, own))
+        converted = value.astype(self.leaf.dtype)
+        return np.where(value == self.near_low, self.low, np.where(value == self.near_high, self.high, converted))
 
 
 def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array) -> Callable[[Any, Any], Any]:
-    """Return unpack(discrete, box): the action that a row's components hold; None stands for one that rows have not.
+    """Return unpack(discrete, box): the action in a row's components; None stands for a component that rows lack.
 
-    start is added to the discrete component, (choices,) int64; the box component is (reals,) float32. Compiled like the
-    writer, since it runs for every step too. Leaves may be views of one new array.
+    start is added to the discrete component, 1-D int64; the box component is 1-D float32. Compiled like the writer,
+    because it also runs at every step. Leaves may be views of one new array.
     """
     scope: dict[str, Any] = {"read": read, "acted": acted, "sampled": sampled}
     scope.update(START=start, FLOAT32=np.float32)
@@ -251,7 +255,7 @@ def compile_unpack(tree: Node, action_parts: Sequence[ActionPart], start: Array)
 
 
 def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any, ...]:
-    """Return what ``_native.pack.Unpacker`` is told of a tree: nested tuples."""
+    """Return the plan of a tree for ``_native.pack.Unpacker``: nested tuples."""
     remaining = iter(action_parts)
 
     def plan(node: Node) -> tuple[Any, ...] | None:
@@ -269,14 +273,14 @@ def unpacking_plan(tree: Node, action_parts: Sequence[ActionPart]) -> tuple[Any,
             return None
         kind = "choices"
         if part.is_box:
-            kind = "wholes" if part.whole else "floats" if dtype == np.float32 else "doubles"
+            kind = "wholes" if part.is_integer else "floats" if dtype == np.float32 else "doubles"
         return kind, part.where.start, part.shape, dtype, part.low, part.high
 
     return plan(tree) or ("careful",)
 
 
 def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
-    """Return the same of a space that is one leaf."""
+    """Return the plan of a space that is one leaf."""
     dtype = np.dtype(leaf.space.dtype)
     kind = "lone"
     if isinstance(leaf.space, spaces.Discrete):
@@ -285,7 +289,7 @@ def lone_plan(leaf: Fixed) -> tuple[Any, ...]:
 
 
 def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a flat action as an array. Raises SpaceError unless of this shape, and of integers where dtype is one."""
+    """Return a flat action as an array. Raises SpaceError for another shape, or other kinds of numbers than dtype."""
     array = np.asarray(component)
     if array.shape != shape or array.dtype.kind not in ("biu" if dtype.kind in "biu" else "fiu"):
         raise SpaceError(f"the action: expected {dtype} of shape {shape}, got {describe(component)}")
@@ -293,7 +297,7 @@ def require(component: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
 
 
 def whole_number(value: Any) -> int:
-    """Return a flat Discrete action as an int. Raises SpaceError for what is no single integer."""
+    """Return a flat Discrete action as an int. Raises SpaceError unless it is a single integer."""
     try:
         return operator.index(value)
     except TypeError as error:
