@@ -1,6 +1,6 @@
-"""Emulation makes one environment look simple: flat spaces, a fixed number of rows, unambiguous endings.
+"""Emulation simplifies one environment: flat spaces, a fixed number of rows, unambiguous ends of episodes.
 
-``wrap`` gives an environment of the kind it was given, with flat spaces; ``emulate`` gives the rows that workers step.
+``wrap`` returns an environment of the same kind with flat spaces; ``emulate`` returns the rows that workers step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pufferlib.util.suggestions import says_what_was_meant
 __all__ = ["RowEnv", "Rows", "emulate", "wrap"]
 
 _MULTI_AGENT = ("max_agents", "observation_space", "action_space", "state", "agent_type")
-_DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # the same as not given
+_DEFAULTS = (("check", "first"), ("state", False), ("agent_type", False))  # treated as not passed
 
 
 @says_what_was_meant()
@@ -44,38 +44,38 @@ def wrap(
 ) -> Any:
     """Return env with flat spaces: a Gymnasium environment as one, a PettingZoo environment as a parallel one.
 
-    env: a Gymnasium environment (one of old gym, or one that merely looks like it, too), a PettingZoo parallel or AEC
-    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned as it is. A name is
-    one that ``pufferlib.make`` takes: its environment is made, without arguments, a Gymnasium id by ``gymnasium.make``.
+    env: a Gymnasium environment (also one of old gym, or of the same interface), a PettingZoo parallel or AEC
+    environment, or a PufferEnv (one agent: Gymnasium; several: parallel). A wrapped one is returned unchanged. Also a
+    name, as in ``pufferlib.make``: its environment is made without arguments, a Gymnasium id by ``gymnasium.make``.
     Rewards that are a list (several players under Gymnasium's API) are summed; info["rewards"] keeps the list.
-    max_length, max_nodes, max_edges: sizes of what the spaces leave open (Text, Sequence, Graph); bounds: the same for
+    max_length, max_nodes, max_edges: sizes that the spaces leave open (Text, Sequence, Graph); bounds: the same for
     single leaves, {"path.to.leaf": {"max_length": 5}}.
-    max_agents: the most agents that are alive at once; rows need it where an environment has no possible_agents and
-        does not say it itself, as PettingZoo's max_num_agents.
-    observation_space, action_space: as large as any agent's, for rows of environments whose agents' spaces cannot all
-    be asked for at the start.
-    action_mask: whether info["action_mask"] becomes a leaf of the observations, beside "observation"; int8, one element
-    a choice. By default PettingZoo environments are reset once to see whether they have it, and others are left alone.
-    state: whether what a PettingZoo environment's state() says after each reset and step, of its state_space, becomes
-    the leaf "state" of each agent's observation, for critics that see it; in the rows of absent agents it is zeros.
-    agent_type: whether the number of an agent's type becomes the leaf "agent_type", a Discrete. Its type is its name
-    without "_" and a number at the end, or what a function from agents to str says; types are numbered as they first
-    appear in possible_agents. Both leaves lie as "action_mask" does: in an observation that has that one at its top,
-    else beside "observation".
-    check: "first" checks fully what the first reset and the first step return, then shapes and dtypes; "always" all.
+    max_agents: the most agents that are alive at once; rows need it where an environment has neither possible_agents
+        nor PettingZoo's max_num_agents.
+    observation_space, action_space: as large as any agent's, for rows of environments that do not know all agents'
+    spaces at the start.
+    action_mask: whether info["action_mask"] becomes a leaf of the observations, next to "observation"; int8, one
+    element a discrete action. By default PettingZoo environments are reset once to look for it; others are not.
+    state: whether a PettingZoo environment's state(), after each reset and step, becomes the leaf "state" of each
+    agent's observation, of its state_space, for centralized critics; it is zeros in the rows of absent agents.
+    agent_type: whether the number of an agent's type becomes the leaf "agent_type", a Discrete. The type is the agent's
+    name without "_" and a number at its end, or the str that a function of the agent returns; types are numbered in
+    order of appearance in possible_agents. Both leaves lie next to "action_mask" in an observation that has it at its
+    top, else next to "observation".
+    check: "first" fully checks the results of the first reset and the first step, then shapes and dtypes; "always" all.
 
-    Raises SpaceError for what is no environment or has spaces that cannot be flattened; PlanError for arguments that
-    do not concern env; RegistryError for unknown names; MissingExtra if a package is needed and not installed.
+    Raises SpaceError for an env that is no environment or whose spaces cannot be flattened; PlanError for arguments
+    that do not apply to env; RegistryError for unknown names; MissingExtra if a needed package is not installed.
     """
-    given = _given(locals())
+    arguments = _explicit_arguments(locals())
     if isinstance(env, str):
         env = creator(env)()
         try:
-            return wrap(env, **given)
+            return wrap(env, **arguments)
         except BaseException:
-            env.close()  # which nobody else holds
+            env.close()  # no one else has it
             raise
-    if _wrapped(env, given):
+    if _wrapped(env, arguments):
         return env
     kind = _kind(env)
     if kind == "vectorized":
@@ -83,12 +83,12 @@ def wrap(
             f"{type(env).__name__} holds {env.num_envs} environments, and vectorized environments cannot be wrapped as "
             "one; pass what makes it to pufferlib.make, where each of its copies becomes a row"
         )
-    _require_concerned(kind, env, given)
+    _require_applicable(kind, env, arguments)
     if kind == "native":
         return NativeEnv(env) if env.num_agents == 1 else _pettingzoo_env().NativeParallelEnv(env)
     if kind == "gymnasium":
-        return EmulatedEnv(env, **given)
-    return _pettingzoo_env().EmulatedParallelEnv(env, **given)
+        return EmulatedEnv(env, **arguments)
+    return _pettingzoo_env().EmulatedParallelEnv(env, **arguments)
 
 
 @says_what_was_meant()
@@ -110,28 +110,28 @@ def emulate(
     """Return env, of any kind that ``wrap`` takes, as a fixed number of rows.
 
     max_length, max_nodes, max_edges, bounds, max_agents, observation_space, action_space, action_mask, state,
-    agent_type, check: as ``wrap`` has them.
+    agent_type, check: as in ``wrap``.
 
-    A wrapped environment is emulated as it was wrapped. A vector environment (Gymnasium's, ALE's, EnvPool's) is taken
-    as well: each of its copies is a row. Raises as ``wrap``, and PlanError where the number of rows is unknown.
+    A wrapped environment keeps the arguments of its ``wrap``. A vector environment (Gymnasium's, ALE's, EnvPool's) also
+    works: each of its copies is a row. Raises as ``wrap``, and PlanError where the number of rows is unknown.
     """
-    given = _given(locals())
-    if _wrapped(env, given):
+    arguments = _explicit_arguments(locals())
+    if _wrapped(env, arguments):
         return emulate(env.raw, **env.wrap_kwargs)
     kind = _kind(env)
-    _require_concerned(kind, env, given)
+    _require_applicable(kind, env, arguments)
     if kind == "native":
         return native_rows(env, check=check)
     if kind == "gymnasium":
-        return GymnasiumRows(env, **given)
+        return GymnasiumRows(env, **arguments)
     if kind == "vectorized":
-        return VectorRows(env, **given)
+        return VectorRows(env, **arguments)
     from pufferlib.emulation.pettingzoo_rows import PettingZooRows
 
-    return PettingZooRows(env, **given)
+    return PettingZooRows(env, **arguments)
 
 
-def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+def _explicit_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in arguments.items()
@@ -139,16 +139,18 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wrapped(env: Any, given: dict[str, Any]) -> bool:
+def _wrapped(env: Any, arguments: dict[str, Any]) -> bool:
     if not hasattr(type(env), "wrap_kwargs"):
         return False
-    if given:
-        raise PlanError(f"this environment is wrapped already, so {_names(given)} cannot be set; pass env.raw instead")
+    if arguments:
+        raise PlanError(
+            f"this environment is wrapped already, so {_names(arguments)} cannot be set; pass env.raw instead"
+        )
     return True
 
 
 def is_wrapped(env: Any) -> bool:
-    """Return whether an environment was wrapped by the user, itself or below wrappers of others."""
+    """Return whether the user has wrapped an environment, directly or below other wrappers."""
     while env is not None and not hasattr(type(env), "wrap_kwargs"):
         env = own_attribute(env, "env")
     return env is not None
@@ -157,7 +159,7 @@ def is_wrapped(env: Any) -> bool:
 def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"]:
     if isinstance(env, PufferEnv):
         return "native"
-    if is_vectorized(env):  # before gymnasium.Env, which EnvPool's and Gymnasium 0.29's are as well
+    if is_vectorized(env):  # first, because EnvPool's and Gymnasium 0.29's are also gymnasium.Env
         return "vectorized"
     if isinstance(env, gymnasium.Env):
         return "gymnasium"
@@ -171,20 +173,20 @@ def _kind(env: Any) -> Literal["native", "vectorized", "gymnasium", "pettingzoo"
     )
 
 
-def _require_concerned(kind: str, env: Any, given: dict[str, Any]) -> None:
+def _require_applicable(kind: str, env: Any, arguments: dict[str, Any]) -> None:
     if kind == "native":
-        foreign = set(given) - {"check"}
+        unsupported = set(arguments) - {"check"}
         reason = "is a PufferEnv, which sets its rows itself"
     elif kind == "gymnasium":
-        foreign = set(given) & set(_MULTI_AGENT)
+        unsupported = set(arguments) & set(_MULTI_AGENT)
         reason = "has one agent, whose spaces are known"
     elif kind == "vectorized":
-        foreign = set(given) & {*_MULTI_AGENT, "action_mask"}
+        unsupported = set(arguments) & {*_MULTI_AGENT, "action_mask"}
         reason = "is vectorized, with a row for each of its copies"
     else:
         return
-    if foreign:
-        raise PlanError(f"{type(env).__name__} {reason}: {_names(foreign)} cannot be set")
+    if unsupported:
+        raise PlanError(f"{type(env).__name__} {reason}: {_names(unsupported)} cannot be set")
 
 
 def _names(names: Any) -> str:

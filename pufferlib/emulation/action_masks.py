@@ -1,4 +1,4 @@
-"""info["action_mask"] as a leaf of the observation, so that a policy finds it where it finds everything else."""
+"""info["action_mask"] as a leaf of the observation, where policies read all their inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def has_mask(space: Any) -> bool:
 
 
 def mask_size(action_space: gymnasium.Space[Any]) -> int | None:
-    """Return the number of choices that a mask of action_space covers, one a logit; None where there are none to mask.
+    """Return the number of elements in a mask of action_space, one a logit; None if nothing can be masked.
 
     A Discrete has n, a MultiDiscrete the sum of nvec, a MultiBinary two an element, a Box none.
     """
@@ -46,20 +46,20 @@ def _sizes(space: gymnasium.Space[Any]) -> int | None:
 
 
 def masked_space(observation_space: gymnasium.Space[Any], size: int) -> spaces.Dict:
-    """Return the observation space with the mask beside it, as environments that mask in observations have it."""
+    """Return the Dict of an observation space and its mask, like that of environments that mask in observations."""
     return spaces.Dict({"observation": observation_space, ACTION_MASK: spaces.MultiBinary(size)})
 
 
 def pack_mask(action_space: gymnasium.Space[Any], mask: Any) -> Array:
     """Return a mask in Gymnasium's form (arrays in the structure of the space) as one int8 array, 1 where allowed.
 
-    Where the mask, or a part of it, is None, everything is allowed.
+    None, as the mask or a part of it, allows everything.
     """
     return np.concatenate([np.ones(0, np.int8), *_pieces(action_space, mask)])
 
 
 def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
-    """Return how ``pack_mask`` reads masks of a space, for its compiled twin: their form, how many choices, and parts.
+    """Return the plan of a space's masks for the compiled ``pack_mask``: their form, size and parts.
 
     The form is "flat", "parts" where a tuple may hold arrays, "nested" for parts by key, or "unread": all is allowed.
     """
@@ -73,7 +73,7 @@ def mask_plan(space: gymnasium.Space[Any]) -> tuple[str, int, dict[Any, Any]]:
 
 def _pieces(space: gymnasium.Space[Any], mask: Any) -> list[Array]:
     size = _sizes(space) or 0
-    if mask is None or isinstance(space, spaces.MultiBinary):  # Gymnasium's masks for those are not one a choice
+    if mask is None or isinstance(space, spaces.MultiBinary):  # whose masks in Gymnasium do not match the logits
         return [np.ones(size, np.int8)]
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         return [piece for key, part in _parts(space).items() for piece in _pieces(part, mask[key])]

@@ -1,4 +1,4 @@
-"""Who sits where: agents that come and go, on a fixed number of places."""
+"""The assignment of agents that come and go to a fixed number of rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["AgentIndices"]
 
 
 class AgentIndices:
-    """The places of one environment's agents.
+    """The agent indices of one environment: the row of each agent.
 
-    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has place i. Else each agent
-    takes the lowest free place when it appears; a place whose agent ended in one step is free from the next step on.
+    With ``possible_agents`` and no smaller ``max_agents``, agent i of the list always has index i. Else each agent
+    takes the lowest free index when it appears; the index of an agent that ends is free from the next step on.
     """
 
     def __init__(self, name: str, possible_agents: Sequence[Any] | None, max_agents: int | None) -> None:
@@ -33,49 +33,49 @@ class AgentIndices:
         self._possible = frozenset(possible_agents or ())
         self._fixed: dict[Any, int] | None = None
         if possible_agents is not None and (max_agents is None or max_agents >= len(possible_agents)):
-            self._fixed = {agent: place for place, agent in enumerate(possible_agents)}
+            self._fixed = {agent: agent_index for agent_index, agent in enumerate(possible_agents)}
         self.count = max_agents if self._fixed is None and max_agents is not None else len(possible_agents or ())
-        self.living: dict[Any, int] = {}  # agent → place, in the environment's order
-        self.last: dict[Any, int] = {}  # the same of all agents of this episode whose place no other has taken since
-        self._holder: list[Any] = []
+        self.living: dict[Any, int] = {}  # agent → index, in the environment's order
+        self.last: dict[Any, int] = {}  # the same, with ended agents until their index is reused
+        self._last_agents: list[Any] = []
         self._free: list[int] = []
         self.ended: set[Any] = set()
         self.lingering: set[Any] = set()  # ended, but still listed by the environment
 
     @property
     def is_fixed(self) -> bool:
-        """Whether each agent has one place for good."""
+        """Whether each agent always has the same index."""
         return self._fixed is not None
 
     def knows(self, agent: Any) -> bool:
-        """Return whether this is the name of an agent: one that is possible, or lives or has lived in this episode."""
+        """Return whether a name is an agent's: a possible one, or one that has lived in this episode."""
         return agent in self.last or agent in self._possible or agent in self.ended
 
     def restart(self, agents: Sequence[Any]) -> None:
-        """Seat the agents of a new episode."""
+        """Assign indices to the agents of a new episode."""
         self.living, self.last = {}, {}
         self.ended, self.lingering = set(), set()
-        self._holder = [None] * self.count
+        self._last_agents = [None] * self.count
         self._free = list(range(self.count))
         heapify(self._free)
         for agent in agents:
-            self._seat(agent)
+            self._assign(agent)
 
     def take(self, living: Sequence[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any]) -> None:
-        """Seat the agents as somebody else has, by the same rules; the arguments are given away."""
+        """Take over an assignment that another caller made by the same rules, and ownership of the arguments."""
         self.living = {agent: last[agent] for agent in living}
         self.last, self.ended, self.lingering = last, ended, lingering
-        self._holder = [None] * self.count
-        for agent, place in last.items():
-            self._holder[place] = (agent,)
-        self._free = sorted({*range(self.count)}.difference(self.living.values()))  # which is a heap
+        self._last_agents = [None] * self.count
+        for agent, agent_index in last.items():
+            self._last_agents[agent_index] = (agent,)
+        self._free = sorted({*range(self.count)}.difference(self.living.values()))  # a sorted list is a heap
 
     def advance(self, listed: Sequence[Any], ended: Sequence[Any], stillborn: Sequence[Any]) -> list[Any]:
-        """Take one step: ``ended`` leave, agents that are new in ``listed`` are seated; returns those.
+        """Advance one step: remove ``ended``, assign indices to agents that are new in ``listed``, and return those.
 
-        listed: the environment's agents after the step. stillborn: those of them whose life ended in the step in which
-        it began; they never act and get no place. Raises PopulationError if there are more agents than places, or if
-        one is listed again that had ended and left.
+        listed: the environment's agents after the step. stillborn: those of them that ended in the step in which they
+        appeared; they never act and get no index. Raises PopulationError if there are more agents than indices, or if
+        an agent is listed again after it ended and left.
         """
         present = set(listed)
         freed = [self.living.pop(agent) for agent in ended]
@@ -94,16 +94,16 @@ class AgentIndices:
                         f"{self._name}: agent {agent!r} came back after its end; a dead agent stays dead until the "
                         "next reset, so a new one needs a new name"
                     )
-                self._seat(agent)
+                self._assign(agent)
                 spawned.append(agent)
-            # back into the environment's order, in which actions are passed
+            # the environment's order, in which actions are passed
             self.living = {agent: self.living[agent] for agent in listed if agent in self.living}
         if self._fixed is None:
-            for place in freed:
-                heappush(self._free, place)
+            for agent_index in freed:
+                heappush(self._free, agent_index)
         return spawned
 
-    def _seat(self, agent: Any) -> None:
+    def _assign(self, agent: Any) -> None:
         if self._fixed is not None:
             if agent not in self._fixed:
                 raise naming_arguments(
@@ -114,13 +114,13 @@ class AgentIndices:
                         f"{written(max_agents='')}"
                     ),
                 )
-            place = self._fixed[agent]
+            agent_index = self._fixed[agent]
         elif self._free:
-            place = heappop(self._free)
-            holder = self._holder[place]
-            if holder is not None:
-                del self.last[holder[0]]
-            self._holder[place] = (agent,)
+            agent_index = heappop(self._free)
+            last_agent = self._last_agents[agent_index]
+            if last_agent is not None:
+                del self.last[last_agent[0]]
+            self._last_agents[agent_index] = (agent,)
         else:
             raise naming_arguments(
                 PopulationError,
@@ -129,4 +129,4 @@ class AgentIndices:
                     f"in one step is free from the next on); pass a larger max_agents{within or '='}"
                 ),
             )
-        self.living[agent] = self.last[agent] = place
+        self.living[agent] = self.last[agent] = agent_index

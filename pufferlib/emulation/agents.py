@@ -1,4 +1,4 @@
-"""What is known of each agent of a PettingZoo environment: its spaces, their layouts, and what is added to both."""
+"""Each agent of a PettingZoo environment: its spaces, their layouts, and the leaves added to both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Agent", "Agents"]
 
 
 class Agent:
-    """One agent's layouts, and the checks that its first observations still get."""
+    """One agent's layouts, and the checks of its first observations."""
 
     def __init__(
         self,
@@ -31,34 +31,34 @@ class Agent:
         spaces: tuple[Any, Any],
         checked: set[int] | None,
     ) -> None:
-        """spaces: as the environment has them. checked: ids of layouts whose observations are checked no more."""
+        """spaces: the environment's own objects. checked: ids of layouts whose observations need no more checks."""
         self.spaces = spaces
         self.raw_action_space = raw_action_space
         self.observation_layout = observation_layout
         self.action_layout = action_layout
         self.masked = masked  # info["action_mask"] is a leaf of the observation
         self._extra_leaves = extra_leaves
-        self.takes_in = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
+        self.merges_leaves = has_mask(observation_layout.space)  # leaves go into the observation, which is a dict
         self._always = check == "always"
         self._checked = checked
         self._checks_left = 0 if checked is not None and id(observation_layout) in checked else 2
-        self.settled = not self._checks_left  # observations are looked at no more closely than by shape and dtype
+        self.settled = not self._checks_left  # only shape and dtype of observations are checked
         self.plain = self._is_plain()
 
     def _is_plain(self) -> bool:
-        """Whether observations are packed as they come: nothing to add, no check left."""
+        """Return whether observations are packed unchanged: nothing to add, no check left."""
         return self.settled and not (self.masked or self._extra_leaves)
 
     def observed(self, name: Any, observation: Any, info: Any) -> Any:
-        """Return the observation as ``observation_layout`` packs it. Raises SpaceError if it does not fit."""
+        """Return the observation with its extra leaves, as ``observation_layout`` packs it. Raises SpaceError."""
         if self.masked:
             mask = info.get(ACTION_MASK) if isinstance(info, Mapping) else None
             observation = {"observation": observation, ACTION_MASK: pack_mask(self.raw_action_space, mask)}
         if self._extra_leaves is not None:
-            own = observation if self.takes_in else {"observation": observation}
-            if not isinstance(own, Mapping):
+            leaves = observation if self.merges_leaves else {"observation": observation}
+            if not isinstance(leaves, Mapping):
                 raise SpaceError(f"agent {name!r}: expected a dict with an {ACTION_MASK!r}, got {observation!r:.80}")
-            observation = {**self._extra_leaves.leaves(name), **own}
+            observation = {**self._extra_leaves.leaves(name), **leaves}
         if self._checks_left:
             whose = f"agent {name!r}: "
             try:
@@ -75,10 +75,9 @@ class Agent:
 
 
 class Agents:
-    """The agents of one parallel environment, described when first asked for.
+    """The agents of one parallel environment, each described on first access.
 
-    keeps_spaces: False where ``new_episode`` is called at each reset. Then an agent whose space was checked for another
-    needs no checks.
+    keeps_spaces: False where ``new_episode`` is called at each reset; then a space is checked for one agent only.
     """
 
     def __init__(
@@ -96,14 +95,14 @@ class Agents:
         self._extra_leaves = extra_leaves
         self._check = check
         self._by_name: dict[Any, Agent] = {}
-        # Layouts by the identity of the space (kept alive beside it), so that equal agents share one; of this episode
-        # and of the last one, as some environments make new spaces in each.
+        # Layouts by the identity of the space (stored with it, so that it stays alive), so that agents with one space
+        # share them; of this episode and of the last one, because some environments make new spaces in each.
         self._layouts: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self._older: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self._checked: set[int] | None = None if keeps_spaces else set()
 
     def new_episode(self) -> None:
-        """Ask for the spaces anew, for an environment whose agents may have others in each episode."""
+        """Read the spaces again, for an environment whose agents may have other spaces in each episode."""
         self._by_name = {}
         self._older, self._layouts = self._layouts, {}
         if self._checked is not None:
@@ -117,7 +116,7 @@ class Agents:
         return agent
 
     def describe(self, observation_space: Any, action_space: Any) -> Agent:
-        """Return what an agent of these two spaces would be."""
+        """Return an Agent with these two spaces."""
         raw_action_space = own_space(action_space)
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
         observed = self._layout(observation_space, size)
@@ -127,19 +126,19 @@ class Agents:
         return Agent(raw_action_space, observed, acted, masked, self._extra_leaves, self._check, spaces, self._checked)
 
     def _layout(self, space: Any, size: int | None) -> Any:
-        """size: of the mask to add to an observation space; -1: an action space."""
+        """Return the layout of a space. size: of the mask to add to an observation space; -1: an action space."""
         key = (id(space), size)
-        known = self._layouts.get(key) or self._older.get(key)
-        if known is None:
-            own = own_space(space)
+        entry = self._layouts.get(key) or self._older.get(key)
+        if entry is None:
+            converted = own_space(space)
             if size == -1:
-                layout: Any = action_layout(own, **self._bounds)
+                layout: Any = action_layout(converted, **self._bounds)
             else:
                 if self._extra_leaves is not None:
-                    own = extended_space(own, size, self._extra_leaves.spaces)
+                    converted = extended_space(converted, size, self._extra_leaves.spaces)
                 elif size is not None:
-                    own = masked_space(own, size)
-                layout = observation_layout(own, **self._bounds)
-            known = (space, layout)
-        self._layouts[key] = known
-        return known[1]
+                    converted = masked_space(converted, size)
+                layout = observation_layout(converted, **self._bounds)
+            entry = (space, layout)
+        self._layouts[key] = entry
+        return entry[1]

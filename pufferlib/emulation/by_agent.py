@@ -1,4 +1,4 @@
-"""What an environment of several agents returns: dicts by agent, in which no agent is missing and none is unknown."""
+"""Checks of the dicts by agent that an environment of several agents returns: no agent missing, none unknown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pufferlib.errors import SpaceError
 
 __all__ = ["COMMON", "checked_info", "checked_step", "lacking", "require_known", "split_reset"]
 
-COMMON = frozenset(("common", "__common__"))  # in infos: PettingZoo's and RLlib's key for what concerns no agent alone
+COMMON = frozenset(("common", "__common__"))  # in infos: PettingZoo's and RLlib's key for values about no single agent
 STEP = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
-    """Return observations and infos of a reset, also of one that returns observations alone. Raises SpaceError."""
+    """Return observations and infos of a reset; infos are {} if it returns only observations. Raises SpaceError."""
     observations, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     infos = {} if infos is None else infos
     _require_dicts((observations, infos), ("observations", "infos"), f"{name}.reset")
@@ -24,8 +24,8 @@ def split_reset(result: Any, name: str) -> tuple[Mapping[Any, Any], Mapping[Any,
 def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[Any] = ()) -> Any:
     """Return the five dicts that a parallel environment's step returned; infos may be None. Raises SpaceError.
 
-    Where rewards or flags are a defaultdict, or another mapping that makes what is missing, it does so here for agents
-    that ``acted`` and still live or end in this step.
+    Where rewards or flags are a defaultdict, or another mapping with ``__missing__``, this fills in the agents that
+    ``acted`` and still live or end in this step.
     """
     if not isinstance(result, (tuple, list)) or len(result) != 5:
         got = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
@@ -43,13 +43,13 @@ def checked_step(result: Any, name: str, parallel: Any = None, acted: Iterable[A
     _require_dicts(result, STEP, f"{name}.step")
     observations, rewards, terminations, truncations, infos = result
     agents = [agent for agent in acted if agent in parallel.agents or terminations.get(agent) or truncations.get(agent)]
-    return observations, *(_made(told, agents) for told in (rewards, terminations, truncations)), infos
+    return observations, *(_filled(values, agents) for values in (rewards, terminations, truncations)), infos
 
 
-def _made(told: Mapping[Any, Any], agents: Iterable[Any]) -> Mapping[Any, Any]:
-    if not hasattr(type(told), "__missing__"):
-        return told
-    return {**told, **{agent: told[agent] for agent in agents if agent not in told}}
+def _filled(values: Mapping[Any, Any], agents: Iterable[Any]) -> Mapping[Any, Any]:
+    if not hasattr(type(values), "__missing__"):
+        return values
+    return {**values, **{agent: values[agent] for agent in agents if agent not in values}}
 
 
 def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> None:
@@ -62,7 +62,7 @@ def _require_dicts(values: Iterable[Any], names: Iterable[str], call: str) -> No
 
 
 def checked_info(info: Any, agent: Any, call: str) -> dict[Any, Any]:
-    """Return an agent's info as a dict. Raises SpaceError for what is no mapping."""
+    """Return an agent's info as a dict. Raises SpaceError unless it is a mapping."""
     if isinstance(info, dict):
         return info
     if not isinstance(info, Mapping):
@@ -70,21 +70,21 @@ def checked_info(info: Any, agent: Any, call: str) -> dict[Any, Any]:
     return dict(info)
 
 
-def lacking(name: str, what: str, agent: Any, told: Mapping[Any, Any]) -> SpaceError:
-    """Return the error for an agent that acted and is missing in one of the dicts."""
+def lacking(name: str, what: str, agent: Any, values: Mapping[Any, Any]) -> SpaceError:
+    """Return the error for an agent that acted and is missing from one of the dicts."""
     return SpaceError(
-        f"{name}.step gave no {what} for agent {agent!r}, which acted; it gave those of {list(told)}: give one to each "
-        "agent that acted"
+        f"{name}.step gave no {what} for agent {agent!r}, which acted; it gave those of {list(values)}: give one to "
+        "each agent that acted"
     )
 
 
-def require_known(call: str, knows: Callable[[Any], bool], **told: Mapping[Any, Any]) -> None:
-    """Raise SpaceError for rewards, flags or infos under a key that is no agent's name.
+def require_known(call: str, knows: Callable[[Any], bool], **dicts: Mapping[Any, Any]) -> None:
+    """Raise SpaceError for rewards, flags or infos under a key that is not an agent's name.
 
-    PettingZoo allows other keys in infos. So an info that is a dict, as an agent's is, must be an agent's or "common",
-    and any other value is the environment's.
+    PettingZoo allows other keys in infos. So an info that is a dict, like those of agents, must have the key of an
+    agent or "common"; any other value is the environment's.
     """
-    for what, values in told.items():
+    for what, values in dicts.items():
         foreign = [agent for agent in values if not knows(agent)]
         if foreign and what == "infos":
             foreign = [key for key in foreign if key not in COMMON and isinstance(values[key], (Mapping, type(None)))]

@@ -1,4 +1,4 @@
-"""One kind of row for agents whose spaces differ: as large as the largest, and what takes each agent's in and out."""
+"""One row format for agents with different spaces: as large as the largest, with a writer and a reader an agent."""
 
 from __future__ import annotations
 
@@ -62,20 +62,21 @@ def observation_writer(
 def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: int) -> Callable[[Any, Array], None]:
     """Return the same in plain Python.
 
-    Rows should be few and the same ones each time, as their leaves' views are kept: a view costs more than a store.
+    Callers should pass few different rows, again and again, because their leaves' views are stored: making a view costs
+    more than writing through it.
     """
     flat, pack_into, shape, dtype = layout.flat_space, layout.pack_into, layout.shape, layout.dtype
     if flat is row_space or (shape == row_space.shape and flat.dtype == row_space.dtype):
         if layout.is_leaf:
             return lambda observation, row: pack_into(observation, (row,))
-        return _kept(lambda row: (layout.views(row), row[:0]), pack_into, num_agents)
+        return _cached(lambda row: (layout.views(row), row[:0]), pack_into, num_agents)
     assert row_space.shape is not None
     if isinstance(row_space, spaces.Box) and len(row_space.shape) == 1:
         size, nbytes = int(np.prod(shape)), _nbytes(layout)
         if dtype == row_space.dtype and size <= row_space.shape[0]:
-            return _kept(lambda row: (layout.views(row[:size].reshape(shape)), row[size:]), pack_into, num_agents)
+            return _cached(lambda row: (layout.views(row[:size].reshape(shape)), row[size:]), pack_into, num_agents)
         if row_space.dtype == np.uint8 and nbytes <= row_space.shape[0]:
-            return _kept(
+            return _cached(
                 lambda row: (layout.views(row[:nbytes].view(dtype).reshape(shape)), row[nbytes:]), pack_into, num_agents
             )
     raise _too_small("observation", flat, row_space)
@@ -91,18 +92,18 @@ def _too_small(what: str, flat: Any, row_space: Any) -> SpaceError:
     )
 
 
-def _kept(
+def _cached(
     views: Callable[[Array], tuple[Any, Array]], pack_into: Callable[[Any, Any], None], num_agents: int
 ) -> Callable[[Any, Array], None]:
-    """Return a writer that remembers the views of rows, and of what lies behind them, by the rows' identity."""
-    known: dict[int, tuple[Array, Any, Array]] = {}
+    """Return a writer that caches the views of rows, and of the padding after them, by the rows' identity."""
+    cache: dict[int, tuple[Array, Any, Array]] = {}
 
     def write(observation: Any, row: Array) -> None:
-        entry = known.get(id(row))
+        entry = cache.get(id(row))
         if entry is None:
-            if len(known) >= 16 * num_agents:  # someone makes new rows each time; keeping them would keep their memory
-                known.clear()
-            entry = known[id(row)] = (row, *views(row))
+            if len(cache) >= 16 * num_agents:  # a caller passes new rows each time; the cache holds their memory
+                cache.clear()
+            entry = cache[id(row)] = (row, *views(row))
         _, leaves, rest = entry
         pack_into(observation, leaves)
         if rest.size:
@@ -124,40 +125,40 @@ def _range(flat: gymnasium.Space[Any]) -> tuple[Array, Array]:
 
 
 class _Parts(NamedTuple):
-    """A flat action space as choices and reals, either of which may be empty."""
+    """A flat action space as discrete and continuous actions, either of which may be empty."""
 
-    nvec: Array  # (choices,) int64
-    start: Array  # (choices,) int64
-    low: Array  # (reals,)
-    high: Array  # (reals,)
+    nvec: Array  # (num_discrete,) int64
+    start: Array  # (num_discrete,) int64
+    low: Array  # (num_continuous,)
+    high: Array  # (num_continuous,)
 
 
-_NO_CHOICES = np.zeros(0, np.int64)
-_NO_REALS = np.zeros(0, np.float32)
+_NO_DISCRETE = np.zeros(0, np.int64)
+_NO_CONTINUOUS = np.zeros(0, np.float32)
 
 
 def _parts(flat: gymnasium.Space[Any]) -> _Parts:
     if isinstance(flat, spaces.Discrete):
-        return _Parts(np.array([flat.n], np.int64), np.array([flat.start], np.int64), _NO_REALS, _NO_REALS)
+        return _Parts(np.array([flat.n], np.int64), np.array([flat.start], np.int64), _NO_CONTINUOUS, _NO_CONTINUOUS)
     if isinstance(flat, spaces.MultiDiscrete):
         nvec = flat.nvec.ravel().astype(np.int64)
         start = np.ravel(getattr(flat, "start", np.zeros_like(nvec))).astype(np.int64)  # since gymnasium 1.0
-        return _Parts(nvec, start, _NO_REALS, _NO_REALS)
+        return _Parts(nvec, start, _NO_CONTINUOUS, _NO_CONTINUOUS)
     if isinstance(flat, spaces.MultiBinary):
         size = int(np.prod(flat.shape))
-        return _Parts(np.full(size, 2, np.int64), np.zeros(size, np.int64), _NO_REALS, _NO_REALS)
+        return _Parts(np.full(size, 2, np.int64), np.zeros(size, np.int64), _NO_CONTINUOUS, _NO_CONTINUOUS)
     if isinstance(flat, spaces.Box):
-        return _Parts(_NO_CHOICES, _NO_CHOICES, flat.low.ravel(), flat.high.ravel())
+        return _Parts(_NO_DISCRETE, _NO_DISCRETE, flat.low.ravel(), flat.high.ravel())
     assert isinstance(flat, spaces.Tuple)
-    choices, reals = (_parts(part) for part in flat.spaces)
-    return _Parts(choices.nvec, choices.start, reals.low, reals.high)
+    discrete, continuous = (_parts(part) for part in flat.spaces)
+    return _Parts(discrete.nvec, discrete.start, continuous.low, continuous.high)
 
 
 def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]:
     """Return the space of an action row for any of these agents.
 
-    Equal flat spaces: that space. Else as many choices and reals as the agent with the most has, each as wide as the
-    widest: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
+    Equal flat spaces: that space. Else the largest number of discrete and of continuous actions of any agent, each as
+    wide as the widest: a Discrete, a MultiDiscrete, a 1-D Box, or a Tuple(MultiDiscrete, Box).
     """
     flats = [layout.flat_space for layout in layouts]
     if all(flat is flats[0] or flat == flats[0] for flat in flats):
@@ -169,13 +170,13 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
     nvec = np.zeros(max(part.nvec.size for part in parts), np.int64)
     for part in parts:
         nvec[: part.nvec.size] = np.maximum(nvec[: part.nvec.size], part.nvec)
-    reals = [part for part in parts if part.low.size]
-    if not reals:
+    continuous = [part for part in parts if part.low.size]
+    if not continuous:
         return spaces.MultiDiscrete(nvec)
-    dtype = np.result_type(*[part.low.dtype for part in reals])
-    size = max(part.low.size for part in reals)
+    dtype = np.result_type(*[part.low.dtype for part in continuous])
+    size = max(part.low.size for part in continuous)
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
-    for part in reals:
+    for part in continuous:
         low[: part.low.size] = np.minimum(low[: part.low.size], part.low)
         high[: part.high.size] = np.maximum(high[: part.high.size], part.high)
     box = spaces.Box(low.astype(dtype), high.astype(dtype), (size,), dtype.type)
@@ -183,64 +184,65 @@ def common_action_space(layouts: Sequence[ActionLayout]) -> gymnasium.Space[Any]
 
 
 class Clip(NamedTuple):
-    """How an agent's choices are read from those of a larger row: clip(row - row_start, 0, last) + shift."""
+    """The map from discrete actions of a larger row to an agent's: clip(row - row_start, 0, last) + shift."""
 
-    row_start: Array  # (choices,) int64
-    last: Array  # (choices,) int64
-    shift: Array  # (choices,) int64
+    row_start: Array  # (num_discrete,) int64
+    last: Array  # (num_discrete,) int64
+    shift: Array  # (num_discrete,) int64
 
 
 def clip_of(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Clip | None:
-    """Return the Clip by which ``action_reader`` reads choices; None if it does more, as for integer Boxes."""
+    """Return the Clip of ``action_reader``'s discrete actions; None if it does more, as for integer Boxes."""
     flat = layout.flat_space
     parts = flat.spaces if isinstance(flat, spaces.Tuple) else (flat,)
     rows = row_space.spaces if isinstance(row_space, spaces.Tuple) else (row_space,)
     if any(part.dtype != (np.float32 if isinstance(part, spaces.Box) else np.int64) for part in (*parts, *rows)):
         return None
-    own, row = _parts(flat), _parts(row_space)
-    return Clip(row.start[: own.nvec.size], own.nvec - 1, own.start)
+    actions, row = _parts(flat), _parts(row_space)
+    return Clip(row.start[: actions.nvec.size], actions.nvec - 1, actions.start)
 
 
 def action_reader(layout: ActionLayout, row_space: gymnasium.Space[Any]) -> Callable[[Any], Any]:
-    """Return read(row) giving the agent's raw action; row: an array, or a pair of them where row_space is a Tuple.
+    """Return read(row), which returns the agent's raw action; row: an array, or a pair where row_space is a Tuple.
 
-    Of a larger row an agent reads its own elements; choices beyond its own become its last. Numbers of an integer Box
-    are rounded and clipped to it, those of a float Box may lie beyond its bounds. Raises SpaceError if row_space has
-    fewer choices or reals than the agent.
+    From a larger row an agent reads its first elements; a discrete action beyond its range becomes its last. Numbers of
+    an integer Box are rounded and clipped to it, those of a float Box may lie beyond its bounds. Raises SpaceError if
+    row_space has fewer discrete or continuous actions than the agent.
     """
     flat, unpack = layout.flat_space, layout.unpack
     if flat is row_space or flat == row_space:
         return unpack
-    own, row = _parts(flat), _parts(row_space)
-    choices, reals = own.nvec.size, own.low.size
-    if choices > row.nvec.size or reals > row.low.size or (own.nvec > row.nvec[:choices]).any():
+    actions, row = _parts(flat), _parts(row_space)
+    num_discrete, num_continuous = actions.nvec.size, actions.low.size
+    is_narrow = num_discrete > row.nvec.size or num_continuous > row.low.size
+    if is_narrow or (actions.nvec > row.nvec[:num_discrete]).any():
         raise _too_small("action", flat, row_space)
     paired = isinstance(row_space, spaces.Tuple)
-    row_start, last, shift = Clip(row.start[:choices], own.nvec - 1, own.start)
-    low, high = own.low, own.high
+    row_start, last, shift = Clip(row.start[:num_discrete], actions.nvec - 1, actions.start)
+    low, high = actions.low, actions.high
 
-    def read_choices(values: Any) -> Array:
-        chosen: Array = np.clip(np.ravel(values)[:choices] - row_start, 0, last) + shift
-        return chosen
+    def read_discrete(values: Any) -> Array:
+        discrete: Array = np.clip(np.ravel(values)[:num_discrete] - row_start, 0, last) + shift
+        return discrete
 
-    whole = low.dtype.kind != "f"
+    is_integer = low.dtype.kind != "f"
     narrow = not np.can_cast(row.low.dtype, low.dtype)
-    limits: Any = np.finfo(low.dtype) if narrow and not whole else None
+    limits: Any = np.finfo(low.dtype) if narrow and not is_integer else None
 
-    def read_reals(values: Any) -> Array:
-        own_values: Array = np.ravel(values)[:reals]
-        if whole:
-            own_values = np.rint(np.clip(own_values, low, high))
-        elif limits is not None:  # finite in the row, so finite here
-            own_values = np.clip(own_values, limits.min, limits.max)
-        return own_values.astype(low.dtype)
+    def read_continuous(values: Any) -> Array:
+        continuous: Array = np.ravel(values)[:num_continuous]
+        if is_integer:
+            continuous = np.rint(np.clip(continuous, low, high))
+        elif limits is not None:  # a value that is finite in the row stays finite
+            continuous = np.clip(continuous, limits.min, limits.max)
+        return continuous.astype(low.dtype)
 
     def read(values: Any) -> Any:
         if isinstance(flat, spaces.Tuple):
-            return unpack((read_choices(values[0]), read_reals(values[1])))
+            return unpack((read_discrete(values[0]), read_continuous(values[1])))
         if isinstance(flat, spaces.Box):
-            return unpack(read_reals(values[1] if paired else values).reshape(flat.shape))
-        chosen = read_choices(values[0] if paired else values)
-        return unpack(chosen.reshape(flat.shape).astype(flat.dtype))
+            return unpack(read_continuous(values[1] if paired else values).reshape(flat.shape))
+        discrete = read_discrete(values[0] if paired else values)
+        return unpack(discrete.reshape(flat.shape).astype(flat.dtype))
 
     return read

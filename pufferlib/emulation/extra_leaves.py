@@ -1,4 +1,4 @@
-"""Leaves that lie beside an agent's observation: the environment's state, the agent's type, its action mask."""
+"""Leaves next to an agent's observation: the environment's state, the agent's type, its action mask."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TypeOf = Callable[[Any], str]
 class ExtraLeaves:
     """The leaves "state" and "agent_type" of one PettingZoo environment's agents.
 
-    spaces: those that were asked for, by name. Raises PlanError where the environment has no state, or no
-    possible_agents by which to tell how many types there are.
+    spaces: of the requested leaves, by name. Raises PlanError for an environment without a state, or without
+    possible_agents, which give the number of types.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class ExtraLeaves:
             self.spaces[AGENT_TYPE] = spaces.Discrete(max(self._types.values()) + 1)
 
     def hold(self, state: Any) -> None:
-        """Take the state from a caller who has asked the environment already; the next ``look`` does not."""
+        """Take the state from a caller that has read it already; the next ``look`` keeps it."""
         self._state, self._is_held = state, True
 
     def forget(self) -> None:
-        """Forget that a state is held."""
+        """Drop a state taken by ``hold``."""
         self._is_held = False
 
     def look(self) -> None:
-        """Take the state as it is now; to be called after each reset and step. Raises SpaceError if there is none."""
+        """Read the state; call this after each reset and step. Raises SpaceError if the environment has none."""
         if self._is_held:
             self._is_held = False
         elif STATE in self.spaces:
@@ -72,11 +72,11 @@ class ExtraLeaves:
                 ) from error
 
     def leaves(self, agent: Any) -> dict[str, Any]:
-        """Return an agent's leaves, with the state of the last look."""
+        """Return an agent's leaves, with the state of the last ``look``."""
         return ({STATE: self._state} if STATE in self.spaces else {}) | self.fixed_leaves(agent)
 
     def fixed_leaves(self, agent: Any) -> dict[str, Any]:
-        """Return those of an agent's leaves that never change."""
+        """Return an agent's leaves that never change."""
         leaves = {}
         if AGENT_TYPE in self.spaces:
             if agent not in self._types:
@@ -87,10 +87,10 @@ class ExtraLeaves:
             leaves[AGENT_TYPE] = self._types[agent]
         return leaves
 
-    def told(self, info: Any) -> bool:
-        """Take the state from an agent's info, as who plays a raw environment may put it there.
+    def take_from_info(self, info: Any) -> bool:
+        """Take the state from an agent's info, where a caller that plays a raw environment may put it.
 
-        Return whether it is there; if not, the state is any sample, whose place in the row the caller makes zeros.
+        Return whether the info has it; if not, the state is a sample, which the caller must zero in the row.
         """
         if STATE not in self.spaces:
             return True
@@ -132,19 +132,19 @@ def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bo
 def extended_space(
     space: gymnasium.Space[Any], mask_size: int | None, added: Mapping[str, gymnasium.Space[Any]]
 ) -> spaces.Dict:
-    """Return an observation space with these leaves in front of it, which so lie at the same place for all agents.
+    """Return an observation space with these leaves in front, so that they have the same offset for all agents.
 
-    A space that has its action mask in it takes them in; any other becomes the leaf "observation". mask_size: of a
-    mask that is added as well. Raises SpaceError for a name that is taken.
+    They are added to a space that contains its action mask; any other space becomes the leaf "observation". mask_size:
+    of a mask to add as well. Raises SpaceError for a name that the space already has.
     """
     parts: dict[Any, gymnasium.Space[Any]] = {OBSERVATION: space}
     if mask_size is not None:
         parts = {ACTION_MASK: spaces.MultiBinary(mask_size), **parts}
     elif has_mask(space):
-        own: Any = space
-        parts = {ACTION_MASK: own[ACTION_MASK], **own.spaces}
+        masked: Any = space
+        parts = {ACTION_MASK: masked[ACTION_MASK], **masked.spaces}
         for name in added:
-            if name in own.spaces:
+            if name in masked.spaces:
                 raise SpaceError(
                     f'the observation has a leaf "{name}" of its own, beside its "{ACTION_MASK}", where {name}= would '
                     f"put another; leave {name} out, or rename the environment's"
@@ -153,19 +153,18 @@ def extended_space(
 
 
 def row_layout(layouts: Sequence[Layout], bounds: Mapping[str, Any], *, masks: bool) -> Layout:
-    """Return how policies may read a row of any of these agents, whose spaces are of ``extended_space`` and differ.
+    """Return the layout by which policies read a row of any of these agents, whose extended spaces differ.
 
-    The leaves that all have in front stay what they are, and whatever comes behind is "observation": as
-    ``common_observation_space`` has it, so a Box where it is of one dtype, else bytes. masks: whether an action mask
-    that all of them have in the same size counts among the former.
+    The leaves in front that all have stay unchanged; the rest is "observation", with ``common_observation_space``: a
+    Box if it has one dtype, else bytes. masks: whether to keep an action mask of equal size in front, too.
     """
-    own: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
+    extended: list[dict[Any, Any]] = [dict(layout.space.spaces) for layout in layouts]  # type: ignore[attr-defined]
     front: OrderedDict[Any, Any] = OrderedDict()
     for name in (STATE, AGENT_TYPE, *([ACTION_MASK] if masks else [])):
-        if all(name in each and each[name] == own[0].get(name) for each in own):
-            front[name] = own[0][name]
-    behind = [spaces.Dict(OrderedDict((key, each[key]) for key in each if key not in front)) for each in own]
-    common = common_observation_space([observation_layout(rest, **bounds) for rest in behind])
+        if all(name in parts and parts[name] == extended[0].get(name) for parts in extended):
+            front[name] = extended[0][name]
+    rests = [spaces.Dict(OrderedDict((key, parts[key]) for key in parts if key not in front)) for parts in extended]
+    common = common_observation_space([observation_layout(rest, **bounds) for rest in rests])
     if common.dtype == np.uint8:
         end = max(leaf.offset + leaf.nbytes for leaf in layouts[0].leaves if leaf.path[0] in front)
         common = spaces.Box(0, 255, (max(layout.nbytes for layout in layouts) - end,), np.uint8)

@@ -1,4 +1,4 @@
-"""Gymnasium environments: as rows for the workers, and as Gymnasium environments with flat spaces for everyone."""
+"""Gymnasium environments: as rows for workers, and as Gymnasium environments with flat spaces for users."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["EmulatedEnv", "GymnasiumRows"]
 class GymnasiumRows(RowEnv):
     """A single-agent environment as one row.
 
-    Between ``step`` and ``write_observations`` the observation is held as the environment gave it, so that it is
-    copied once, into the row. With ``action_mask`` the mask is in the observation and no longer in the infos.
+    Between ``step`` and ``write_observations`` it holds the environment's own observation, so that this is copied only
+    once, into the row. With ``action_mask`` the mask is in the observation and no longer in the infos.
     """
 
     def __init__(self, env: Any, *, action_mask: bool = False, check: str = "first", **bounds: Any) -> None:
@@ -43,11 +43,11 @@ class GymnasiumRows(RowEnv):
         packer, unpacker = caller.observation_layout.packer, caller.action_layout.unpacker
         if packer is not None and (unpacker is not None or caller.action_layout.is_leaf):
             scalar = isinstance(self.action_space, spaces.Discrete) and self.action_space.dtype != np.int64
-            own_unpacker = None if caller.action_layout.is_leaf and not scalar else unpacker
-            space = caller.raw_observation_space  # a pair of them and an info look alike
+            fast_unpacker = None if caller.action_layout.is_leaf and not scalar else unpacker
+            space = caller.raw_observation_space  # a pair looks like an observation and an info
             pairs = isinstance(space, spaces.Tuple) and len(space.spaces) == 2
             masks = mask_plan(caller.raw_action_space) if action_mask else None
-            self.fast = FastStep(env, caller.raw_step, packer, own_unpacker, False, not pairs, masks)
+            self.fast = FastStep(env, caller.raw_step, packer, fast_unpacker, False, not pairs, masks)
         self._write = observation_writer(caller.observation_layout, self.observation_space)
         self._unpack = caller.action_layout.unpack
         self._pair = len(caller.action_layout.components) == 2
@@ -59,7 +59,7 @@ class GymnasiumRows(RowEnv):
         self.take_reset(self._caller.raw_reset(seed, options))
 
     def take_reset(self, result: Any) -> None:
-        self._observation, info = self._caller.begun(result)
+        self._observation, info = self._caller.regular_reset(result)
         self._reward, self._terminated, self._truncated, self._acted = 0.0, False, False, False
         self._return, self._length, self._start_s = 0.0, 0, perf_counter()
         self.infos = self._owned(info)
@@ -71,7 +71,7 @@ class GymnasiumRows(RowEnv):
         return self._unpack((actions[0][0], actions[1][0]) if self._pair else actions[0])
 
     def take(self, result: Any) -> bool:
-        self._observation, reward, terminated, truncated, info = self._caller.regular(result)
+        self._observation, reward, terminated, truncated, info = self._caller.regular_step(result)
         self._reward, self._terminated, self._truncated, self._acted = reward, terminated, truncated, True
         self._return += reward
         self._length += 1
@@ -119,9 +119,9 @@ class GymnasiumRows(RowEnv):
 
 
 class ForeignEnv(gymnasium.Env[Any, Any]):
-    """Stands where Gymnasium expects a gymnasium.Env for an environment that is none, such as one of old gym.
+    """A gymnasium.Env around an environment of another class, such as one of old gym.
 
-    ``env`` is the raw environment; attributes that Gymnasium does not know are looked up there.
+    ``env`` is the raw environment; attributes that Gymnasium does not define are looked up there.
     """
 
     def __init__(self, env: Any, caller: Caller) -> None:
@@ -156,10 +156,10 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     observation_space, action_space: ``observation_layout.flat_space`` and ``action_layout.flat_space``; the layouts
     convert to the original structure and back. ``env`` and ``unwrapped`` reach the raw environment (through a
-    ForeignEnv if it is no gymnasium.Env). Observations and infos that are returned belong to the caller. Where
-    observations have an "action_mask", info["action_mask"] repeats it.
+    ForeignEnv unless it is a gymnasium.Env). The caller owns returned observations and infos. Where observations have
+    an "action_mask", info["action_mask"] repeats it.
 
-    Raises SpaceError for spaces that cannot be flattened and for returned values that do not fit them (in full on
+    Raises SpaceError for spaces that cannot be flattened and for returned values that do not fit them (full checks on
     the first reset and the first step, or always with check="always"); CallError for a step before reset.
     """
 
@@ -174,7 +174,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.action_space = self.action_layout.flat_space
         self._masks = has_mask(caller.raw_observation_space)
         self._was_reset = False
-        self._is_plain = False  # steps return what C may read
+        self._is_plain = False  # the compiled path may read steps
 
     @property
     def raw(self) -> Any:
@@ -203,7 +203,7 @@ class EmulatedEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             values: tuple[Any, float, bool, bool, dict[str, Any]] | None = packer.flat_step(result, own)
             if values is not None:
                 return values
-        observation, reward, terminated, truncated, info = self._caller.regular(result)
+        observation, reward, terminated, truncated, info = self._caller.regular_step(result)
         row, info = self.observation_layout.flatten(observation), self._info(observation, info)
         self._is_plain = self._caller.settled and not (self._masks or self._caller.action_mask)
         return row, reward, terminated, truncated, info

@@ -1,4 +1,4 @@
-"""A PufferEnv as rows: its buffers already have the shape of a batch, so that writing is one copy."""
+"""A PufferEnv as rows: its buffers have the shape of a batch, so that writing is one copy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Literal["first", "always"]
 
 
 def native_rows(env: PufferEnv, *, check: Check = "first") -> RowEnv:
-    """Return env as rows. Raises SpaceError where its spaces or its number of agents cannot make rows."""
+    """Return env as rows. Raises SpaceError for spaces or a number of agents that rows cannot represent."""
     validate(env)
     return NativeRow(env, check) if env.num_agents == 1 else NativeRows(env, check)
 
@@ -44,14 +44,14 @@ def validate(env: PufferEnv) -> None:
 
 
 def zero_outcome(env: PufferEnv) -> None:
-    """Set rewards and flags to what PufferEnv promises before each call."""
+    """Zero rewards and flags, as PufferEnv promises before each call."""
     env.rewards.fill(0)  # half the time of [...] = 0
     env.terminations.fill(False)
     env.truncations.fill(False)
 
 
 def validate_buffers(env: PufferEnv) -> None:
-    """Raise SpaceError if env has replaced one of its buffers by something of another shape or dtype."""
+    """Raise SpaceError if env has replaced a buffer by an object of another shape or dtype."""
     space, agents = env.single_observation_space, env.num_agents
     assert space.shape is not None
     expected = {
@@ -71,17 +71,17 @@ def validate_buffers(env: PufferEnv) -> None:
             )
 
 
-def told_apart(env: PufferEnv, infos: Any) -> list[tuple[int | None, dict[str, Any]]]:
-    """Return what reset or step returned as (place, owned info) pairs, without the empty ones.
+def infos_by_agent(env: PufferEnv, infos: Any) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the infos of reset or step as pairs of an agent index and a copy, without empty ones.
 
-    The place is None where a dict is about an environment of several agents as a whole.
+    The index is None for a dict about a whole environment of several agents.
     """
     if not infos:
         return []
     if isinstance(infos, Mapping):
         return [(None if env.num_agents > 1 else 0, own(dict(infos)))]
     if isinstance(infos, Sequence) and len(infos) == env.num_agents:
-        return [(place, own(dict(info))) for place, info in enumerate(infos) if info]
+        return [(agent_index, own(dict(info))) for agent_index, info in enumerate(infos) if info]
     raise SpaceError(
         f"{type(env).__name__} returned {type(infos).__name__} as infos; "
         f"expected None, one dict, or a sequence of {env.num_agents} dicts"
@@ -89,7 +89,7 @@ def told_apart(env: PufferEnv, infos: Any) -> list[tuple[int | None, dict[str, A
 
 
 class _Native(RowEnv):
-    """What one agent and many have in common."""
+    """The common part of rows for one agent and for several."""
 
     env: PufferEnv
 
@@ -121,7 +121,7 @@ class _Native(RowEnv):
             self._check_reset = self._always
         self._start_s = perf_counter()
         self._begin()
-        self.infos = told_apart(self.env, result)
+        self.infos = infos_by_agent(self.env, result)
 
     def _begin(self) -> None:
         raise NotImplementedError
@@ -140,7 +140,7 @@ class NativeRow(_Native):
         self.fast = FastStep(env, env.step, self.observation_layout.packer, None, native=True, resets=True)
 
     def _begin(self) -> None:
-        self._acted = False  # whether an action counted on the way into the held row
+        self._acted = False  # whether the held row's action counted
         self._reward, self._terminated, self._truncated = 0.0, False, False
         self._return, self._length = 0.0, 0
 
@@ -153,10 +153,10 @@ class NativeRow(_Native):
         return self._hold(env.step(actions), acted)
 
     def take(self, result: Any) -> bool:
-        return self._hold(result, True)  # who is absent is not stepped fast
+        return self._hold(result, True)  # the fast path does not step absent agents
 
     def _hold(self, infos: Any, acted: bool) -> bool:
-        """Hold the rows of a step that returned infos. acted: whether its action counted."""
+        """Hold the row of a step that returned infos. acted: whether its action counted."""
         env = self.env
         self._acted = acted
         if self._check_step:
@@ -175,7 +175,7 @@ class NativeRow(_Native):
             self._length += 1
         else:
             self._reward = 0.0
-        self.infos = told_apart(env, infos) if infos else []
+        self.infos = infos_by_agent(env, infos) if infos else []
         if over and acted:
             info = self.infos[0][1] if self.infos else {}
             info["env"] = True
@@ -211,34 +211,34 @@ class NativeRow(_Native):
 class NativeRows(_Native, HeldRows):
     """A PufferEnv of several agents, whose rows may be absent for a while.
 
-    In most steps nobody comes or goes. A few counts tell, and then the environment's own arrays are
-    what is held: a step costs the same dozen calls of NumPy for four agents and for four thousand.
+    In most steps no agent comes or goes, which a few counts show; then it holds the environment's arrays themselves. A
+    step costs the same dozen NumPy calls for four agents as for four thousand.
     """
 
     def __init__(self, env: PufferEnv, check: Check) -> None:
         super().__init__(env, check)
         agents = self.num_agents
-        self.agent_names = tuple(f"agent_{place}" for place in range(agents))
+        self.agent_names = tuple(f"agent_{agent_index}" for agent_index in range(agents))
         self._masks: Any = False
         self._rewards: Any = 0.0
         self._terminations: Any = False
         self._truncations: Any = False
-        self._gone: Array | None = None  # whose rows show nobody
+        self._absent: Array | None = None  # the rows without an agent
         self._returns = np.zeros(agents, np.float64)
-        self._births = np.zeros(agents, np.int64)  # the tick of each agent's first row
+        self._first_ticks = np.zeros(agents, np.int64)  # the tick of each agent's first row
         self._starts_s = np.zeros(agents, np.float64)
         self._tick = 0
-        self._past = 0.0  # what agents were rewarded whose place another has now
-        self.before: Array | None = None  # who acts in this step; None: all
-        self.fast = FastRows(env, self._returns, self._births, self._starts_s)
+        self._past_return = 0.0  # the return of agents whose row another has now
+        self.before: Array | None = None  # the agents that act in this step; None: all
+        self.fast = FastRows(env, self._returns, self._first_ticks, self._starts_s)
 
     def _begin(self) -> None:
         self._masks, self._rewards, self._terminations, self._truncations = False, 0.0, False, False
-        self._gone = None if self.env.alive.all() else ~self.env.alive
+        self._absent = None if self.env.alive.all() else ~self.env.alive
         self._returns[...] = 0.0
-        self._births[...] = 0
+        self._first_ticks[...] = 0
         self._starts_s[...] = self._start_s
-        self._tick, self._past = 0, 0.0
+        self._tick, self._past_return = 0, 0.0
 
     def step(self, actions: Any) -> bool:
         env = self.env
@@ -252,7 +252,7 @@ class NativeRows(_Native, HeldRows):
             self._check()
             self._check_step = self._always
         self._tick += 1
-        self.infos = told_apart(env, result) if result else []
+        self.infos = infos_by_agent(env, result) if result else []
         if (
             before is None
             and not np.count_nonzero(env.terminations)
@@ -260,7 +260,7 @@ class NativeRows(_Native, HeldRows):
             and np.count_nonzero(env.alive) == self.num_agents
         ):
             self._masks, self._rewards, self._terminations, self._truncations = True, env.rewards, False, False
-            self._gone = None
+            self._absent = None
             self._returns += env.rewards
             return False
         return self._come_and_go(np.ones(self.num_agents, np.bool_) if before is None else before)
@@ -271,17 +271,17 @@ class NativeRows(_Native, HeldRows):
 
     @property
     def totals(self) -> tuple[float, int, float]:
-        return self._past, self._tick, self._start_s
+        return self._past_return, self._tick, self._start_s
 
     @totals.setter
     def totals(self, totals: tuple[float, int, float]) -> None:
-        self._past, self._tick, self._start_s = totals
+        self._past_return, self._tick, self._start_s = totals
 
     def _come_and_go(self, masks: Array) -> bool:
         """Hold the rows of a step in which agents are absent, end or appear. masks: whose actions counted."""
         env = self.env
         alive = env.alive
-        # Flags and rewards of agents whose action did not count say nothing about an agent: they are dropped.
+        # Drop flags and rewards of agents whose action did not count.
         terminations, truncations = env.terminations & masks, env.truncations & masks
         ended = terminations | truncations
         alive[env.terminations | env.truncations] = False
@@ -291,7 +291,7 @@ class NativeRows(_Native, HeldRows):
         self._masks, self._terminations, self._truncations = masks, terminations, truncations
         self._rewards = np.where(masks, env.rewards, 0.0)
         self._returns += self._rewards
-        self._gone = None if alive.all() else ~(alive | masks)
+        self._absent = None if alive.all() else ~(alive | masks)
         over = not alive.any()
         if ended.any():
             self._add_episodes(ended)
@@ -299,36 +299,37 @@ class NativeRows(_Native, HeldRows):
             self._add_end()
         spawned = alive & ~masks
         if spawned.any():
-            self._past += float(self._returns[spawned].sum())
+            self._past_return += float(self._returns[spawned].sum())
             self._returns[spawned] = 0.0
-            self._births[spawned] = self._tick
+            self._first_ticks[spawned] = self._tick
             self._starts_s[spawned] = perf_counter()
         return over
 
     def _add_episodes(self, ended: Array) -> None:
-        told = {place: info for place, info in self.infos if place is not None}
-        for place in np.flatnonzero(ended).tolist():
-            if place not in told:
-                told[place] = {}
-                self.infos.append((place, told[place]))
-            add_episode(told[place], self._returns[place], self._tick - self._births[place], self._starts_s[place])
+        infos = {agent: info for agent, info in self.infos if agent is not None}
+        for agent in np.flatnonzero(ended).tolist():
+            if agent not in infos:
+                infos[agent] = {}
+                self.infos.append((agent, infos[agent]))
+            length = self._tick - self._first_ticks[agent]
+            add_episode(infos[agent], self._returns[agent], length, self._starts_s[agent])
 
     def _add_end(self) -> None:
-        info = next((info for place, info in self.infos if place is None), None)
+        info = next((info for agent_index, info in self.infos if agent_index is None), None)
         if info is None:
             info = {}
             self.infos.append((None, info))
         info["env"] = True
-        add_episode(info, self._past + self._returns.sum(), self._tick, self._start_s)
+        add_episode(info, self._past_return + self._returns.sum(), self._tick, self._start_s)
 
     def write_observations(self, rows: Rows) -> None:
         rows.observations[...] = self.env.observations
-        if self._gone is not None:
-            rows.observations[self._gone] = 0
+        if self._absent is not None:
+            rows.observations[self._absent] = 0
 
 
 class NativeEnv(gymnasium.Env[Any, Any]):
-    """A PufferEnv of one agent as a Gymnasium environment. ``env`` is the PufferEnv; what is returned is owned.
+    """A PufferEnv of one agent as a Gymnasium environment. ``env`` is the PufferEnv; the caller owns returned values.
 
     Raises SpaceError for an action of another shape or kind, CallError for a step before reset.
     """
@@ -360,7 +361,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         return {}
 
     @property
-    def _np_random(self) -> np.random.Generator:  # where gymnasium.Env and its checker look for the generator
+    def _np_random(self) -> np.random.Generator:  # gymnasium.Env and its checker read the generator here
         return self.env.np_random
 
     @_np_random.setter
@@ -392,7 +393,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         return observation[()] if isinstance(self.observation_space, Discrete) else observation
 
     def _info(self, infos: Any) -> dict[str, Any]:
-        return next((info for _, info in told_apart(self.env, infos)), {})
+        return next((info for _, info in infos_by_agent(self.env, infos)), {})
 
     def render(self) -> Any:
         return self.env.render()

@@ -1,4 +1,4 @@
-"""PettingZoo environments with flat spaces, life cycle and all, around PettingZoo environments and PufferEnvs."""
+"""PettingZoo environments with flat spaces around PettingZoo environments and PufferEnvs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pufferlib.emulation.agents import Agents
 from pufferlib.emulation.by_agent import checked_info, checked_step, lacking, require_known, split_reset
 from pufferlib.emulation.extra_leaves import ExtraLeaves
 from pufferlib.emulation.infos import own
-from pufferlib.emulation.native import told_apart, validate, validate_buffers, zero_outcome
+from pufferlib.emulation.native import infos_by_agent, validate, validate_buffers, zero_outcome
 from pufferlib.emulation.pettingzoo_rows import as_parallel, probe
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
 from pufferlib.environment import PufferEnv, hold
@@ -32,9 +32,9 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     """A PettingZoo parallel environment with flat spaces around a parallel or an AEC one.
 
     Agents come and go as in the raw environment, in dicts keyed by agent; each has its own spaces, and
-    ``observation_layout(agent)`` and ``action_layout(agent)``. There are ``possible_agents`` if the raw environment has
-    them. ``env`` is the raw environment; attributes that are not found here are looked up there. Observations and infos
-    that are returned belong to the caller; infos have the agent's "action_mask" wherever the environment gives one.
+    ``observation_layout(agent)`` and ``action_layout(agent)``. ``possible_agents`` exists if the raw environment has
+    it. ``env`` is the raw environment; other attributes are looked up there. The caller owns returned observations and
+    infos; infos have the agent's "action_mask" wherever the environment returns one.
 
     Raises SpaceError for spaces that cannot be flattened and for observations that do not fit them; CallError for a
     step before reset.
@@ -77,7 +77,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._reset = Resetter(parallel, name)
         self._was_reset = False
         self._known: set[Any] = set()  # the agents of this episode
-        self._ended: set[Any] = set()  # those of them whose end has been told
+        self._ended: set[Any] = set()  # those of them that have ended
 
     @property
     def raw(self) -> Any:
@@ -95,7 +95,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     @property
     def agents(self) -> list[Any]:
-        """The agents alive now; none before the first reset."""
+        """The living agents; none before the first reset."""
         return list(self._parallel.agents) if self._was_reset else []
 
     def __getattr__(self, name: str) -> Any:
@@ -110,11 +110,11 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return self._agents[agent].action_layout.flat_space
 
     def observation_layout(self, agent: Any) -> Layout:
-        """Return what converts this agent's flat observations and its original ones."""
+        """Return the layout that converts between this agent's flat and original observations."""
         return self._agents[agent].observation_layout
 
     def action_layout(self, agent: Any) -> ActionLayout:
-        """Return what converts this agent's flat actions and its original ones."""
+        """Return the layout that converts between this agent's flat and original actions."""
         return self._agents[agent].action_layout
 
     def reset(
@@ -135,9 +135,9 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         raw_actions = {agent: self._raw_action(agent, action) for agent, action in actions.items()}
         acted = [agent for agent in self._parallel.agents if agent not in self._ended]
-        observations, *told, infos = checked_step(self._parallel.step(raw_actions), self._name, self._parallel, acted)
+        observations, *values, infos = checked_step(self._parallel.step(raw_actions), self._name, self._parallel, acted)
         self._known.update(self._parallel.agents)
-        rewards, terminations, truncations = self._outcome(acted, observations, *told)
+        rewards, terminations, truncations = self._outcome(acted, observations, *values)
         require_known(f"{self._name}.step", self._knows, infos=infos)
         flat = self._flat(observations, infos)
         return flat, rewards, terminations, truncations, self._infos(observations, infos, "step")
@@ -153,7 +153,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         terminations: Mapping[Any, Any],
         truncations: Mapping[Any, Any],
     ) -> tuple[dict[Any, float], dict[Any, bool], dict[Any, bool]]:
-        """Return rewards and flags as numbers and bools. Raises SpaceError where one is missing or is no agent's."""
+        """Return rewards and flags as numbers and bools. Raises SpaceError for a missing or unknown agent."""
         name = self._name
         require_known(f"{name}.step", self._knows, rewards=rewards, terminations=terminations, truncations=truncations)
         terminated = {agent: checked_flag(flag, "termination", name) for agent, flag in terminations.items()}
@@ -165,15 +165,15 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 for what, flags in (("termination", terminations), ("truncation", truncations)):
                     if agent not in flags:
                         raise lacking(name, what, agent, flags)
-            told = agent in listed or ended or observations.get(agent) is not None
-            if told and agent not in rewards:  # who just vanishes is told nothing
+            has_outcome = agent in listed or ended or observations.get(agent) is not None
+            if has_outcome and agent not in rewards:  # an agent that vanishes without a flag has none
                 raise lacking(name, "reward", agent, rewards)
             if ended:
                 self._ended.add(agent)
-        return {agent: scalar_reward(each, name) for agent, each in rewards.items()}, terminated, truncated
+        return {agent: scalar_reward(reward, name) for agent, reward in rewards.items()}, terminated, truncated
 
     def _raw_action(self, agent: Any, action: Any) -> Any:
-        if action is None:  # what AEC environments take from the dead
+        if action is None:  # AEC environments take it from dead agents
             return None
         return self._agents[agent].action_layout.unpack_checked(action, f" of agent {agent!r}")
 
@@ -182,7 +182,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         if self._extra_leaves is not None:
             self._extra_leaves.look()
         for name, observation in observations.items():
-            if name not in self._known or observation is None:  # "common" things, and the dead of some environments
+            if name not in self._known or observation is None:  # "common" values, and dead agents of some environments
                 flat[name] = own(observation)
                 continue
             agent = self._agents[name]
@@ -218,8 +218,8 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A PufferEnv as a PettingZoo parallel environment of agents "agent_0", "agent_1" … in the order of its rows.
 
-    An agent is listed while it is alive; ``env`` is the PufferEnv; what is returned belongs to the caller. Raises
-    SpaceError for an action of another shape or kind, CallError for a step before reset.
+    An agent is listed while it is alive; ``env`` is the PufferEnv; the caller owns returned values. Raises SpaceError
+    for an action of another shape or kind, CallError for a step before reset.
     """
 
     def __init__(self, env: PufferEnv) -> None:
@@ -232,7 +232,7 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self.agents: list[str] = []
         self._observation_layout = observation_layout(env.single_observation_space)
         self._action_layout = action_layout(env.single_action_space)
-        # Each agent its own spaces, as seeding one agent's must leave the others' alone.
+        # Each agent has its own spaces, so that seeding one does not seed the others.
         self._spaces = {
             agent: (deepcopy(env.single_observation_space), deepcopy(env.single_action_space))
             for agent in self.possible_agents
@@ -284,38 +284,38 @@ class NativeParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
             raise CallError("step before reset; call reset() first")
         env, before = self.env, self.agents
         for agent in before:
-            self._actions[self._place(agent)] = self._action_layout.unpack_checked(
+            self._actions[self._agent_index(agent)] = self._action_layout.unpack_checked(
                 actions[agent], f" of agent {agent!r}"
             )
         zero_outcome(env)
         infos = env.step(self._actions)
         env.alive[env.terminations | env.truncations] = False
         self._list_agents()
-        concerned = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
+        reported = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
         rewards, terminations, truncations = {}, {}, {}
-        for agent in concerned:
-            place, acted = self._place(agent), agent in before
-            rewards[agent] = float(env.rewards[place]) if acted else 0.0
-            terminations[agent] = acted and bool(env.terminations[place])
-            gone = not env.alive[place] and not terminations[agent]  # without a flag: truncated
-            truncations[agent] = acted and bool(env.truncations[place] or gone)
-        return self._observations(concerned), rewards, terminations, truncations, self._infos(infos, concerned)
+        for agent in reported:
+            agent_index, acted = self._agent_index(agent), agent in before
+            rewards[agent] = float(env.rewards[agent_index]) if acted else 0.0
+            terminations[agent] = acted and bool(env.terminations[agent_index])
+            vanished = not env.alive[agent_index] and not terminations[agent]  # without a flag: truncated
+            truncations[agent] = acted and bool(env.truncations[agent_index] or vanished)
+        return self._observations(reported), rewards, terminations, truncations, self._infos(infos, reported)
 
-    def _place(self, agent: str) -> int:
+    def _agent_index(self, agent: str) -> int:
         return int(agent[len("agent_") :])
 
     def _list_agents(self) -> None:
-        self.agents = [agent for agent in self.possible_agents if self.env.alive[self._place(agent)]]
+        self.agents = [agent for agent in self.possible_agents if self.env.alive[self._agent_index(agent)]]
 
     def _observations(self, agents: list[str]) -> dict[str, Any]:
-        rows = {agent: self.env.observations[self._place(agent), ...] for agent in agents}
+        rows = {agent: self.env.observations[self._agent_index(agent), ...] for agent in agents}
         return {agent: self._observation_layout.flatten(row) for agent, row in rows.items()}
 
     def _infos(self, infos: Any, agents: list[str]) -> dict[str, dict[str, Any]]:
-        told = dict(told_apart(self.env, infos))
-        owned = {agent: told.get(self._place(agent), {}) for agent in agents}
-        if None in told:
-            owned["common"] = told[None]  # where PettingZoo allows it: what concerns no agent alone
+        by_agent = dict(infos_by_agent(self.env, infos))
+        owned = {agent: by_agent.get(self._agent_index(agent), {}) for agent in agents}
+        if None in by_agent:
+            owned["common"] = by_agent[None]  # PettingZoo's key for values about no single agent
         return owned
 
     def render(self) -> Any:

@@ -1,4 +1,4 @@
-"""A PettingZoo environment as rows: agents that spawn and die on a fixed number of places, with a mask."""
+"""A PettingZoo environment as rows: agents that spawn and die in a fixed number of rows, with a mask."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from pufferlib.layout.layout import ActionLayout
 __all__ = ["PettingZooRows", "as_parallel", "probe"]
 
 
-FALSE = np.False_  # there is one of it, as of False
+FALSE = np.False_  # a singleton, like False
 
 
 def as_parallel(env: Any) -> Any:
     """Return env if it is a parallel environment, or an AEC environment through PettingZoo's own conversion.
 
-    One that is not parallelizable is converted turn by turn: each step plays the action of the agent whose turn it
-    is, named in infos[agent]["active_agent"], and ignores the others'.
+    One that is not parallelizable is converted turn by turn: each step plays the action of the active agent, named in
+    infos[agent]["active_agent"], and ignores the other actions.
     """
     if not hasattr(env, "agent_iter"):
         return env
@@ -52,10 +52,10 @@ def as_parallel(env: Any) -> Any:
 def probe(
     parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None, spaces_given: bool
 ) -> tuple[bool, list[Any]]:
-    """Return whether action masks are in the infos, and the agents known before the first episode.
+    """Return whether infos have action masks, and the agents known before the first episode.
 
-    Where that cannot be told without it, the environment is reset once, without a seed; the reset that starts the
-    first episode comes after. spaces_given: nobody asks for the agents of an environment without possible_agents.
+    Resets the environment once, without a seed, if it must; the reset that starts the first episode comes later.
+    spaces_given: True where the agents of an environment without possible_agents need not be known.
     """
     known = list(possible_agents or ())
     if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
@@ -69,10 +69,10 @@ def probe(
 
 
 def _most_agents(parallel: Any) -> int | None:
-    """Return the ``max_num_agents`` of an environment without ``possible_agents`` that says it; else None."""
+    """Return the ``max_num_agents`` of an environment without ``possible_agents``; None if it has none."""
     try:
         return parallel.max_num_agents or None
-    except (AttributeError, TypeError):  # PettingZoo's own counts possible_agents, which are not there or None
+    except (AttributeError, TypeError):  # PettingZoo's default counts possible_agents, which are missing or None
         return None
 
 
@@ -81,16 +81,16 @@ def _equal(space: Any, other: Any) -> bool:
 
 
 class PettingZooRows(HeldRows):
-    """A parallel or AEC environment as one row for each place of its ``AgentIndices``.
+    """A parallel or AEC environment as one row for each index of its ``AgentIndices``.
 
-    max_agents: the most agents alive at once, for environments without ``possible_agents``; by default what they say
-    themselves as PettingZoo's ``max_num_agents``.
+    max_agents: the most agents alive at once, for environments without ``possible_agents``; by default PettingZoo's
+    ``max_num_agents``.
     observation_space, action_space: spaces as large as any agent's, where those of agents that appear later are not
     known at the start; they set the space of the rows. action_mask: whether info["action_mask"] becomes a leaf of the
-    observation; None looks into the infos of one reset. state, agent_type: as ``wrap`` has them. Agents whose spaces
-    differ share rows as ``common`` says, and with these leaves as ``row_layout`` does.
+    observation; None inspects the infos of one reset. state, agent_type: as in ``wrap``. Agents with different spaces
+    share rows by ``common`` and, with these leaves, by ``row_layout``.
 
-    observation_layouts, action_layouts: one a place; of a place that no agent has had yet, the layout of the rows.
+    observation_layouts, action_layouts: one an agent index; the layout of the rows until an agent has that index.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class PettingZooRows(HeldRows):
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
         if possible is None and max_agents is None:
             max_agents = _most_agents(parallel)
-        self._places = AgentIndices(self.name, possible, max_agents)
-        masked, known = probe(parallel, possible, action_mask, observation_space is not None)
+        self._indices = AgentIndices(self.name, possible, max_agents)
+        masked, initial_agents = probe(parallel, possible, action_mask, observation_space is not None)
         self._mask_in_info = masked
         self._fixed = possible is not None
         self._extra_leaves = (
@@ -123,43 +123,43 @@ class PettingZooRows(HeldRows):
         )
         self._bounds = bounds
         self._agents = Agents(parallel, bounds, masked, self._extra_leaves, check, self._fixed)
-        self.num_agents = self._places.count
+        self.num_agents = self._indices.count
         self.multi_agent = True
         self.infos = []
-        agents = [self._agents[name] for name in known] if possible or observation_space is None else []
+        agents = [self._agents[name] for name in initial_agents] if possible or observation_space is None else []
         self._set_rows(agents, observation_space, action_space)
         self._readers: dict[int, tuple[Any, Any]] = {}
         self._writers: dict[int, tuple[Any, Any]] = {}
-        if possible is not None and self._places.is_fixed:
+        if possible is not None and self._indices.is_fixed:
             self.agent_names = tuple(map(str, possible))
             self.observation_layouts = tuple(agent.observation_layout for agent in agents)
             self.action_layouts = tuple(agent.action_layout for agent in agents)
         else:
             self.observation_layouts = (self.observation_layout,) * self.num_agents
             self.action_layouts = (self.action_layout,) * self.num_agents
-        for agent in agents:  # whatever does not fit shows itself at once
+        for agent in agents:  # raises at once if one does not fit
             self._writer(agent.observation_layout)
             self._reader(agent.action_layout)
         self._reset = Resetter(parallel, self.name)
-        places = self.num_agents
-        self._held: list[Any] = [None] * places  # observations; None is an absent agent's
-        self._occupants: list[Any] = [None] * places  # the Agent that is, or was last, on each place
-        self._write: list[Callable[[Any, Any], None]] = [self.observation_layout.pack] * places
-        self._read: list[Callable[[Any], Any]] = [self.action_layout.unpack] * places
-        self._rewards = np.zeros(places, np.float64)
-        self._terminations = np.zeros(places, np.bool_)
-        self._truncations = np.zeros(places, np.bool_)
-        self._masks = np.zeros(places, np.bool_)
-        self._returns = np.zeros(places, np.float64)
-        self._lengths = np.zeros(places, np.int64)
-        self._starts_s = np.zeros(places, np.float64)
-        self._listed: list[Any] = []  # the environment's agents as they were last
-        self.changes = 0  # counts how often ``seating`` has become another
+        num = self.num_agents
+        self._observations: list[Any] = [None] * num  # None for an absent agent
+        self._agent_at: list[Any] = [None] * num  # the current or last Agent of each index
+        self._write: list[Callable[[Any, Any], None]] = [self.observation_layout.pack] * num
+        self._read: list[Callable[[Any], Any]] = [self.action_layout.unpack] * num
+        self._rewards = np.zeros(num, np.float64)
+        self._terminations = np.zeros(num, np.bool_)
+        self._truncations = np.zeros(num, np.bool_)
+        self._masks = np.zeros(num, np.bool_)
+        self._returns = np.zeros(num, np.float64)
+        self._lengths = np.zeros(num, np.int64)
+        self._starts_s = np.zeros(num, np.float64)
+        self._listed: list[Any] = []  # the environment's agents after the last call
+        self.changes = 0  # the number of changes of ``seating``
         has_state = self._extra_leaves is not None and STATE in self._extra_leaves.spaces
         arrays = self._returns, self._lengths, self._starts_s
-        keeps_places = self._places.is_fixed
+        keeps_indices = self._indices.is_fixed
         self.fast = FastAgents(
-            parallel, *arrays, self._fixed, keeps_places, self._extra_leaves, has_state, self._mask_in_info
+            parallel, *arrays, self._fixed, keeps_indices, self._extra_leaves, has_state, self._mask_in_info
         )
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
@@ -167,10 +167,10 @@ class PettingZooRows(HeldRows):
         acted: list[ActionLayout] = [agent.action_layout for agent in agents]
         largest = observed
         if observation_space is not None:
-            given = self._agents.describe(observation_space, action_space)
-            largest = [given.observation_layout]
-            self.observation_space = given.observation_layout.flat_space
-            self.action_space = given.action_layout.flat_space
+            agent = self._agents.describe(observation_space, action_space)
+            largest = [agent.observation_layout]
+            self.observation_space = agent.observation_layout.flat_space
+            self.action_space = agent.action_layout.flat_space
         elif agents:
             self.observation_space = common_observation_space(observed)
             self.action_space = common_action_space(acted)
@@ -182,45 +182,45 @@ class PettingZooRows(HeldRows):
                     f"{written(observation_space='', action_space='')}, each as large as any agent's"
                 ),
             )
-        # One layout for all rows is right only if all agents have one space; else rows are arrays of the common space.
-        same = bool(observed) and all(_equal(each.space, observed[0].space) for each in observed)
+        # One layout fits all rows only if all agents have one space; else rows are arrays of the common space.
+        same = bool(observed) and all(_equal(layout.space, observed[0].space) for layout in observed)
         same = same and observed[0].flat_space == self.observation_space
         if same:
             self.observation_layout = observed[0]
         elif self._extra_leaves is None:
             self.observation_layout = observation_layout(self.observation_space)
-        else:  # what all agents have stays a leaf of its own
+        else:  # leaves that all agents have stay separate
             self.observation_layout = row_layout(largest, self._bounds, masks=observation_space is None)
             self.observation_space = self.observation_layout.flat_space
-        same = bool(acted) and all(_equal(each.space, acted[0].space) for each in acted)
+        same = bool(acted) and all(_equal(layout.space, acted[0].space) for layout in acted)
         same = same and acted[0].flat_space == self.action_space
         self.action_layout = acted[0] if same else action_layout(self.action_space)
 
     def _writer(self, layout: Layout) -> Callable[[Any, Any], None]:
-        known = self._writers.get(id(layout))
-        if known is None:
-            known = self._writers[id(layout)] = (
+        entry = self._writers.get(id(layout))
+        if entry is None:
+            entry = self._writers[id(layout)] = (
                 layout,
                 observation_writer(layout, self.observation_space, self.num_agents),
             )
-        return known[1]
+        return entry[1]
 
     def _reader(self, layout: ActionLayout) -> Callable[[Any], Any]:
-        known = self._readers.get(id(layout))
-        if known is None:
-            known = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
-        return known[1]
+        entry = self._readers.get(id(layout))
+        if entry is None:
+            entry = self._readers[id(layout)] = (layout, action_reader(layout, self.action_space))
+        return entry[1]
 
     def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
-        known = self._agents[agent]
+        described = self._agents[agent]
         assert self.observation_space.shape is not None
         row = np.zeros(self.observation_space.shape, self.observation_space.dtype)
-        has_state = self._extra_leaves is None or self._extra_leaves.told(info)
-        observation_writer(known.observation_layout, self.observation_space)(
-            known.observed(agent, observation, info), row
+        has_state = self._extra_leaves is None or self._extra_leaves.take_from_info(info)
+        observation_writer(described.observation_layout, self.observation_space)(
+            described.observed(agent, observation, info), row
         )
         if not has_state:
-            for leaf in known.observation_layout.leaves:
+            for leaf in described.observation_layout.leaves:
                 if leaf.path[0] == STATE:
                     row.view(np.uint8)[leaf.offset : leaf.offset + leaf.nbytes] = 0
         return row
@@ -245,19 +245,19 @@ class PettingZooRows(HeldRows):
         self._starts_s[:] = self._start_s
         self._listed = list(self._parallel.agents)
         self.changes += 1
-        self._places.restart(self._listed)
-        self._greet(self._listed, observations, infos)
-        self.infos = self._told(infos, "reset")
+        self._indices.restart(self._listed)
+        self._add_agents(self._listed, observations, infos)
+        self.infos = self._infos_by_agent(infos, "reset")
 
     def _forget_spaces(self) -> None:
-        """Ask for the spaces anew in this episode, unless each agent keeps its own."""
+        """Read the spaces again in this episode, unless agents keep theirs."""
         if not self._fixed:
             self._agents.new_episode()
-            self._readers, self._writers = {}, {}  # or those of spaces made anew in each episode would pile up
+            self._readers, self._writers = {}, {}  # or those of each episode's new spaces would accumulate
 
     @property
     def settled(self) -> bool:
-        return all(self._occupants[place].settled for place in self._places.living.values())
+        return all(self._agent_at[agent_index].settled for agent_index in self._indices.living.values())
 
     @property
     def totals(self) -> tuple[float, int, float]:
@@ -268,10 +268,10 @@ class PettingZooRows(HeldRows):
         self._sum, self._length, self._start_s = totals
 
     def seating(self) -> Seating:
-        """Return the living agents, for who steps the environment past this; another once ``changes`` has changed."""
-        places = self._places
-        seats = [self._seat(name, place) for name, place in places.living.items()]
-        return Seating(seats, self._listed, places.last, places.ended, places.lingering)
+        """Return the living agents, for code that steps the environment directly; valid until ``changes`` changes."""
+        indices = self._indices
+        seats = [self._seat(name, agent_index) for name, agent_index in indices.living.items()]
+        return Seating(seats, self._listed, indices.last, indices.ended, indices.lingering)
 
     def take_seating(
         self,
@@ -282,57 +282,58 @@ class PettingZooRows(HeldRows):
         lingering: set[Any],
         begun: bool,
     ) -> None:
-        """Take the agents from who has stepped the environment past this; what is passed is given away.
+        """Take the agents back from code that has stepped the environment directly, with ownership of the arguments.
 
-        living: their names, in the environment's order; the others as ``Seating`` has them. begun: whether they are of
-        another episode.
+        living: their names, in the environment's order; the others as in ``Seating``. begun: whether they are of a
+        new episode.
         """
         if begun:
             self._forget_spaces()
         self._listed = listed
-        self._places.take(living, last, ended, lingering)
-        self._occupy(living)
+        self._indices.take(living, last, ended, lingering)
+        self._set_up(living)
 
-    def _seat(self, name: Any, place: int) -> Seat:
-        agent, read = self._occupants[place], self._read[place]
+    def _seat(self, name: Any, agent_index: int) -> Seat:
+        agent, read = self._agent_at[agent_index], self._read[agent_index]
         layout = agent.action_layout
         clip = None if read == layout.unpack else clip_of(layout, self.action_space)
         return Seat(
             name,
-            place,
+            agent_index,
             agent.observation_layout.packer,
             layout.unpacker if read == layout.unpack or clip is not None else None,
             read,
             clip,
             mask_plan(agent.raw_action_space) if agent.masked else None,
-            agent.takes_in,
+            agent.merges_leaves,
             None if self._extra_leaves is None else self._extra_leaves.fixed_leaves(name),
             agent.spaces,
         )
 
     def _clear(self) -> None:
-        self._held = [None] * self.num_agents
-        for held in (self._rewards, self._terminations, self._truncations, self._masks):
-            held[:] = 0
+        self._observations = [None] * self.num_agents
+        for column in (self._rewards, self._terminations, self._truncations, self._masks):
+            column[:] = 0
 
-    def _greet(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
-        """Take up agents that have just been seated."""
-        self._occupy(names)
+    def _add_agents(self, names: list[Any], observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+        """Add agents that have just got an index, with their first observations."""
+        self._set_up(names)
         for name in names:
-            place = self._places.living[name]
+            agent_index = self._indices.living[name]
             if observations.get(name) is None:
                 raise self._unobserved(name, observations)
-            self._held[place] = self._occupants[place].observed(name, observations[name], infos.get(name))
+            agent = self._agent_at[agent_index]
+            self._observations[agent_index] = agent.observed(name, observations[name], infos.get(name))
 
-    def _occupy(self, names: list[Any]) -> None:
-        """Give agents their places."""
+    def _set_up(self, names: list[Any]) -> None:
+        """Set up the converters and layouts of agents at their indices."""
         layouts, acted = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
-            place, agent = self._places.living[name], self._agents[name]
-            self._occupants[place] = agent
-            self._write[place] = self._writer(agent.observation_layout)
-            self._read[place] = self._reader(agent.action_layout)
-            layouts[place], acted[place] = agent.observation_layout, agent.action_layout
+            agent_index, agent = self._indices.living[name], self._agents[name]
+            self._agent_at[agent_index] = agent
+            self._write[agent_index] = self._writer(agent.observation_layout)
+            self._read[agent_index] = self._reader(agent.action_layout)
+            layouts[agent_index], acted[agent_index] = agent.observation_layout, agent.action_layout
         self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
 
     def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:
@@ -343,16 +344,16 @@ class PettingZooRows(HeldRows):
         )
 
     def step(self, actions: Any) -> bool:
-        living, read = self._places.living, self._read
+        living, read = self._indices.living, self._read
         if isinstance(actions, tuple):
-            choices, reals = actions
-            chosen = {name: read[place]((choices[place], reals[place])) for name, place in living.items()}
+            discrete, box = actions
+            raw_actions = {name: read[index]((discrete[index], box[index])) for name, index in living.items()}
         else:
-            chosen = {name: read[place](actions[place]) for name, place in living.items()}
-        return self.take(self._parallel.step(chosen))
+            raw_actions = {name: read[index](actions[index]) for name, index in living.items()}
+        return self.take(self._parallel.step(raw_actions))
 
     def take(self, result: Any) -> bool:
-        places, living = self._places, self._places.living
+        indices, living = self._indices, self._indices.living
         observations, rewards, terminations, truncations, infos = checked_step(
             result, self.name, self._parallel, living
         )
@@ -361,11 +362,11 @@ class PettingZooRows(HeldRows):
         listed = list(self._parallel.agents)
         present = set(listed)
         self._clear()
-        held, occupants = self._held, self._occupants
-        masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # a store into a list costs a third of one
+        held_observations, agent_at = self._observations, self._agent_at
+        masks, values = [False] * self.num_agents, [0.0] * self.num_agents  # storing costs a third of that in an array
         ended: dict[Any, int] = {}
-        all_told = len(rewards) == len(terminations) == len(truncations) == len(living)
-        for name, place in living.items():
+        is_complete = len(rewards) == len(terminations) == len(truncations) == len(living)
+        for name, agent_index in living.items():
             observation, reward = observations.get(name), rewards.get(name)
             terminated, truncated = terminations.get(name), truncations.get(name)
             if (
@@ -374,92 +375,95 @@ class PettingZooRows(HeldRows):
                 or name not in present
             ):
                 if name in present:
-                    for what, told in (("termination", terminations), ("truncation", truncations)):
-                        if name not in told:
-                            raise lacking(self.name, what, name, told)
+                    for what, flags in (("termination", terminations), ("truncation", truncations)):
+                        if name not in flags:
+                            raise lacking(self.name, what, name, flags)
                 terminated = checked_flag(terminations.get(name, False), "termination", self.name)
                 truncated = checked_flag(truncations.get(name, False), "truncation", self.name)
                 flagged = terminated or truncated
                 if flagged or name not in present:
-                    ended[name] = place
-                    self._terminations[place], self._truncations[place] = terminated, truncated or not flagged
+                    ended[name] = agent_index
+                    self._terminations[agent_index] = terminated
+                    self._truncations[agent_index] = truncated or not flagged
                     if not (flagged or name in rewards or observation is not None):
-                        all_told = False
-                        continue  # vanished: the env tells nothing of what its last action led to
+                        is_complete = False
+                        continue  # vanished: the environment returns nothing for its last action
                 elif observation is None:
                     raise self._unobserved(name, observations)
             elif observation is None:
                 raise self._unobserved(name, observations)
             if reward is None and name not in rewards:
                 raise lacking(self.name, "reward", name, rewards)
-            agent = occupants[place]
+            agent = agent_at[agent_index]
             if observation is not None:
-                held[place] = observation if agent.plain else agent.observed(name, observation, infos.get(name))
-            masks[place] = True
-            values[place] = reward if type(reward) is float else scalar_reward(reward, self.name)
+                if not agent.plain:
+                    observation = agent.observed(name, observation, infos.get(name))
+                held_observations[agent_index] = observation
+            masks[agent_index] = True
+            values[agent_index] = reward if type(reward) is float else scalar_reward(reward, self.name)
         self._masks[:] = masks
         self._rewards[:] = values
         self._returns += self._rewards
         self._lengths += self._masks
         self._sum += float(self._rewards.sum())
         self._length += 1
-        # Those whose life ends in the step in which it begins never act: they get no row.
+        # Agents that end in the step in which they appear never act: they get no row.
         stillborn = [name for name in present.difference(living) if terminations.get(name) or truncations.get(name)]
-        spawned = places.advance(listed, list(ended), stillborn)
+        spawned = indices.advance(listed, list(ended), stillborn)
         if ended or spawned or listed != self._listed:
             self._listed = listed
             self.changes += 1
-        over = not places.living
-        if ended or not all_told:
-            told_all = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
-            require_known(f"{self.name}.step", places.knows, **told_all)
-        self.infos = self._told(infos, "step")
+        over = not indices.living
+        if ended or not is_complete:
+            outcome = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
+            require_known(f"{self.name}.step", indices.knows, **outcome)
+        self.infos = self._infos_by_agent(infos, "step")
         if ended:
             self._add_episodes(ended.values(), over)
         if spawned:
-            self._greet(spawned, observations, infos)
-            seats = [places.living[name] for name in spawned]
-            self._returns[seats] = 0
-            self._lengths[seats] = 0
-            self._starts_s[seats] = perf_counter()
+            self._add_agents(spawned, observations, infos)
+            new_indices = [indices.living[name] for name in spawned]
+            self._returns[new_indices] = 0
+            self._lengths[new_indices] = 0
+            self._starts_s[new_indices] = perf_counter()
         return over
 
-    def _told(self, infos: Mapping[Any, Any], call: str) -> list[tuple[int | None, dict[str, Any]]]:
-        """Return the infos that are not empty by place; those of no agent, by their key, as one of the env's."""
-        last = self._places.last
+    def _infos_by_agent(self, infos: Mapping[Any, Any], call: str) -> list[tuple[int | None, dict[str, Any]]]:
+        """Return the non-empty infos by agent index; those of no agent form one info of the environment, by key."""
+        last = self._indices.last
         if not infos.keys() <= last.keys():
-            require_known(f"{self.name}.{call}", self._places.knows, infos=infos)
-        told: list[tuple[int | None, dict[str, Any]]] = []
+            require_known(f"{self.name}.{call}", self._indices.knows, infos=infos)
+        result: list[tuple[int | None, dict[str, Any]]] = []
         others: dict[str, Any] = {}
         for name, info in infos.items():
             if info is None or (type(info) is dict and not info):
                 continue
-            place = last.get(name)
-            if place is None:
+            agent_index = last.get(name)
+            if agent_index is None:
                 others[name] = own(info)
                 continue
             owned = own(checked_info(info, name, f"{self.name}.{call}"))
             if self._mask_in_info:
                 owned.pop(ACTION_MASK, None)
             if owned:
-                told.append((place, owned))
+                result.append((agent_index, owned))
         if others:
-            told.append((None, others))
-        return told
+            result.append((None, others))
+        return result
 
     def _add_episodes(self, ended: Iterable[int], over: bool) -> None:
-        told = dict(self.infos)
-        for place in ended:
-            info = told.setdefault(place, {})
-            add_episode(info, self._returns[place], self._lengths[place], self._starts_s[place])
+        by_agent = dict(self.infos)
+        for agent_index in ended:
+            info = by_agent.setdefault(agent_index, {})
+            add_episode(info, self._returns[agent_index], self._lengths[agent_index], self._starts_s[agent_index])
         if over:
-            info = told.setdefault(None, {})
+            info = by_agent.setdefault(None, {})
             info["env"] = True
             add_episode(info, self._sum, self._length, self._start_s)
-        self.infos = list(told.items())
+        self.infos = list(by_agent.items())
 
     def write_observations(self, rows: Rows) -> None:
-        for observation, write, row in zip(self._held, self._write, rows.places, strict=True):
+        for observation, write, row in zip(self._observations, self._write, rows.places, strict=True):
             if observation is None:
                 row[...] = 0
             else:

@@ -1,4 +1,4 @@
-"""Ocean's environments as ``gymnasium.make`` makes them: the entry points that ``import ocean`` registers, by name."""
+"""Ocean's environments for ``gymnasium.make``: the entry points that ``import ocean`` registers, by name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def __getattr__(name: str) -> Callable[..., gymnasium.Env[Any, Any]]:
     """Return the entry point of ``ocean/<name>``, called with the arguments of the environment's class."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return partial(_made, f"ocean/{name}")
+    return partial(_single_agent_env, f"ocean/{name}")
 
 
-def _made(name: str, /, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-    """Return the environment: a PufferEnv wrapped, one of Gymnasium's as it is. Raises SpaceError for more agents."""
+def _single_agent_env(name: str, /, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Return the environment, a PufferEnv wrapped. Raises SpaceError if it has several agents."""
     env = registry.creator(name)(**kwargs)
     if isinstance(env, PufferEnv) and env.num_agents == 1:
         env = wrap(env)

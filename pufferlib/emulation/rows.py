@@ -1,4 +1,4 @@
-"""The seam between emulation and vectorization: any environment as a fixed number of rows."""
+"""The interface between emulation and vectorization: any environment as a fixed number of rows."""
 
 from __future__ import annotations
 
@@ -20,73 +20,73 @@ Array = np.ndarray[Any, Any]
 
 
 class Rows(NamedTuple):
-    """Where one environment writes: views of its slot in a block, one row an agent."""
+    """The arrays that one environment writes: views of its slot in a block, one row an agent."""
 
     observations: Array  # (num_agents, *single_observation_space.shape)
     rewards: Array  # (num_agents,) float32 or float64
     terminations: Array  # (num_agents,) bool
     truncations: Array  # (num_agents,) bool
-    masks: Array  # (num_agents,) bool: the transition into this row is real and counts
-    places: tuple[Array, ...]  # observations[place, ...] of each place, made once: a view costs 0.1 us
+    masks: Array  # (num_agents,) bool: the transition into this row counts
+    places: tuple[Array, ...]  # observations[i, ...] of each agent, made once: a view costs 0.1 us
 
 
 class FastStep(NamedTuple):
-    """How the compiled loop may step an environment of one agent, past its RowEnv, while nothing unusual happens."""
+    """What the compiled loop needs to step an environment of one agent without its RowEnv in usual steps."""
 
     env: Any  # the raw environment
-    step: Any  # its own ``step``
+    step: Any  # the environment's ``step``
     packer: Any  # of the observation layout
     unpacker: Any  # of the action layout; None for an action that is one leaf
-    native: bool  # a PufferEnv, which writes into buffers of its own; others return five values
-    resets: bool  # its own ``reset`` may be called, too: one that returns values returns an observation and an info
+    native: bool  # a PufferEnv, which writes into its own buffers; others return five values
+    resets: bool  # its ``reset`` may be called, too: one that returns values returns an observation and an info
     masks: tuple[Any, ...] | None = None  # the ``mask_plan`` of the masks in its infos, leaves of its observations
 
 
 class FastAgents(NamedTuple):
-    """How the compiled loop may step a parallel environment, past its RowEnv, with agents that the RowEnv has checked.
+    """What the compiled loop needs to step a parallel environment without its RowEnv, with agents checked by it.
 
-    It takes them from the RowEnv's ``seating()`` whenever ``changes`` has changed, and gives them back by
-    ``take_seating``. The arrays, one value a place, belong to both.
+    The loop takes the agents from the RowEnv's ``seating()`` whenever ``changes`` has changed, and returns them by
+    ``take_seating``. Both share the arrays, one value an agent index.
     """
 
     env: Any  # the parallel environment
     returns: Array  # float64
     lengths: Array  # int64
     starts_s: Array  # float64
-    keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked as it comes
-    keeps_places: bool  # and the same place
-    extra_leaves: Any  # the ExtraLeaves whose leaves are in the observations; None where there are none
-    has_state: bool  # one of them is the environment's state
+    keeps_spaces: bool  # an agent has the same spaces in each episode; else the environment is asked for each new agent
+    keeps_indices: bool  # an agent has the same index in each episode
+    extra_leaves: Any  # the ExtraLeaves in the observations, or None
+    has_state: bool  # they include the environment's state
     mask_in_info: bool
 
 
 class Seat(NamedTuple):
-    """An agent and its place: how its action is read and its observation written."""
+    """An agent and its index, with the converters of its actions and observations."""
 
     name: Any
-    place: int
+    agent_index: int
     packer: Any  # of its observation layout
-    unpacker: Any  # of its action layout; None where only ``read`` gives its action
-    read: Callable[[Any], Any]  # of its row of actions
-    clip: Any  # the Clip by which its choices are read; None where the row's are its own
+    unpacker: Any  # of its action layout; None where only ``read`` can convert its action
+    read: Callable[[Any], Any]  # converts its row of actions
+    clip: Any  # the Clip of its discrete actions; None where the row's need none
     masks: tuple[Any, ...] | None  # the ``mask_plan`` of the masks in its infos, a leaf of its observations
-    takes_in: bool  # leaves go into the observation, which is a dict
-    leaves: dict[str, Any] | None  # of ExtraLeaves, without the state; None where there are none
+    merges_leaves: bool  # leaves go into the observation, which is a dict
+    leaves: dict[str, Any] | None  # of ExtraLeaves, without the state; or None
     spaces: tuple[Any, Any]  # of its observations and actions, the environment's own objects
 
 
 class Seating(NamedTuple):
     """The agents of a parallel environment."""
 
-    seats: list[Seat]  # of those who live, in the environment's order
-    listed: list[Any]  # its ``agents`` as they were last
-    last: dict[Any, int]  # this and the others as AgentIndices has them
+    seats: list[Seat]  # of the living, in the environment's order
+    listed: list[Any]  # its ``agents`` after the last call
+    last: dict[Any, int]  # this and the others as in AgentIndices
     ended: set[Any]
     lingering: set[Any]
 
 
 class FastRows(NamedTuple):
-    """How the compiled loop may step a PufferEnv of several agents, likewise. The arrays belong to both."""
+    """What the compiled loop needs to step a PufferEnv of several agents without its RowEnv. Both share the arrays."""
 
     env: Any
     returns: Array  # float64
@@ -95,57 +95,57 @@ class FastRows(NamedTuple):
 
 
 class PlainStep(NamedTuple):
-    """How plain Python may do the same: with ``step(act(actions))`` and ``write(observation, place)``."""
+    """What the portable loop needs to do the same: ``step(act(actions))`` and ``write(observation, row)``."""
 
-    step: Callable[[Any], Any]  # the raw environment's own
-    act: Callable[[Any], Any]  # the raw action in an environment's action rows
-    write: Callable[[Any, Array], None]  # of an observation into its row
+    step: Callable[[Any], Any]  # the raw environment's ``step``
+    act: Callable[[Any], Any]  # converts the environment's rows of actions to a raw action
+    write: Callable[[Any, Array], None]  # writes an observation into its row
 
 
 class RowEnv(ABC):
-    """One environment as ``num_agents`` rows: step it, then write what it holds.
+    """One environment as ``num_agents`` rows: step it, then write the rows that it holds.
 
     ``step`` and ``reset`` advance the environment and hold the outcome; ``write_observations`` and ``write_outcome``
-    copy it into rows. They are apart because a pool knows the slot only after the step, and because a same-step
-    autoreset writes the last observation in one place and the first of the next episode in another.
+    copy it into rows. They are separate because a pool knows the slot only after the step, and because a same-step
+    autoreset writes the last observation and the first of the next episode to different arrays.
     """
 
-    env: Any  # what render, call, get_attr and set_attr reach
+    env: Any  # the target of render, call, get_attr and set_attr
     num_agents: int  # rows
-    multi_agent: bool  # True where infos are told apart by agent
+    multi_agent: bool  # True where infos are by agent
     observation_space: gymnasium.Space[Any]  # of one row, as learners see it
     action_space: gymnasium.Space[Any]  # of one row, as learners see it
     observation_layout: Layout  # of a row
     action_layout: ActionLayout  # of a row
-    observation_layouts: tuple[Layout, ...]  # of each place's agent, which may be smaller than the row
-    action_layouts: tuple[ActionLayout, ...]  # of each place's agent
-    agent_names: tuple[str, ...] = ()  # of the places; () where there is one agent, or where places change hands
+    observation_layouts: tuple[Layout, ...]  # of each row's agent, which may be smaller than the row
+    action_layouts: tuple[ActionLayout, ...]  # of each row's agent
+    agent_names: tuple[str, ...] = ()  # by agent index; () for one agent, or where agents change their indices
     autoreset_mode: str | None = None  # of an environment that resets its agents by itself
     infos: list[tuple[int | None, dict[str, Any]]]
-    # of the last reset or step: (place, or None for the environment's own; a dict that is not empty and is given away)
+    # of the last reset or step: (agent index, or None for the environment; a non-empty dict that the caller owns)
 
-    # Only of use where an environment has a fast or a plain step:
+    # Used only where an environment has a fast or a plain step:
     fast: FastStep | FastAgents | FastRows | None = None  # for the compiled path
     plain: PlainStep | None = None  # for the portable path
     totals: tuple[float, int, float]  # return and length of the episode so far, perf_counter() when it began; a
-    # PufferEnv of several agents has, in place of the return, what agents were rewarded whose place another has now
+    # PufferEnv of several agents has, instead of the return, that of agents whose row another has now
 
     @property
     def settled(self) -> bool:
-        """Whether what is checked once has been checked, so that the next step may be a fast one."""
+        """Whether all one-time checks are done, so that the next step may be a fast one."""
         return False
 
     def take(self, result: Any) -> bool:
-        """Hold the rows of a step that has been played already, as ``step`` does. result: what the raw one returned."""
+        """Hold the rows of a step already played, as ``step`` does. result: of the raw environment's step."""
         raise NotImplementedError
 
     def take_reset(self, result: Any) -> None:
-        """Hold the first rows of an episode, as ``reset`` does. result: what the raw one returned."""
+        """Hold the first rows of an episode, as ``reset`` does. result: of the raw environment's reset."""
         raise NotImplementedError
 
     @abstractmethod
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as Gymnasium's."""
+        """Start an episode and hold its first rows: reward 0, no flags, masks False. seed, options: as in Gymnasium."""
 
     @abstractmethod
     def step(self, actions: Any) -> bool:
@@ -153,24 +153,24 @@ class RowEnv(ABC):
 
     @abstractmethod
     def write_observations(self, rows: Rows) -> None:
-        """Copy the held observations into rows; those of absent agents become zeros."""
+        """Copy the held observations into rows; rows of absent agents become zeros."""
 
     @abstractmethod
     def write_outcome(self, rows: Rows) -> None:
         """Copy the held rewards, terminations, truncations and masks into rows."""
 
     def row_of(self, observation: Any, info: Any = None, agent: Any = None) -> Any:
-        """Return a raw observation as one flat row, a new array. agent: whose, of several.
+        """Return a raw observation as one flat row, a new array. agent: its name, in an environment of several.
 
-        info: where masks are, and where the rows hold the environment's state, that too, under "state"; without it that
-        leaf is zeros, as this environment need not be the one that is played, and who acts need not know it.
+        info: holds the masks and, if rows contain the environment's state, the state under "state". Without it the leaf
+        is zeros, because the played environment may be another one, whose state the actor may not know.
         """
         return np.asarray(self.observation_layout.flatten(observation))
 
     def action_of(self, row: Any, agent: Any = None) -> Any:
-        """Return what a row of actions, an array or a pair of them, is to the raw environment.
+        """Return the raw action in a row of actions, an array or a pair of them.
 
-        agent: whose, of several.
+        agent: its name, in an environment of several.
         """
         return self.action_layout.unpack(row)
 
@@ -182,7 +182,7 @@ class RowEnv(ABC):
 
 
 class HeldRows(RowEnv):
-    """Rows whose outcome is held as arrays (num_agents,), or as one value for all."""
+    """Rows that hold their outcome as arrays (num_agents,), or as one value for all."""
 
     _rewards: Any
     _terminations: Any

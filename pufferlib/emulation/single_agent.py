@@ -1,4 +1,4 @@
-"""Calling single-agent environments of many habits in one way: what they return becomes Gymnasium's five values."""
+"""One interface to single-agent environments of many conventions: their results become Gymnasium's five values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Caller", "Resetter", "checked_flag", "own_attribute", "own_space", "
 
 
 class Caller:
-    """reset and step of one environment, made regular and checked.
+    """The reset and step of one environment, converted to Gymnasium's API and checked.
 
-    Taken as well as Gymnasium's own API: reset returning the observation alone; 4-tuple steps, whose
-    info["TimeLimit.truncated"] tells a truncation; reset without ``seed`` (``env.seed`` is called where there is one,
-    else one warning) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a
+    Beyond Gymnasium's API it accepts: reset that returns only the observation; 4-tuple steps, whose
+    info["TimeLimit.truncated"] marks a truncation; reset without ``seed`` (calls ``env.seed`` if it exists, else warns
+    once) or ``options``; infos that are None; flags and rewards of any numeric type. Rewards that are a
     list become their sum, with the list in info["rewards"]; flags that are a list end the episode when all are set.
 
-    Observations are passed on as the environment gave them, possibly views of its live buffers.
+    Observations are passed on uncopied, possibly views of the environment's live buffers.
     """
 
     def __init__(self, env: Any, bounds: Mapping[str, Any], action_mask: bool, check: str) -> None:
@@ -50,32 +50,32 @@ class Caller:
         self._always = check == "always"
         self._check_reset = self._check_step = True
         base = getattr(env, "unwrapped", None)
-        # An environment that forgets super().reset(seed=seed) has no generator that a seed reaches: it is given one.
-        self._forgetful = base if isinstance(base, gymnasium.Env) and base._np_random is None else None
+        # An environment that omits super().reset(seed=seed) has no seeded generator: Caller sets one.
+        self._unseeded = base if isinstance(base, gymnasium.Env) and base._np_random is None else None
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. Return the observation, as ``observation_layout`` packs it, and the info."""
-        return self.begun(self.raw_reset(seed, options))
+        return self.regular_reset(self.raw_reset(seed, options))
 
     def raw_reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        """Return what the environment's own reset returns."""
-        if seed is not None and self._forgetful is not None:
-            self._forgetful._np_random, _ = seeding.np_random(seed)
+        """Return the result of the environment's reset."""
+        if seed is not None and self._unseeded is not None:
+            self._unseeded._np_random, _ = seeding.np_random(seed)
         return self._reset(seed, options)
 
-    def begun(self, result: Any) -> tuple[Any, dict[str, Any]]:
-        """Return observation and info for whatever the environment's own reset returned, checked."""
+    def regular_reset(self, result: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the checked observation and info in a result of the environment's reset."""
         observation, info = self._split(result)
         observation = self.observed(observation, info, self._check_reset)
         self._check_reset = self._always
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Play one step with an action of the environment's own space. Return Gymnasium's five values."""
-        return self.regular(self.raw_step(action))
+        """Play one step with an action of the raw action space. Return Gymnasium's five values."""
+        return self.regular_step(self.raw_step(action))
 
-    def regular(self, result: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return Gymnasium's five values for whatever the environment's own step returned, checked."""
+    def regular_step(self, result: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Return Gymnasium's five values, checked, for a result of the environment's step."""
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
             if not (type(reward) is float and type(terminated) is bool and type(truncated) is bool):
@@ -103,7 +103,7 @@ class Caller:
 
     @property
     def settled(self) -> bool:
-        """Whether steps are looked at no more closely than by shape and dtype from now on."""
+        """Whether only the shape and dtype of observations are checked from now on."""
         return not self._check_step
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Caller:
             close()
 
     def observed(self, observation: Any, info: dict[str, Any], check: bool = False) -> Any:
-        """Return the observation as ``observation_layout`` packs it: with the mask, where that is in the info."""
+        """Return the observation as ``observation_layout`` packs it: with the mask from the info, if any."""
         if self.action_mask:
             mask = pack_mask(self.raw_action_space, info.get(ACTION_MASK))
             observation = {"observation": observation, ACTION_MASK: mask}
@@ -138,10 +138,10 @@ class Caller:
 
 
 def _is_observation(pair: tuple[Any, Any], space: spaces.Space[Any]) -> bool:
-    """Whether a pair that looks like an observation and its info is an observation, of a Tuple of two.
+    """Return whether a pair that looks like an observation and its info is an observation, of a Tuple of two.
 
-    What only has to be cast, as float64 to float32, is in no space; so it goes by the structure where that tells: if it
-    were an observation and its info, there would be another pair in front.
+    A value that needs a cast, such as float64 to float32, is not contained in its space; so the structure decides where
+    it can: an observation and its info would have another pair in front.
     """
     if not isinstance(space, spaces.Tuple) or len(space.spaces) != 2:
         return False
@@ -158,7 +158,7 @@ def _ends_in_mapping(value: Any) -> bool:
 
 
 class Resetter:
-    """Calls env.reset with as much of seed and options as it takes; one warning for what it does not."""
+    """Calls env.reset with those of seed and options that it takes; warns once about the others."""
 
     def __init__(self, env: Any, name: str) -> None:
         self._env = env
@@ -189,7 +189,7 @@ class Resetter:
 
 
 def scalar_reward(reward: Any, name: str) -> float:
-    """Return a reward of any numeric type, an array of one element among them, as a float."""
+    """Return a reward of any numeric type, including an array of one element, as a float. Raises SpaceError."""
     if type(reward) is float:
         return reward
     try:
@@ -199,7 +199,7 @@ def scalar_reward(reward: Any, name: str) -> float:
 
 
 def checked_flag(value: Any, what: str, name: str) -> bool:
-    """Return a flag as a bool: of any type if it is 0 or 1, of several values if all are 1. Raises SpaceError."""
+    """Return a flag as a bool: any type that is 0 or 1; several values count as True if all are. Raises SpaceError."""
     if type(value) is bool:
         return value
     if type(value) is np.bool_:
@@ -207,7 +207,7 @@ def checked_flag(value: Any, what: str, name: str) -> bool:
     try:
         array = np.asarray(value)
         fine = array.dtype.kind in "biuf" and array.size > 0 and bool(((array == 0) | (array == 1)).all())
-    except Exception:  # ragged lists, tensors on another device, whatever __array__ may raise
+    except Exception:  # ragged lists, tensors on another device, any error of __array__
         fine = False
     if not fine:
         raise SpaceError(f"{name}.step returned the {what} {value!r:.60}; expected a bool")
@@ -215,7 +215,7 @@ def checked_flag(value: Any, what: str, name: str) -> bool:
 
 
 def _accepted_arguments(env: Any) -> set[str]:
-    """Return which of ``seed`` and ``options`` pass through the environment's wrappers to its own reset."""
+    """Return those of ``seed`` and ``options`` that pass through the environment's wrappers to its reset."""
     accepted = {"seed", "options"}
     while True:
         try:
@@ -230,10 +230,10 @@ def _accepted_arguments(env: Any) -> set[str]:
 
 
 def own_attribute(env: Any, name: str) -> Any:
-    """Return an attribute that lies in an environment itself; None where there is none. No code of its own runs.
+    """Return an attribute of the environment instance, without running code of its class; None if missing.
 
-    Looking into ``__dict__`` would make a dict of the attributes, and CPython 3.11 and 3.12 would then read them more
-    slowly for good.
+    Reading ``__dict__`` would create a dict of the attributes, and CPython 3.11 and 3.12 would then read them more
+    slowly from then on.
     """
     of_class = inspect.getattr_static(type(env), name, None)
     if hasattr(type(of_class), "__get__") and not inspect.ismemberdescriptor(of_class):
@@ -245,20 +245,20 @@ def own_attribute(env: Any, name: str) -> Any:
 
 
 def own_space(space: Any) -> gymnasium.Space[Any]:
-    """Return space if it is Gymnasium's, or Gymnasium's twin of a space of old gym. Raises SpaceError for others."""
+    """Return a Gymnasium space unchanged, or a space of old gym converted. Raises SpaceError for others."""
     if isinstance(space, gymnasium.Space):
         return space
-    kind = next((base.__name__ for base in type(space).__mro__ if base.__name__ in _TWINS), None)
+    kind = next((base.__name__ for base in type(space).__mro__ if base.__name__ in _CONVERSIONS), None)
     if kind is None:
         raise SpaceError(
             f"expected a gymnasium space, got {space!r} of {type(space).__module__}.{type(space).__name__}"
         )
-    twin = _TWINS[kind](space)
-    assert isinstance(twin, gymnasium.Space)
-    return twin
+    converted = _CONVERSIONS[kind](space)
+    assert isinstance(converted, gymnasium.Space)
+    return converted
 
 
-_TWINS: dict[str, Any] = {
+_CONVERSIONS: dict[str, Any] = {
     "Box": lambda old: spaces.Box(old.low, old.high, old.shape, old.dtype),
     "Discrete": lambda old: spaces.Discrete(int(old.n), start=int(getattr(old, "start", 0))),
     "MultiDiscrete": lambda old: spaces.MultiDiscrete(old.nvec),

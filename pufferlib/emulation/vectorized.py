@@ -1,4 +1,4 @@
-"""Environments that are vectorized already, Gymnasium's, ALE's and EnvPool's: one environment whose copies are rows."""
+"""Vector environments of Gymnasium, ALE and EnvPool: each is one environment whose copies are rows."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Infos = dict[str, Any]
 
 MODES = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
 FINAL_OBS = ("final_obs", "final_observation")  # Gymnasium's name, and that of 0.29
-# Not told: the copies of a batch, which are all of them in order, and what has a place of its own.
-UNTOLD = {"env_id", "agent_id", "final_info", *FINAL_OBS}
-LARGEST_SEED = 2**31 - 1  # of ALE's copies
-ENVPOOL_SEED = 42  # which envpool.make takes where it is given none
+# Keys left out of infos: the copies of a batch, which are all of them in order, and values handled separately.
+SKIPPED = {"env_id", "agent_id", "final_info", *FINAL_OBS}
+LARGEST_SEED = 2**31 - 1  # that ALE's copies take
+ENVPOOL_SEED = 42  # the default of envpool.make
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def is_vectorized(env: Any) -> bool:
-    """Return whether env is a vector environment, by its class or by what it has."""
+    """Return whether env is a vector environment, by its class or its attributes."""
     if isinstance(env, type):
         return False
-    if isinstance(env, gymnasium.Wrapper):  # Gymnasium 0.29 warns when attributes are asked for through one
+    if isinstance(env, gymnasium.Wrapper):  # Gymnasium 0.29 warns about attributes read through one
         env = env.unwrapped
     return isinstance(env, gymnasium.vector.VectorEnv) or (
         isinstance(getattr(env, "single_observation_space", None), gymnasium.Space)
@@ -51,21 +51,20 @@ def is_vectorized(env: Any) -> bool:
 class VectorRows(HeldRows):
     """A vector environment as one environment of ``num_envs`` rows, one a copy.
 
-    Its copies start again by themselves, each in its own time, so that the environment as a whole is never over. How
-    they do that is theirs: ``autoreset_mode``, which is what ``metadata["autoreset_mode"]`` says, and where that says
-    nothing next_step, or same_step before Gymnasium 1.0.
+    Each copy starts again by itself, so that the environment as a whole is never over. The copies decide how:
+    ``autoreset_mode`` is ``metadata["autoreset_mode"]`` or, without one, next_step; same_step before Gymnasium 1.0.
 
     - next_step: the row after a copy's last one is its first: mask False, reward 0, no flags, its action ignored.
     - same_step: the row of the last transition shows the next episode's first observation, its info has ``final_obs``
       (a flat row) and ``final_info``.
-    - disabled: copies that end are reset at once, by ``reset(options={"reset_mask": …})``, and told of as in same_step.
+    - disabled: copies that end are reset at once, by ``reset(options={"reset_mask": …})``, with infos as in same_step.
 
-    Infos: a copy's end adds ``{"env": True, "episode": {"r", "l", "t"}}`` to those of its place. What Gymnasium's infos
-    mask ("x" beside "_x") is told of the places that it is masked for. Arrays without a mask, which ALE and EnvPool
-    give in every step, stay together: one dict of the environment, {"lives": (num_envs,) int32, …}.
+    Infos: a copy's end adds ``{"env": True, "episode": {"r", "l", "t"}}`` to its info. Values with a mask in
+    Gymnasium's infos ("x" with "_x") go to the infos of the copies in the mask. Arrays without a mask, which ALE
+    and EnvPool return in every step, stay together: one dict of the environment, {"lives": (num_envs,) int32, …}.
 
-    A seed reaches the copies as the vector environment spreads it: seed, seed + 1, …; EnvPool's are fixed when it is
-    made. ``reset(options={"reset_mask": …})`` leaves the episodes of the other copies as they are.
+    The vector environment distributes a seed to its copies: seed, seed + 1, …; EnvPool's seeds are fixed when it is
+    made. ``reset(options={"reset_mask": …})`` leaves the episodes of the other copies unchanged.
 
     Raises SpaceError where a batch does not hold all copies (a ``batch_size`` of EnvPool or ALE) or fit the spaces.
     """
@@ -93,7 +92,7 @@ class VectorRows(HeldRows):
         self._reset = _EnvPoolReset(env) if _is_envpool(env) else Resetter(env, self._name)
         self._step = env.step
         if type(env) in (gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv):
-            env.copy = False  # observations go into rows before the next ones are made: its own copy is one too many
+            env.copy = False  # observations go into rows before the next step: no copy is needed
         self._always = check == "always"
         self._check_reset = self._check_step = True
         self._observations: Any = None
@@ -102,17 +101,17 @@ class VectorRows(HeldRows):
         self._truncations: Any = False
         self._masks: Any = False
         self._due: Array | None = None  # copies that ended in the last step and start again in the next
-        self._frames: Any = None  # ALE's count of the frames of each copy's episode
+        self._frames: Any = None  # ALE's frame count of each copy's episode
         self._tick = 0
         self._returns = np.zeros(num, np.float64)
-        self._births = np.zeros(num, np.int64)  # the tick of each episode's first row
+        self._first_ticks = np.zeros(num, np.int64)  # the tick of each episode's first row
         self._starts_s = np.zeros(num, np.float64)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         mask = None if options is None else options.get("reset_mask")
         fresh = np.ones(self.num_agents, np.bool_) if mask is None else np.array(mask, np.bool_)
         if seed is not None and seed <= LARGEST_SEED < seed + self.num_agents - 1:
-            seed -= self.num_agents  # the last copy's must not be too large
+            seed -= self.num_agents  # the last copy's seed must not be too large
         observations, infos = self._reset(seed, options)
         self._hold(observations, infos, self._check_reset)
         self._check_reset = self._always
@@ -171,27 +170,27 @@ class VectorRows(HeldRows):
                 raise SpaceError(
                     f"{self._name} returned observations that are no batch of its space: {error}"
                 ) from error
-            for place, sample in enumerate(samples):
+            for copy_index, sample in enumerate(samples):
                 try:
                     self.observation_layout.check(sample)
                 except SpaceError as error:
-                    raise SpaceError(f"copy {place} of {self._name}: {error}") from None
+                    raise SpaceError(f"copy {copy_index} of {self._name}: {error}") from None
             ids = infos.get("env_id")
             if ids is not None and "_env_id" not in infos and list(ids) != list(range(self.num_agents)):
                 raise SpaceError(f"{self._name} returned the copies {ids}; expected all {self.num_agents}, in order")
         self._observations = observations.reshape(self._shape) if reshaped else observations
         self._frames = infos.get("episode_frame_number")
 
-    def _begin(self, places: Array) -> None:
-        """Begin the statistics of the episodes whose first rows are at these places, in this tick."""
-        self._returns[places] = 0.0
-        self._births[places] = self._tick
-        self._starts_s[places] = perf_counter()
+    def _begin(self, copies: Array) -> None:
+        """Start the statistics of the episodes of these copies, whose first rows are in this tick. copies: a mask."""
+        self._returns[copies] = 0.0
+        self._first_ticks[copies] = self._tick
+        self._starts_s[copies] = perf_counter()
 
     def _started(self, due: Array, infos: Infos) -> Array:
-        """Return which of the copies that ended in the last step have started again in this one.
+        """Return those of the copies that ended in the last step that have started again in this one.
 
-        All, but for ALE's with ``life_loss_info``: it flags the end of a life, and then plays on.
+        All, except with ALE's ``life_loss_info``, which flags the end of a life and then plays on.
         """
         self._due = None
         self._begin(due)
@@ -199,52 +198,53 @@ class VectorRows(HeldRows):
         if frames is None or self._frames is None:
             return due
         went_on = due & (frames > self._frames)
-        self._births[went_on] -= 1
+        self._first_ticks[went_on] -= 1
         started: Array = due & ~went_on
         return started
 
     def _end(self, ended: Array, infos: Infos) -> None:
-        """Take the ends of this step into the infos, and have those copies start again if they do not by themselves."""
-        common, told = _split(infos)
-        places = np.flatnonzero(ended).tolist()
+        """Add the ends of this step to the infos, and reset those copies in mode disabled."""
+        common, by_copy = _split(infos)
+        copies = np.flatnonzero(ended).tolist()
         if self.autoreset_mode == "next_step":
-            for place in places:
-                self._add_end(told.setdefault(place, {}), place)
+            for copy_index in copies:
+                self._add_end(by_copy.setdefault(copy_index, {}), copy_index)
             self._due = ended
-            self.infos = _listed(common, told)
+            self.infos = _listed(common, by_copy)
             return
         finals: dict[int, Any] = {}
         if self.autoreset_mode == "same_step":
-            lasts = {place: _picked(infos.get("final_info", {}), place) for place in places}
-            found = next((infos[name] for name in FINAL_OBS if name in infos), None)
-            if found is not None:
-                finals = {place: self.observation_layout.flatten(_picked(found, place)) for place in places}
+            lasts = {index: _picked(infos.get("final_info", {}), index) for index in copies}
+            observations = next((infos[name] for name in FINAL_OBS if name in infos), None)
+            if observations is not None:
+                finals = {index: self.observation_layout.flatten(_picked(observations, index)) for index in copies}
         else:
-            lasts = {place: told.pop(place, {}) for place in places}
+            lasts = {index: by_copy.pop(index, {}) for index in copies}
             samples = list(iterate(self._batched, self._observations))
-            finals = {place: self.observation_layout.flatten(samples[place]) for place in places}
+            finals = {index: self.observation_layout.flatten(samples[index]) for index in copies}
             observations, infos = self._reset(None, {"reset_mask": ended.copy()})
             self._hold(observations, infos, False)
-            now, firsts = _split(infos)
-            common, told = {**common, **now}, {**told, **{place: firsts[place] for place in places if place in firsts}}
-        for place in places:
-            info, last = told.setdefault(place, {}), lasts[place]
+            new_common, firsts = _split(infos)
+            common = {**common, **new_common}
+            by_copy = {**by_copy, **{index: firsts[index] for index in copies if index in firsts}}
+        for index in copies:
+            info, last = by_copy.setdefault(index, {}), lasts[index]
             if "episode" in info:  # of a recorder around the vector environment
                 last.setdefault("episode", info["episode"])
-            self._add_end(last, place)
+            self._add_end(last, index)
             info.update({key: last[key] for key in ("env", "episode")}, final_info=last)
-            if place in finals:
-                info["final_obs"] = finals[place]
+            if index in finals:
+                info["final_obs"] = finals[index]
         self._begin(ended)
-        self.infos = _listed(common, told)
+        self.infos = _listed(common, by_copy)
 
-    def _add_end(self, info: Infos, place: int) -> None:
+    def _add_end(self, info: Infos, index: int) -> None:
         info["env"] = True
-        add_episode(info, self._returns[place], self._tick - self._births[place], self._starts_s[place])
+        add_episode(info, self._returns[index], self._tick - self._first_ticks[index], self._starts_s[index])
 
 
 class _EnvPoolReset:
-    """Resets an EnvPool environment, whose seeds are fixed; says so once, where nobody has chosen them."""
+    """Resets an EnvPool environment, whose seeds are fixed; warns once if they are the default."""
 
     def __init__(self, env: Any) -> None:
         self._env = env
@@ -267,16 +267,16 @@ def _is_envpool(env: Any) -> bool:
 
 
 def _autoreset_mode(env: Any) -> str:
-    """Return how a vector environment's copies start again. Raises SpaceError for a mode that nobody knows."""
-    told = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-    if told is None:
+    """Return a vector environment's autoreset mode. Raises SpaceError for an unknown one."""
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if mode is None:
         old = int(gymnasium.__version__.split(".")[0]) < 1 and not _is_envpool(env)
         return "same_step" if old else "next_step"
     try:
-        return MODES[getattr(told, "value", told)]
+        return MODES[getattr(mode, "value", mode)]
     except (KeyError, TypeError):
         raise SpaceError(
-            f"{type(env).__name__}.metadata['autoreset_mode'] is {told!r}; expected a gymnasium.vector.AutoresetMode"
+            f"{type(env).__name__}.metadata['autoreset_mode'] is {mode!r}; expected a gymnasium.vector.AutoresetMode"
         ) from None
 
 
@@ -293,14 +293,14 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
 
         return write_each
     padded = sum(leaf.nbytes for leaf in layout.leaves) < layout.nbytes
-    known: dict[int, tuple[Rows, list[tuple[tuple[Any, ...], Array]]]] = {}
+    cache: dict[int, tuple[Rows, list[tuple[tuple[Any, ...], Array]]]] = {}
 
     def write_leaves(observations: Any, rows: Rows) -> None:
-        entry = known.get(id(rows))
+        entry = cache.get(id(rows))
         if entry is None:
-            if len(known) >= 16:  # someone makes new rows each time; keeping them would keep their memory
-                known.clear()
-            entry = known[id(rows)] = (rows, list(_leaves(layout.unflatten(rows.observations))))
+            if len(cache) >= 16:  # a caller passes new rows each time; the cache holds their memory
+                cache.clear()
+            entry = cache[id(rows)] = (rows, list(_leaves(layout.unflatten(rows.observations))))
         if padded:
             rows.observations[...] = 0
         for path, target in entry[1]:
@@ -318,21 +318,21 @@ def _writer(layout: Layout, batched: gymnasium.Space[Any], num: int) -> Callable
 
 
 def _reader(layout: ActionLayout, num: int) -> Callable[[Any], Any]:
-    """Return read(rows) giving the actions as a vector environment takes them, its own to keep."""
+    """Return read(rows), which returns a copy of the actions as a vector environment takes them."""
     if layout.is_leaf:
         return lambda rows: rows.copy()
     space, unpack = layout.space, layout.unpack
 
     def read(rows: Any) -> Any:
-        each = zip(*rows, strict=True) if isinstance(rows, tuple) else rows
+        action_rows = zip(*rows, strict=True) if isinstance(rows, tuple) else rows
         out: Any = create_empty_array(space, num)
-        return concatenate(space, [unpack(row) for row in each], out)
+        return concatenate(space, [unpack(row) for row in action_rows], out)
 
     return read
 
 
 def _fixed(space: gymnasium.Space[Any]) -> bool:
-    """Return whether all leaves of a space have a fixed size, so that batches hold one array a leaf."""
+    """Return whether all leaves of a space have a fixed size, so that a batch holds one array a leaf."""
     if isinstance(space, spaces.Dict):
         return all(map(_fixed, space.spaces.values()))
     if isinstance(space, spaces.Tuple):
@@ -349,43 +349,43 @@ def _leaves(nested: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _split(infos: Infos) -> tuple[Infos, dict[int, Infos]]:
-    """Return what a vector environment's infos say of all copies together, and of single places; owned."""
+    """Split a vector environment's infos into one for all copies and those of single copies; all values are copied."""
     common: Infos = {}
-    told: dict[int, Infos] = {}
+    by_copy: dict[int, Infos] = {}
     for key, value in infos.items():
-        if key in UNTOLD or _is_mask(key, infos):
+        if key in SKIPPED or _is_mask(key, infos):
             continue
         mask = infos.get(f"_{key}")
         if mask is not None:
-            for place in np.flatnonzero(mask).tolist():
-                told.setdefault(place, {})[key] = _picked(value, place)
+            for index in np.flatnonzero(mask).tolist():
+                by_copy.setdefault(index, {})[key] = _picked(value, index)
         elif isinstance(value, dict):
             inner, parts = _split(value)
             if inner:
                 common[key] = inner
-            for place, part in parts.items():
-                told.setdefault(place, {})[key] = part
+            for index, part in parts.items():
+                by_copy.setdefault(index, {})[key] = part
         else:
             common[key] = own(value)
-    return common, told
+    return common, by_copy
 
 
-def _picked(value: Any, place: int) -> Any:
-    """Return one place's share of a batched value, owned."""
+def _picked(value: Any, index: int) -> Any:
+    """Return a copy of one environment's part of a batched value."""
     if isinstance(value, dict):
         return {
-            key: _picked(item, place)
+            key: _picked(item, index)
             for key, item in value.items()
-            if not _is_mask(key, value) and (f"_{key}" not in value or value[f"_{key}"][place])
+            if not _is_mask(key, value) and (f"_{key}" not in value or value[f"_{key}"][index])
         }
-    return own(value[place])
+    return own(value[index])
 
 
 def _is_mask(key: str, infos: Infos) -> bool:
     return key[:1] == "_" and key[1:] in infos
 
 
-def _listed(common: Infos, told: dict[int, Infos]) -> list[tuple[int | None, Infos]]:
+def _listed(common: Infos, by_copy: dict[int, Infos]) -> list[tuple[int | None, Infos]]:
     listed: list[tuple[int | None, Infos]] = [(None, common)] if common else []
-    listed += [(place, told[place]) for place in sorted(told)]
+    listed += [(index, by_copy[index]) for index in sorted(by_copy)]
     return listed
