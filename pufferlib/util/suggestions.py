@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["meant", "near", "not_one_of", "says_what_was_meant"]
 
-Arguments = ParamSpec("Given")
-Result = TypeVar("Made")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 LONG = 5  # shared letters after which the rest, however short, may have one slip
 LEAST_START, LEAST_END = 0.43, 0.5  # of a name's letters: "nash" is enough of "nash_conv", "size" not of "batch_size"
