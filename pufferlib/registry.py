@@ -153,7 +153,7 @@ def creator(env: str | Callable[..., Any]) -> Callable[..., Any]:
             if hasattr(value, "reset") and hasattr(value, "step"):
                 kind = type(value).__name__
                 raise RegistryError(
-                    f"{value!r} is one environment, and each row needs its own, made where it runs; pass a function "
+                    f"{value!r} is a single environment, but each row needs one, made in its worker; pass a function "
                     f"that makes a new one each time, such as {kind}, or lambda: {kind}(…)"
                 )
             if _is_kernel(value):
@@ -220,7 +220,7 @@ def _explain_missing(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _FromGymnasium:
-    """Makes an environment registered with Gymnasium, by its spec: a worker may have registered nothing."""
+    """The creator of an environment registered with Gymnasium, by its spec: workers may have registered nothing."""
 
     spec: Any  # gymnasium's EnvSpec
 
@@ -232,7 +232,7 @@ class _FromGymnasium:
 
 @dataclass(frozen=True)
 class _OfFamily:
-    """Makes an environment of a family; imports the family's file when called."""
+    """The creator of an environment of a family; imports the family's file when called."""
 
     family: str
     name: str
@@ -251,7 +251,7 @@ class _OfFamily:
 
 @dataclass(frozen=True)
 class _Later:
-    """Imports and calls "module:attribute" when called."""
+    """The creator "module:attribute", imported when called."""
 
     name: str
     target: str

@@ -25,8 +25,8 @@ class AgentIndices:
             raise naming_arguments(
                 PlanError,
                 lambda written, within: (
-                    f"{name} has no possible_agents, so that the number of its rows is unknown; pass "
-                    f"{written(max_agents='')}, the most agents that are ever alive at once"
+                    f"{name} has no possible_agents, so the number of its rows is unknown; pass "
+                    f"{written(max_agents='')}, the most agents alive at once"
                 ),
             )
         self._name = name
@@ -109,8 +109,8 @@ class AgentIndices:
                 raise naming_arguments(
                     PopulationError,
                     lambda written, within: (
-                        f"{self._name}: agent {agent!r} is not in possible_agents, {[*(self._fixed or ())]}; an "
-                        "environment that makes up agents as it goes has no possible_agents and is given "
+                        f"{self._name}: agent {agent!r} is not in possible_agents, {[*(self._fixed or ())]}; for an "
+                        "environment that invents agents during an episode, omit possible_agents and pass "
                         f"{written(max_agents='')}"
                     ),
                 )

@@ -43,8 +43,8 @@ class ExtraLeaves:
             space = getattr(parallel, "state_space", None)
             if space is None or not callable(getattr(parallel, "state", None)):
                 raise PlanError(
-                    f"{name} has no state_space, or no state(), so that state=True has nothing to show; give it both, "
-                    "or leave state out"
+                    f"{name} has no state_space, or no state(), and state=True needs both; define them, or leave "
+                    "state out"
                 )
             self.spaces[STATE] = own_space(space)
         if agent_type:
@@ -81,7 +81,7 @@ class ExtraLeaves:
         if AGENT_TYPE in self.spaces:
             if agent not in self._types:
                 raise PopulationError(
-                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._types)}, so that its "
+                    f"{self._name}: agent {agent!r} is not in possible_agents, {list(self._types)}, so its "
                     "agent_type is unknown; list it there, or leave agent_type out"
                 )
             leaves[AGENT_TYPE] = self._types[agent]
@@ -108,8 +108,8 @@ def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bo
     """
     if not possible_agents:
         raise PlanError(
-            f"{name} has no possible_agents, so that nobody knows how many types there are; give it possible_agents, "
-            "or leave agent_type out"
+            f"{name} has no possible_agents, so the number of agent types is unknown; define possible_agents, or leave "
+            "agent_type out"
         )
     types: dict[Any, int] = {}
     numbers: dict[str, int] = {}
@@ -122,8 +122,8 @@ def agent_types(name: str, possible_agents: Sequence[Any] | None, agent_type: bo
             kind = re.sub(r"_\d+$", "", agent)
         else:
             raise PlanError(
-                f"{name}: agent_type=True goes by agents' names, and {agent!r} is none; pass a function from an agent "
-                "to the name of its type"
+                f"{name}: agent_type=True needs str names of agents, and {agent!r} is none; pass a function from an "
+                "agent to the name of its type"
             )
         types[agent] = numbers.setdefault(kind, len(numbers))
     return types
@@ -146,8 +146,8 @@ def extended_space(
         for name in added:
             if name in masked.spaces:
                 raise SpaceError(
-                    f'the observation has a leaf "{name}" of its own, beside its "{ACTION_MASK}", where {name}= would '
-                    f"put another; leave {name} out, or rename the environment's"
+                    f'the observation already has a leaf "{name}" next to its "{ACTION_MASK}", where {name}= would add '
+                    f"another; leave {name} out, or rename the environment's"
                 )
     return spaces.Dict(OrderedDict([*added.items(), *parts.items()]))
 

@@ -37,7 +37,7 @@ def validate(env: PufferEnv) -> None:
             came = "nothing" if space is None else repr(space)
             raise SpaceError(
                 f"{name}.{attribute} must be a Box, Discrete, MultiDiscrete or MultiBinary, got {came}; "
-                "an environment with nested spaces is written as a gymnasium.Env and passed to pufferlib.wrap"
+                "write an environment with nested spaces as a gymnasium.Env and pass it to pufferlib.wrap"
             )
     if not isinstance(env.num_agents, (int, np.integer)) or env.num_agents < 1:
         raise SpaceError(f"{name}.num_agents must be an int of at least 1, got {env.num_agents!r}")

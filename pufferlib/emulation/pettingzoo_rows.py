@@ -107,7 +107,7 @@ class PettingZooRows(HeldRows):
         **bounds: Any,
     ) -> None:
         if (observation_space is None) != (action_space is None):
-            raise PlanError("observation_space and action_space, as large as any agent's, are passed together")
+            raise PlanError("observation_space and action_space must be passed together, each as large as any agent's")
         self.env = env
         self.name = type(getattr(env, "unwrapped", env)).__name__
         self._parallel = parallel = as_parallel(env)
@@ -178,7 +178,7 @@ class PettingZooRows(HeldRows):
             raise naming_arguments(
                 SpaceError,
                 lambda written, within: (
-                    f"{self.name} has no agents after reset, so that the space of its rows is unknown; pass "
+                    f"{self.name} has no agents after reset, so the space of its rows is unknown; pass "
                     f"{written(observation_space='', action_space='')}, each as large as any agent's"
                 ),
             )

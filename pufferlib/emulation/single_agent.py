@@ -158,7 +158,7 @@ def _ends_in_mapping(value: Any) -> bool:
 
 
 class Resetter:
-    """Calls env.reset with those of seed and options that it takes; warns once about the others."""
+    """A call of env.reset with those of seed and options that it takes; warns once about the others."""
 
     def __init__(self, env: Any, name: str) -> None:
         self._env = env

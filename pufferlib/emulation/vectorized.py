@@ -160,8 +160,8 @@ class VectorRows(HeldRows):
         if reshaped and not (shape and fills(shape, self.observation_layout.shape, self.num_agents)):
             raise SpaceError(
                 f"{self._name} returned observations of {getattr(observations, 'shape', type(observations).__name__)}; "
-                f"expected {self._shape}, all {self.num_agents} copies in each batch: make it without a batch_size "
-                "of its own, and with one player a copy"
+                f"expected {self._shape}, all {self.num_agents} copies in each batch: create it without a "
+                "batch_size, and with one player a copy"
             )
         if check:
             try:
@@ -244,7 +244,7 @@ class VectorRows(HeldRows):
 
 
 class _EnvPoolReset:
-    """Resets an EnvPool environment, whose seeds are fixed; warns once if they are the default."""
+    """The reset of an EnvPool environment, whose seeds are fixed; warns once if they are the default."""
 
     def __init__(self, env: Any) -> None:
         self._env = env

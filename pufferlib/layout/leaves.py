@@ -183,7 +183,7 @@ def register(
     pack: Callable[[Any, Any], Any],
     unpack: Callable[[Any, Any], Any],
 ) -> None:
-    """See ``Layout.register``."""
+    """Register a class of spaces; see ``Layout.register``."""
     name = space_type if isinstance(space_type, str) else f"{space_type.__module__}.{space_type.__qualname__}"
     if name.startswith("gymnasium.spaces."):
         raise SpaceError(f"{name} is gymnasium's own and has its layout; register a subclass of it instead")
@@ -280,7 +280,7 @@ def tree_of(space: Space[Any], bounds: Bounds, *, actions: bool, path: Path = ()
     if is_fixed or (shaped and not (actions and path)):
         return _fixed(space, path)
     raise SpaceError(
-        f"{where(path)}: a {type(space).__name__} has no layout; teach it one with "
+        f"{where(path)}: a {type(space).__name__} has no layout; register one with "
         f"pufferlib.layout.Layout.register({type(space).__name__}, leaves, pack, unpack)"
     )
 

@@ -299,7 +299,7 @@ def describe(sample: Any) -> str:
         if hasattr(sample, "dtype") and hasattr(sample, "shape"):
             return f"{sample.dtype} of shape {tuple(sample.shape)}"
         text = repr(sample)
-    except Exception:  # from its own code; the error needs a text all the same
+    except Exception:  # from its repr; errors still need a text
         return f"{type(sample).__name__} that cannot be shown"
     return f"{type(sample).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
@@ -325,7 +325,7 @@ def split(node: Record, sample: Any) -> Sequence[Any] | Array:
     try:
         return [sample[key] for key in keys]
     except KeyError as error:  # __contains__ and __getitem__ disagree
-        raise SpaceError(f"{where(path)}: the dict says that it has all keys, and raised {error!r}") from error
+        raise SpaceError(f"{where(path)}: the dict contains all keys, but raised {error!r}") from error
 
 
 def stack_length(node: Node, sample: Any) -> int:

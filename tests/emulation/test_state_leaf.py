@@ -361,7 +361,7 @@ class Unwritten(Stateful):
             lambda: Stateful(a=(Dict(state=LINE, action_mask=MultiBinary(2)), D2)),
             {"state": True},
             SpaceError,
-            'a leaf "state" of its own, beside its "action_mask".*leave state out, or rename',
+            'already has a leaf "state" next to its "action_mask".*leave state out, or rename',
         ),
         (
             lambda: Newcomer(a=(LINE, D2), b=(LINE, D2)),

@@ -102,7 +102,7 @@ def known_words() -> Any:
 
 def test_a_space_that_nobody_knows_says_how_to_teach_it() -> None:
     for make in (observation_layout, action_layout):
-        with pytest.raises(SpaceError, match=r"k: a Words has no layout; teach it one with .*register\(Words, leaves"):
+        with pytest.raises(SpaceError, match=r"k: a Words has no layout; register one with .*register\(Words, leaves"):
             make(Dict({"k": Words(2)}))
 
 
