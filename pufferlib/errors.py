@@ -110,7 +110,7 @@ class PlatformError(PufferError, OSError):
 Kind = TypeVar("Kind", bound=PufferError)
 
 
-def naming_arguments(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
+def argument_error(kind: Callable[[str], Kind], text: Callable[[Callable[..., str], str], str]) -> Kind:
     """Return an error whose message names arguments of ``wrap`` as callers of ``wrap`` or of ``make`` write them.
 
     kind: the error class. text(written, within): returns the message; written(max_length="…") formats an argument, and

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from pufferlib.errors import PlanError, PopulationError, naming_arguments
+from pufferlib.errors import PlanError, PopulationError, argument_error
 
 __all__ = ["AgentIndices"]
 
@@ -22,7 +22,7 @@ class AgentIndices:
         if max_agents is not None and max_agents < 1:
             raise PlanError(f"max_agents must be at least 1, got {max_agents}")
         if possible_agents is None and max_agents is None:
-            raise naming_arguments(
+            raise argument_error(
                 PlanError,
                 lambda written, within: (
                     f"{name} has no possible_agents, so the number of its rows is unknown; pass "
@@ -106,7 +106,7 @@ class AgentIndices:
     def _assign(self, agent: Any) -> None:
         if self._fixed is not None:
             if agent not in self._fixed:
-                raise naming_arguments(
+                raise argument_error(
                     PopulationError,
                     lambda written, within: (
                         f"{self._name}: agent {agent!r} is not in possible_agents, {[*(self._fixed or ())]}; for an "
@@ -122,7 +122,7 @@ class AgentIndices:
                 del self.last[last_agent[0]]
             self._last_agents[agent_index] = (agent,)
         else:
-            raise naming_arguments(
+            raise argument_error(
                 PopulationError,
                 lambda written, within: (
                     f"{self._name}: no place for agent {agent!r}, as max_agents={self.count} are taken (a place freed "

@@ -119,11 +119,16 @@ class Agents:
         """Return an Agent with these two spaces."""
         raw_action_space = own_space(action_space)
         size = mask_size(raw_action_space) if self._action_mask and not has_mask(observation_space) else None
-        observed = self._layout(observation_space, size)
-        acted = self._layout(action_space, -1)
-        spaces = observation_space, action_space
-        masked = size is not None
-        return Agent(raw_action_space, observed, acted, masked, self._extra_leaves, self._check, spaces, self._checked)
+        return Agent(
+            raw_action_space,
+            self._layout(observation_space, size),
+            self._layout(action_space, -1),
+            size is not None,
+            self._extra_leaves,
+            self._check,
+            (observation_space, action_space),
+            self._checked,
+        )
 
     def _layout(self, space: Any, size: int | None) -> Any:
         """Return the layout of a space. size: of the mask to add to an observation space; -1: an action space."""

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.errors import SpaceError, naming_arguments
+from pufferlib.errors import SpaceError, argument_error
 from pufferlib.layout import Layout
 from pufferlib.layout.layout import ActionLayout
 
@@ -83,7 +83,7 @@ def _view_writer(layout: Layout, row_space: gymnasium.Space[Any], num_agents: in
 
 
 def _too_small(what: str, flat: Any, row_space: Any) -> SpaceError:
-    return naming_arguments(
+    return argument_error(
         SpaceError,
         lambda written, within: (
             f"an agent's flat {what} space {flat} does not fit rows of {row_space}; pass "

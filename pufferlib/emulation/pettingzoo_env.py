@@ -68,7 +68,7 @@ class EmulatedParallelEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self.metadata = getattr(parallel, "metadata", {})
         self.render_mode = getattr(parallel, "render_mode", None)
         possible = list(getattr(parallel, "possible_agents", None) or ()) or None
-        action_mask, _ = probe(parallel, possible, action_mask, spaces_given=True)
+        action_mask, _ = probe(parallel, possible, action_mask, spaces_known=True)
         self._fixed = possible is not None
         self._possible = frozenset(possible or ())
         self._name = name = type(self.unwrapped).__name__

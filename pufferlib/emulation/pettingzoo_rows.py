@@ -24,7 +24,7 @@ from pufferlib.emulation.extra_leaves import STATE, ExtraLeaves, row_layout
 from pufferlib.emulation.infos import add_episode, own
 from pufferlib.emulation.rows import FastAgents, HeldRows, Rows, Seat, Seating
 from pufferlib.emulation.single_agent import Resetter, checked_flag, scalar_reward
-from pufferlib.errors import PlanError, SpaceError, naming_arguments
+from pufferlib.errors import PlanError, SpaceError, argument_error
 from pufferlib.layout import Layout, action_layout, observation_layout
 from pufferlib.layout.layout import ActionLayout
 
@@ -50,17 +50,17 @@ def as_parallel(env: Any) -> Any:
 
 
 def probe(
-    parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None, spaces_given: bool
+    parallel: Any, possible_agents: list[Any] | None, action_mask: bool | None, spaces_known: bool
 ) -> tuple[bool, list[Any]]:
     """Return whether infos have action masks, and the agents known before the first episode.
 
     Resets the environment once, without a seed, if it must; the reset that starts the first episode comes later.
-    spaces_given: True where the agents of an environment without possible_agents need not be known.
+    spaces_known: True where the agents of an environment without possible_agents need not be known.
     """
     known = list(possible_agents or ())
     if action_mask is None and known and all(has_mask(parallel.observation_space(agent)) for agent in known):
         action_mask = False
-    if action_mask is not None and (known or spaces_given):
+    if action_mask is not None and (known or spaces_known):
         return action_mask, known
     _, infos = split_reset(parallel.reset(), type(getattr(parallel, "unwrapped", parallel)).__name__)
     if action_mask is None:
@@ -163,19 +163,19 @@ class PettingZooRows(HeldRows):
         )
 
     def _set_rows(self, agents: list[Agent], observation_space: Any, action_space: Any) -> None:
-        observed: list[Layout] = [agent.observation_layout for agent in agents]
-        acted: list[ActionLayout] = [agent.action_layout for agent in agents]
-        largest = observed
+        observation_layouts: list[Layout] = [agent.observation_layout for agent in agents]
+        action_layouts: list[ActionLayout] = [agent.action_layout for agent in agents]
+        largest = observation_layouts
         if observation_space is not None:
             agent = self._agents.describe(observation_space, action_space)
             largest = [agent.observation_layout]
             self.observation_space = agent.observation_layout.flat_space
             self.action_space = agent.action_layout.flat_space
         elif agents:
-            self.observation_space = common_observation_space(observed)
-            self.action_space = common_action_space(acted)
+            self.observation_space = common_observation_space(observation_layouts)
+            self.action_space = common_action_space(action_layouts)
         else:
-            raise naming_arguments(
+            raise argument_error(
                 SpaceError,
                 lambda written, within: (
                     f"{self.name} has no agents after reset, so the space of its rows is unknown; pass "
@@ -183,18 +183,20 @@ class PettingZooRows(HeldRows):
                 ),
             )
         # One layout fits all rows only if all agents have one space; else rows are arrays of the common space.
-        same = bool(observed) and all(_equal(layout.space, observed[0].space) for layout in observed)
-        same = same and observed[0].flat_space == self.observation_space
+        same = bool(observation_layouts) and all(
+            _equal(layout.space, observation_layouts[0].space) for layout in observation_layouts
+        )
+        same = same and observation_layouts[0].flat_space == self.observation_space
         if same:
-            self.observation_layout = observed[0]
+            self.observation_layout = observation_layouts[0]
         elif self._extra_leaves is None:
             self.observation_layout = observation_layout(self.observation_space)
         else:  # leaves that all agents have stay separate
             self.observation_layout = row_layout(largest, self._bounds, masks=observation_space is None)
             self.observation_space = self.observation_layout.flat_space
-        same = bool(acted) and all(_equal(layout.space, acted[0].space) for layout in acted)
-        same = same and acted[0].flat_space == self.action_space
-        self.action_layout = acted[0] if same else action_layout(self.action_space)
+        same = bool(action_layouts) and all(_equal(layout.space, action_layouts[0].space) for layout in action_layouts)
+        same = same and action_layouts[0].flat_space == self.action_space
+        self.action_layout = action_layouts[0] if same else action_layout(self.action_space)
 
     def _writer(self, layout: Layout) -> Callable[[Any, Any], None]:
         entry = self._writers.get(id(layout))
@@ -327,14 +329,15 @@ class PettingZooRows(HeldRows):
 
     def _set_up(self, names: list[Any]) -> None:
         """Set up the converters and layouts of agents at their indices."""
-        layouts, acted = list(self.observation_layouts), list(self.action_layouts)
+        observation_layouts, action_layouts = list(self.observation_layouts), list(self.action_layouts)
         for name in names:
             agent_index, agent = self._indices.living[name], self._agents[name]
             self._agent_at[agent_index] = agent
             self._write[agent_index] = self._writer(agent.observation_layout)
             self._read[agent_index] = self._reader(agent.action_layout)
-            layouts[agent_index], acted[agent_index] = agent.observation_layout, agent.action_layout
-        self.observation_layouts, self.action_layouts = tuple(layouts), tuple(acted)
+            observation_layouts[agent_index] = agent.observation_layout
+            action_layouts[agent_index] = agent.action_layout
+        self.observation_layouts, self.action_layouts = tuple(observation_layouts), tuple(action_layouts)
 
     def _unobserved(self, name: Any, observations: Mapping[Any, Any]) -> SpaceError:
         if name in observations:

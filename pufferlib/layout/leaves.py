@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from pufferlib.errors import SpaceError, naming_arguments
+from pufferlib.errors import SpaceError, argument_error
 
 __all__ = [
     "WHOLE_ACTION",
@@ -227,7 +227,7 @@ class Bounds:
         if value is None:
             bounded_paths = f" (which has {list(self.by_path)} only)" if self.by_path else ""
             alone = f"{{{name_of(path)!r}: {{{name!r}: …}}}}"
-            raise naming_arguments(
+            raise argument_error(
                 SpaceError,
                 lambda written, within: (
                     f"{where(path)}: nothing bounds this {kind}; pass {written(**{name: '…'})}, "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from pufferlib.errors import SpaceError, naming_arguments
+from pufferlib.errors import SpaceError, argument_error
 from pufferlib.layout.leaves import (
     Array,
     Choice,
@@ -284,7 +284,7 @@ def _true_length(sample: Sequence[Any] | Array) -> Sequence[Any] | Array:
 def _require_room(path: Path, what: str, size: int, units: str, most: int, bound: str, owner: Path) -> None:
     if size > most:
         alone = f"{{{name_of(owner)!r}: {{{bound!r}: {size}}}}}"
-        raise naming_arguments(
+        raise argument_error(
             SpaceError,
             lambda written, within: (
                 f"{where(path)}: {what} of {size} {units} is longer than {bound}={most}; "

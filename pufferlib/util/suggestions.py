@@ -89,23 +89,23 @@ def says_what_was_meant(
 
 def _distance(name: str, known: str) -> tuple[int, int] | None:
     """Return the distance of a name from a known one, as a sort key; None where it is not near."""
-    ours, theirs = _words(name), _words(known)
-    one, other = "".join(ours), "".join(theirs)
+    words, known_words = _words(name), _words(known)
+    one, other = "".join(words), "".join(known_words)  # without separators
     if one == other:
         return (0, 0) if one else None
-    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
-    least = int(len("".join(ours[:shared])) >= LONG)
-    slips = _slips("".join(ours[shared:]), "".join(theirs[shared:]), least)  # in what they do not share
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words, known_words, strict=False)))
+    least = int(len("".join(words[:shared])) >= LONG)
+    slips = _slips("".join(words[shared:]), "".join(known_words[shared:]), least)  # in what they do not share
     if slips is not None:
         return (1, slips)
     share = len(one) / len(other) if other else 1.0
     missing = len(other) - len(one)
     if LEAST_START <= share < 1 and len(one) > 2 and other.startswith(one):
         return (2, missing)
-    if LEAST_END <= share < 1 and len(one) > 2 and ours == theirs[-len(ours) :]:
+    if LEAST_END <= share < 1 and len(one) > 2 and words == known_words[-len(words) :]:
         return (2, missing)
-    pairs = list(zip(ours, theirs, strict=False))
-    if len(ours) == len(theirs) and any(a == b for a, b in pairs) and all(_abbreviates(a, b) for a, b in pairs):
+    pairs = list(zip(words, known_words, strict=False))
+    if len(words) == len(known_words) and any(a == b for a, b in pairs) and all(_abbreviates(a, b) for a, b in pairs):
         return (2, abs(missing))
     return None
 
@@ -132,9 +132,9 @@ def _slips(one: str, other: str, least_most: int) -> int | None:
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         last, before, row = before, row, [i]
-        for j, theirs in enumerate(other, 1):
-            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != theirs))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == theirs:
+        for j, other_letter in enumerate(other, 1):
+            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == other_letter:
                 least = min(least, last[j - 2] + 1)
             row.append(least)
         if min(row) > most:
