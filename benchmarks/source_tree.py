@@ -53,7 +53,7 @@ class Calls:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(self.package):
-            self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1
+            self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1  # CPython >= 3.11
 
 
 def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
@@ -134,7 +134,8 @@ def step_table(tree: Path, named: bool) -> Iterable[str]:
 def size_table(tree: Path) -> Iterable[str]:
     yield "| package | files | of more than 400 lines | files in the fullest folder | annotations | bare Any |"
     yield "|---|---|---|---|---|---|"
-    for package in (*PACKAGES, "tests"):
+    rooms = [f"pufferlib/{name}" for name in ("emulation", "adapters", "environments")]
+    for package in (*PACKAGES, *rooms, "tests"):
         files = [path for path in (tree / package).rglob("*") if path.suffix in (".py", ".pyx", ".cuh", ".h")]
         long = [path for path in files if len(path.read_text().splitlines()) > LONG]
         fullest, count = max(collections.Counter(path.parent for path in files).items(), key=lambda item: item[1])
