@@ -86,7 +86,7 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
                     os.kill(vec._backend.pids()[worker], signal.SIGKILL)
         assert num_suicides > 3 and num_kills > 3
         assert 3 < shadow.num_crashes <= sum(vec.restarts)
-        assert vec._scheduler.torn == ""
+        assert vec._scheduler.stuck_reason == ""
         # Once the last death has been noticed, nothing stands in the way of the short way any more, where there is one.
         since_s = time.monotonic()
         while time.monotonic() - since_s < 0.3 or not getattr(vec._fast_path, "clear", True):
@@ -584,7 +584,7 @@ def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixt
 def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
     backend: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pufferlib.vectorization.processes.backend import start
+    from pufferlib.vectorization.processes import start
 
     name = "__init__" if moment == "as one starts" else "end"
     original = getattr(start.Process, name)
