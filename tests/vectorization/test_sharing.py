@@ -116,7 +116,7 @@ class Actor(threading.Thread):
 def await_entry(vec: pufferlib.VecEnv, actor: Actor) -> None:
     """Wait until a thread is in the middle of a call."""
     deadline = time.monotonic() + 60
-    while vec._turn.owner != actor.ident:
+    while vec._call_guard.owner != actor.ident:
         assert time.monotonic() < deadline and actor.is_alive()
         time.sleep(0.001)
 
