@@ -249,7 +249,7 @@ def test_restarted_workers_leave_none_behind_either() -> None:
         while True:
             vec.step(np.zeros(4, np.int64))
             new = [] if vec._backend.dead else vec._backend.pids()
-            if new and new[0] != pids[0] and not vec._restarts.pending:
+            if new and new[0] != pids[0] and not vec._recovery.pending:
                 break
     tell(pids_of(vec))
     time.sleep(600)
