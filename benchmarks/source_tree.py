@@ -55,6 +55,10 @@ class Calls:
         if event == "call" and code.co_filename.startswith(self.package):
             self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1  # CPython >= 3.11
 
+    def of_each_step(self) -> list[tuple[str, str]]:
+        """Return the functions that every step has called."""
+        return sorted(call for call, count in self.counts.items() if count >= NUM_STEPS)
+
 
 def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
     """Return the functions that a step of Multiprocessing enters in the parent and in its worker."""
@@ -83,7 +87,8 @@ def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
 
         def end(self) -> list[tuple[str, str]]:
             sys.setprofile(None)
-            return sorted(Traced.calls.counts)
+            calls: list[tuple[str, str]] = Traced.calls.of_each_step()
+            return calls
 
     with pufferlib.make(Traced, num_envs=2, num_workers=1, backend="multiprocessing", context="fork") as vec:
         actions = np.zeros(2, np.int64)
@@ -96,14 +101,15 @@ def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
             for _ in range(NUM_STEPS):
                 vec.send(actions)
                 batch = vec.recv()
-                list(batch.infos)
+                if infos:
+                    list(batch.infos)
         finally:
             sys.setprofile(None)
         vec.call("begin", env_ids=[0])
         for _ in range(NUM_STEPS):
             vec.step(actions)
         (worker,) = vec.call("end", env_ids=[0])
-    return {"parent": sorted(parent.counts), "worker": [tuple(call) for call in worker]}
+    return {"parent": parent.of_each_step(), "worker": [tuple(call) for call in worker]}
 
 
 def step_table(tree: Path, named: bool) -> Iterable[str]:
