@@ -33,9 +33,9 @@ import torch
 
 import pufferlib
 from cleanrl_demo.fleet import Fleet, Told, connected, node_name, ray_module
-from cleanrl_demo.minibatches import shares
+from cleanrl_demo.minibatches import as_one, shares
 from cleanrl_demo.outcomes import Outcomes
-from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
+from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout
 from cleanrl_demo.recent import numbers_in
 from cleanrl_demo.results import Result
 from cleanrl_demo.session import RunConfig, Session, environments, main, resumed, run
