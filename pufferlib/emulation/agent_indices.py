@@ -58,7 +58,7 @@ class AgentIndices:
         self._holder = [None] * self.count
         self._free = list(range(self.count))
         heapify(self._free)
-        for agent in agents:
+        for agent in dict.fromkeys(agents):  # as in ``advance``, an agent listed twice has one place
             self._seat(agent)
 
     def take(self, living: Sequence[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any]) -> None:
