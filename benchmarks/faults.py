@@ -6,10 +6,11 @@
 Writes benchmarks/results/faults.json, of which benchmarks/report.py makes docs/faults.md. What programs print goes to
 benchmarks/.venvs/faults.log.
 
-Each case is a program that plays four environments in its own session (players/victim.py). In a step of one of them the
-fault happens: an exception, SIGKILL to the process it is in, no return; or the program itself is killed. An exception
-that arrives ends the program, as nobody catches it. A program that says nothing is interrupted, as by Ctrl-C, and then
-killed. All its processes are known by a variable of their environment, its files in /dev/shm by having been mapped.
+Each case is a program that plays four environments in its own session (vectorizers/victim.py). In a step of one of
+them the fault happens: an exception, SIGKILL to the process it is in, no return; or the program itself is killed. An
+exception that arrives ends the program, as nobody catches it. A program that says nothing is interrupted, as by Ctrl-C,
+and then killed. All its processes are known by a variable of their environment, its files in /dev/shm by having been
+mapped.
 """
 
 from __future__ import annotations

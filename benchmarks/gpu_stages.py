@@ -17,6 +17,7 @@ refuses its tool, in the tool's own words. The exit status is 1 where a stage ha
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -48,7 +49,7 @@ TESTS = tuple(
     for name in (
         *("every_kernel", "gpu", "device_kernel", "device_streams", "device_policies", "device_episodes"),
         *("device_actions", "iterations", "ppo_cuda", "cartpole", "cells", "kernels", "cuda_calls", "kernel_example"),
-        *("planner", "tensors", "tag_continuous", "same_program"),
+        *("planner", "tensors", "tag_continuous", "same_program", "crowds"),
     )
 )
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -96,12 +97,14 @@ class Run:
 
         The status is TIME_UP where its time was.
 
-        ``timeout`` ends it even where this process has been killed.
+        ``timeout`` ends it, also at once where this process has been killed.
         """
         limited = ["timeout", "-k", f"{GRACE_S}", f"{max(1.0, limit_s):.1f}", *command]
         with tempfile.TemporaryFile("w+") as said:
             start_s = time.monotonic()
-            process = subprocess.Popen(limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                limited, cwd=ROOT, env=self.env, stdout=said, stderr=subprocess.STDOUT, preexec_fn=end_with_parent
+            )
             try:
                 status = process.wait()
             finally:
@@ -116,6 +119,11 @@ class Run:
         late = time.monotonic() - start_s >= limit_s
         status = 128 - status if status < 0 else status
         return (TIME_UP if status == KILLED and late else status), text
+
+
+def end_with_parent() -> None:
+    """Ask Linux to terminate this process as soon as its parent has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def outcome_of(status: int, text: str) -> Outcome:
@@ -386,7 +394,8 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=Path("wheels"))
     options = parser.parse_args()
     began_s = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     options.out.mkdir(parents=True, exist_ok=True)
     for file in ("lines.jsonl", "summary.md", "log.txt", "gpu.json", "gpu_train.json", "sanitizers.txt", "profile.txt"):
         (options.out / file).unlink(missing_ok=True)

@@ -129,7 +129,7 @@ class Workload:
         return name in named or library in (*OURS, *FLOORS, "ale", "envpool")
 
     def task(self, name: str) -> dict[str, Any]:
-        """Return the fields of the Task that a participant is given; see players/player.py."""
+        """Return the fields of the Task that a participant is given; see vectorizers/player.py."""
         participant = Participant.of(name)
         return {
             "arrangement": participant.arrangement,

@@ -47,7 +47,7 @@ from pufferlib.tuning.bench import machine, overload
 __all__ = ["PLAYERS", "RESULTS", "measure", "result_of", "takes_s", "terminable"]
 
 RESULTS = Path(__file__).parent / "results"
-PLAYERS = Path(__file__).parent / "players"
+PLAYERS = Path(__file__).parent / "vectorizers"
 
 START_S, GRACE_S = 180.0, 5.0  # what making a vectorizer may take, and its end
 START_AND_END_S = 1.5  # what they take on average, two at once

@@ -23,7 +23,7 @@ from benchmarks.workloads import FAMILIES, REPLAYED
 __all__ = ["NotRecorded", "ensure", "is_there"]
 
 ROOT = Path(__file__).parent.parent
-RECORDER = Path(__file__).parent / "players" / "recorder.py"
+RECORDER = Path(__file__).parent / "vectorizers" / "recorder.py"
 TIMEOUT_S = 300
 
 

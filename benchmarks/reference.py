@@ -3,7 +3,7 @@
     python -m benchmarks.reference                       all tasks, 5 seeds each: about an hour on two cores
     python -m benchmarks.reference --only cartpole       one of them
 
-Both have the same environments, network and settings (rivals/settings.py: REFERENCE), and what is compared are 100
+Both have the same environments, network and settings (trainers/settings.py: REFERENCE), and what is compared are 100
 fresh episodes with sampled actions. Not speed: runs go on beside one another, one a core. Those that are in
 benchmarks/results/reference.json already are left out, so that a run that was stopped goes on. Writes that file,
 docs/reference.md and docs/curves/reference-*.png. Ours is the Python that runs this; it needs pufferlib[dev].
@@ -93,8 +93,8 @@ def page(facts: Mapping[str, Any], runs: Mapping[Key, Mapping[str, Any]]) -> str
         "# Returns beside Stable-Baselines3's",
         "",
         "`python -m benchmarks.reference` made this page. Both trainers have the same environments, network and",
-        "settings (`REFERENCE` in [benchmarks/rivals/settings.py](../benchmarks/rivals/settings.py)), and nothing was",
-        "tuned for either. A return is the mean of 100 fresh episodes with sampled actions after training; the",
+        "settings (`REFERENCE` in [benchmarks/trainers/settings.py](../benchmarks/trainers/settings.py)), and nothing",
+        "was tuned for either. A return is the mean of 100 fresh episodes with sampled actions after training; the",
         "table has its mean over seeds, with the 95 % interval of that mean by Student's t. *No worse*: our interval",
         "reaches that of SB3, or lies above it.",
         "",

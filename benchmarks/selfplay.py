@@ -91,8 +91,8 @@ def played(config: ppo_selfplay.Config) -> dict[str, Any]:
             told["perfect"] = against_perfect(pool.actor(selves[-1], vec.observation_layout, vec.single_action_space))
         seats = ppo_selfplay.seats_of_run(vec, config)
         for number, seat in enumerate(seats):
-            rivals = [chance, selves[-1]]
-            table = PayoffTable(2, [selves, rivals] if number == 0 else [rivals, selves])
+            opponents = [chance, selves[-1]]
+            table = PayoffTable(2, [selves, opponents] if number == 0 else [opponents, selves])
             Evaluator(vec, pool, min_episodes=NUM_EPISODES, seats=seats, seed=1)(table)
             means = table.means[number] if number == 0 else table.means[number].T
             wins = table.wins[number, 1 - number] if number == 0 else table.wins[number, 1 - number].T

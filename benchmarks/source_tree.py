@@ -53,7 +53,11 @@ class Calls:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(self.package):
-            self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1
+            self.counts[os.path.relpath(code.co_filename, self.package), code.co_qualname] += 1  # CPython >= 3.11
+
+    def of_each_step(self) -> list[tuple[str, str]]:
+        """Return the functions that every step has called."""
+        return sorted(call for call, count in self.counts.items() if count >= NUM_STEPS)
 
 
 def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
@@ -83,7 +87,8 @@ def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
 
         def end(self) -> list[tuple[str, str]]:
             sys.setprofile(None)
-            return sorted(Traced.calls.counts)
+            calls: list[tuple[str, str]] = Traced.calls.of_each_step()
+            return calls
 
     with pufferlib.make(Traced, num_envs=2, num_workers=1, backend="multiprocessing", context="fork") as vec:
         actions = np.zeros(2, np.int64)
@@ -96,14 +101,15 @@ def traced(tree: Path, *, infos: bool) -> dict[str, list[tuple[str, str]]]:
             for _ in range(NUM_STEPS):
                 vec.send(actions)
                 batch = vec.recv()
-                list(batch.infos)
+                if infos:
+                    list(batch.infos)
         finally:
             sys.setprofile(None)
         vec.call("begin", env_ids=[0])
         for _ in range(NUM_STEPS):
             vec.step(actions)
         (worker,) = vec.call("end", env_ids=[0])
-    return {"parent": sorted(parent.counts), "worker": [tuple(call) for call in worker]}
+    return {"parent": parent.of_each_step(), "worker": [tuple(call) for call in worker]}
 
 
 def step_table(tree: Path, named: bool) -> Iterable[str]:
@@ -134,7 +140,8 @@ def step_table(tree: Path, named: bool) -> Iterable[str]:
 def size_table(tree: Path) -> Iterable[str]:
     yield "| package | files | of more than 400 lines | files in the fullest folder | annotations | bare Any |"
     yield "|---|---|---|---|---|---|"
-    for package in (*PACKAGES, "tests"):
+    rooms = [f"pufferlib/{name}" for name in ("emulation", "adapters", "environments")]
+    for package in (*PACKAGES, *rooms, "tests"):
         files = [path for path in (tree / package).rglob("*") if path.suffix in (".py", ".pyx", ".cuh", ".h")]
         long = [path for path in files if len(path.read_text().splitlines()) > LONG]
         fullest, count = max(collections.Counter(path.parent for path in files).items(), key=lambda item: item[1])

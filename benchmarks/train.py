@@ -46,7 +46,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Contestant:
-    """script: in benchmarks/rivals, run by the python of a virtual environment with these options, by environment."""
+    """script: in benchmarks/trainers, run by the python of a virtual environment with these options, by environment."""
 
     venv: str
     script: str
@@ -80,7 +80,7 @@ def run(contestant: Contestant, settings: Settings, python: Path, timeout_s: flo
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                [python, "-m", f"rivals.{contestant.script}", json.dumps(told)],
+                [python, "-m", f"trainers.{contestant.script}", json.dumps(told)],
                 capture_output=True,
                 text=True,
                 cwd=folder,  # not here: what each imports is what its virtual environment holds

@@ -33,8 +33,8 @@ import torch
 
 import pufferlib
 from cleanrl_demo.fleet import Fleet, RolloutReport, connected, node_name, ray_module
-from cleanrl_demo.minibatches import shares
-from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout, as_one
+from cleanrl_demo.minibatches import as_one, shares
+from cleanrl_demo.ppo_lstm import SCHEDULES, Rollout
 from cleanrl_demo.recent_statistics import numbers_in
 from cleanrl_demo.results import Result
 from cleanrl_demo.reward_processing import RewardProcessing

@@ -1,6 +1,7 @@
-"""Minibatches of the rows that an update learns from: two rows in each at least, or nothing would be learnt.
+"""What updates share: minibatches of the rows that are learnt from, and the weights that learn, as one vector.
 
-Advantages are taken less their mean: that of a lone row is zero.
+Two rows are in each minibatch at least, or nothing would be learnt: advantages are taken less their mean, and that of a
+lone row is zero.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from pufferlib.errors import PlanError
 
-__all__ = ["require_rows", "shares"]
+__all__ = ["as_one", "require_rows", "shares"]
 
 
 def require_rows(config: Any, num_rows: int) -> None:
@@ -35,3 +37,19 @@ def shares(rows: torch.Tensor, num_minibatches: int, at_least: int = 2) -> tuple
     at_least: in each, if need be of fewer minibatches, as where few of a rollout's rows are real.
     """
     return rows.tensor_split(max(1, min(num_minibatches, len(rows) // at_least)))
+
+
+def as_one(policy: nn.Module) -> torch.Tensor:
+    """Move all weights into one vector and their gradients into another, and return the first.
+
+    The policy keeps views of both. Gradients are clipped and applied by a few operations on one long vector rather
+    than as many on each of a dozen small tensors, which took a quarter of the time of an update.
+    """
+    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
+    weights.grad = torch.zeros_like(weights)
+    nn.utils.vector_to_parameters(weights, policy.parameters())
+    begin = 0
+    for part in policy.parameters():
+        part.grad = weights.grad[begin : begin + part.numel()].view_as(part)
+        begin += part.numel()
+    return weights

@@ -169,7 +169,7 @@ class Team:
 
 
 def aligned(policy: nn.Module) -> Tensor:
-    """Do as ``ppo.as_one``; each part begins at a multiple of ALIGNMENT, and what lies between them stays zero."""
+    """Do as ``as_one`` of minibatches.py; each part begins at a multiple of ALIGNMENT, with zeros in between."""
     parts = list(policy.parameters())
     begins = [0, *itertools.accumulate(-(-part.numel() // ALIGNMENT) * ALIGNMENT for part in parts)]
     weights = parts[0].detach().new_zeros(begins[-1])

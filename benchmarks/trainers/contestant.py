@@ -14,7 +14,7 @@ import envs
 import gymnasium
 import numpy as np
 import torch
-from rivals.settings import Settings
+from trainers.settings import Settings
 
 __all__ = ["ENVS", "Outcome", "tell", "told"]
 

@@ -9,8 +9,8 @@ import math
 
 import gymnasium
 import torch
-from rivals.settings import Settings
 from torch import Tensor, nn
+from trainers.settings import Settings
 
 
 def orthogonal(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rivals.contestant import ENVS, Outcome, tell, told
-from rivals.settings import Settings
+from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.settings import Settings
 
 import pufferlib
 from cleanrl_demo import ppo

@@ -7,9 +7,6 @@ from typing import Any
 
 import gymnasium
 import stable_baselines3
-from rivals.contestant import ENVS, Outcome, tell, told
-from rivals.network import convolutions, features
-from rivals.settings import Settings
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -17,6 +14,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from torch import Tensor, nn
+from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.network import convolutions, features
+from trainers.settings import Settings
 
 VECTORIZERS = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 

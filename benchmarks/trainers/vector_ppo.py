@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
-from rivals.contestant import ENVS, Outcome, tell, told
-from rivals.network import Agent, features
-from rivals.settings import Settings
 from torch import Tensor, nn
 from torch.distributions import Categorical
+from trainers.contestant import ENVS, Outcome, tell, told
+from trainers.network import Agent, features
+from trainers.settings import Settings
 
 
 def make(settings: Settings, vectorizer: str) -> VectorEnv[Any, Any, Any]:

@@ -57,7 +57,7 @@ NUM_LAST_BYTES = 64 * 1024  # that they are looked for in
 # Files whose frames lie between the process of an examination and a learner's code.
 IN_FRONT = {module.__file__ for module in (sys.modules[__name__], evaluation, action_values, registry, importlib)}
 IN_FRONT |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>"}
-IN_FRONT |= set(map(str, Path(vectorization.__file__).parent.glob("*.py")))
+IN_FRONT |= set(map(str, Path(vectorization.__file__).parent.rglob("*.py")))
 
 Learner = Callable[[Task], Callable[[Any], Any]]
 

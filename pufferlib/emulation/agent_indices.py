@@ -58,7 +58,7 @@ class AgentIndices:
         self._last_agents = [None] * self.count
         self._free = list(range(self.count))
         heapify(self._free)
-        for agent in agents:
+        for agent in dict.fromkeys(agents):  # as in ``advance``, an agent listed twice has one index
             self._assign(agent)
 
     def take(self, living: Sequence[Any], last: dict[Any, int], ended: set[Any], lingering: set[Any]) -> None:

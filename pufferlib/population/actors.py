@@ -49,7 +49,7 @@ class RemoteTaskRunner:
 
     def close(self) -> None:
         """Close the environments."""
-        if hasattr(self, "_station"):
+        if hasattr(self, "_task_runner"):
             self._task_runner.close()
 
 

@@ -17,6 +17,7 @@ import bisect
 import contextlib
 import json
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -134,6 +135,12 @@ class Recording:
     row_spec: RowSpec  # what its rows are like
     tapes: tuple[Tape, ...]  # one an environment
     failure: Failure | None = None
+
+    @property
+    def row_spec(self) -> RowSpec:
+        """The old name of ``row_spec``, for one release."""
+        warnings.warn("Recording.face is now Recording.row_spec", DeprecationWarning, stacklevel=2)
+        return self.row_spec
 
     @property
     def num_envs(self) -> int:

@@ -165,7 +165,7 @@ def test_a_run_takes_no_longer_than_is_said(short: bool, minutes: float) -> None
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, Any]], Any]]:
     """What starts a library's player in this process."""
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "vectorizers"))
     player = importlib.import_module("player")
     players = []
 
@@ -187,7 +187,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module that plays, as a library's process has it."""
     before, path = set(sys.modules), list(sys.path)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "players"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "vectorizers"))
     yield importlib.import_module("child")
     sys.path[:] = path
     for name in {"child", "player", "envs", "processes"} - before:

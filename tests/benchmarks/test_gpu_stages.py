@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from programs import running
 
@@ -247,6 +248,10 @@ def test_what_was_found_is_kept_where_it_is_killed(tmp_path: Path) -> None:
     found = lines_of(lines)
     assert sum(line["of"] == "play" for line in found) >= 2 and found[0]["of"] == "versions"
     assert not (out / "summary.md").exists()
+    while any(str(lines) in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
+        assert time.monotonic() < deadline_s, "what it has started goes on"
+        time.sleep(0.05)
+    assert not (out / "gpu.json").exists()  # nor has that gone on to its end
 
 
 @pytest.mark.slow

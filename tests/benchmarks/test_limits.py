@@ -28,7 +28,7 @@ def rivals(monkeypatch):
     """What contestants have on their path."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield
-    for name in [name for name in sys.modules if name == "envs" or name.split(".")[0] == "rivals"]:
+    for name in [name for name in sys.modules if name == "envs" or name.split(".")[0] == "trainers"]:
         del sys.modules[name]
 
 
@@ -117,8 +117,8 @@ def test_without_a_compiler(monkeypatch):
 
 @pytest.mark.parametrize("shape", [(4,), (4, 84, 84)])
 def test_networks_are_the_same(rivals, shape):
-    from rivals import ours as contestant
-    from rivals.network import Agent, features
+    from trainers import ours as contestant
+    from trainers.network import Agent, features
 
     if len(shape) == 1:
         space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -142,7 +142,7 @@ def test_networks_are_the_same(rivals, shape):
 
 @pytest.mark.parametrize("env", train.SETTINGS)
 def test_our_trainer_gets_all_settings(rivals, env):
-    from rivals import ours
+    from trainers import ours
 
     settings = replace(train.SETTINGS[env], seed=9, gamma=0.5, num_epochs=3, torch_threads=2)
     for name in ("ours", "ours, portable"):
@@ -193,8 +193,8 @@ def test_runs_of_one_seed_are_compared():
 def folder(tmp_path, monkeypatch):
     """Where a contestant of the test's own is looked for."""
     monkeypatch.setattr(train, "FOLDER", tmp_path)
-    (tmp_path / "rivals").mkdir()
-    return tmp_path / "rivals"
+    (tmp_path / "trainers").mkdir()
+    return tmp_path / "trainers"
 
 
 def test_a_contestant_is_told_and_tells(folder):

@@ -14,7 +14,8 @@ from gymnasium import spaces
 
 import pufferlib
 from cleanrl_demo.evaluation import evaluate
-from cleanrl_demo.ppo import Config, Rollout, as_one, train
+from cleanrl_demo.minibatches import as_one
+from cleanrl_demo.ppo import Config, Rollout, train
 from cleanrl_demo.ppo_cuda import ALIGNMENT, aligned
 from cleanrl_demo.results import Episode, Episodes
 from pufferlib.layout import observation_layout

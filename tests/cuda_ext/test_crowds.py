@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from devices import FIBRES, LOOPS, ON_HOST_AND_DEVICE, Player
 
 import pufferlib
 from cuda_ext.references.tag_continuous import TagContinuous
@@ -38,7 +39,6 @@ SCENES: dict[str, dict[str, Any]] = {
     "on a line": {"start": "fixed", "starts": ANYWHERE * [1, 0, 0], "num_nearest": 1, "max_turn": 0, "min_turn": 0},
     "from a pool": {"start": "pool", "episode_length": 60, "skill_level_tagger": 0.3, "step_penalty_for_tagger": -0.01},
 }  # fmt: skip
-PLAYERS: dict[str, dict[str, Any]] = {"loops": {"threads": 1}, "fibres": {"checked": True}}
 
 
 class InTurn(TagContinuous):
@@ -51,7 +51,15 @@ class InTurn(TagContinuous):
         return rows
 
 
-def assert_same(kernel: KernelEnv, scene: str, num_steps: int, players: Iterable[str] = PLAYERS) -> None:
+@pytest.fixture(scope="module", params=ON_HOST_AND_DEVICE)
+def players(request: pytest.FixtureRequest) -> Sequence[Player]:
+    """Return the players that are compared with one run of the reference: both of the host, or the device."""
+    if request.param == "loops":
+        return LOOPS, FIBRES
+    return (Player("device", request.getfixturevalue("device"), {}),)
+
+
+def assert_same(kernel: KernelEnv, scene: str, num_steps: int, players: Sequence[Player]) -> None:
     """Compare all state and rows of one environment, to the bit; of observations those of InTurn."""
     given = {**GIVEN, **SCENES[scene]}
     given["num_runners"] = NUM_AGENTS - given["num_taggers"]
@@ -62,9 +70,7 @@ def assert_same(kernel: KernelEnv, scene: str, num_steps: int, players: Iterable
         reference = stack.enter_context(pufferlib.make(InTurn, backend="serial", **made))
         kernels = {}
         for player in players:
-            kernels[player] = stack.enter_context(
-                pufferlib.make(kernel, backend="cuda", device="host", backend_kwargs=PLAYERS[player], **made)
-            )
+            kernels[player.name] = stack.enter_context(player.make(kernel, **made))
         for vec in (reference, *kernels.values()):
             vec.reset()
         for step in range(num_steps + 1):
@@ -91,8 +97,8 @@ def compared(reference: Any, found: Any) -> Iterator[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize("num_steps", [10, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_kernel_plays_what_its_reference_plays(scene: str, num_steps: int) -> None:
-    assert_same(KERNEL, scene, num_steps)
+def test_the_kernel_plays_what_its_reference_plays(scene: str, num_steps: int, players: Sequence[Player]) -> None:
+    assert_same(KERNEL, scene, num_steps, players)
 
 
 def test_a_kernel_that_looks_not_far_enough_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,4 +109,4 @@ def test_a_kernel_that_looks_not_far_enough_is_found(tmp_path: Path, monkeypatch
     source = tmp_path / "tag_continuous.cuh"
     source.write_text(text.replace(sound, "(unsigned)(nearest[0] >> 32)"))
     with pytest.raises(AssertionError, match="few are tagged, fibres, step 0: observations differs"):
-        assert_same(dataclasses.replace(KERNEL, source=str(source)), "few are tagged", 10, ["fibres"])
+        assert_same(dataclasses.replace(KERNEL, source=str(source)), "few are tagged", 10, [FIBRES])

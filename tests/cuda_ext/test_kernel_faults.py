@@ -28,6 +28,8 @@ from pufferlib.testing import check_kernel
 
 pytestmark = pytest.mark.beside
 
+# All tests here play with device="host": a device has neither fibres nor the sanitizers of the host's compiler.
+
 
 class Faults(NamedTuple):
     """Text of a kernel's file, and what may stand in its place. FAULT is true while the fault is on."""

@@ -65,7 +65,10 @@ class CountEnv(gymnasium.Env[Any, Any]):
 
 def run(script: str) -> None:
     """Run a program that can use this file, and has to end well and quietly."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers"), str(ROOT / "tests/failures")]),
+    }
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0 and not result.stderr, result.stderr
 

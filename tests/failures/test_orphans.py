@@ -248,8 +248,8 @@ def test_restarted_workers_leave_none_behind_either() -> None:
         os.kill(pids[0], signal.SIGKILL)
         while True:
             vec.step(np.zeros(4, np.int64))
-            new = [] if vec._crew.dead else vec._crew.pids()
-            if new and new[0] != pids[0] and not vec._restarts.pending:
+            new = [] if vec._backend.dead else vec._backend.pids()
+            if new and new[0] != pids[0] and not vec._recovery.pending:
                 break
     tell(pids_of(vec))
     time.sleep(600)

@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import pytest
 from mock_envs import HashEnv
-from test_sharing import deferred_signals, run, trajectory
+from test_sharing import run, trajectory, trajectory_alone
 
 import pufferlib
 from pufferlib.errors import PlatformError
@@ -184,7 +184,7 @@ def test_without_memfd_a_file_in_memory_is_taken(backend: str, without_memfd: Pa
         vec = make(backend=backend)
     with vec:
         assert place_of(vec) == without_memfd
-        assert trajectory(vec) == deferred_signals(4)
+        assert trajectory(vec) == trajectory_alone(4)
         assert not list(without_memfd.iterdir())  # it has no name, so that nobody has to remove it
 
 
@@ -202,7 +202,7 @@ def test_where_that_is_too_small_a_temporary_file_is_taken(
         vec = make(backend="pool")
     with vec:
         assert place_of(vec) == without_memfd.parent / "tmp"
-        assert trajectory(vec) == deferred_signals(4)
+        assert trajectory(vec) == trajectory_alone(4)
     assert not list((without_memfd.parent / "tmp").iterdir())
 
 
@@ -316,7 +316,7 @@ def test_a_restart_that_finds_no_process_is_an_error_and_may_be_tried_again(
                 vec.reset()
             assert len(os.listdir(OWN_FDS)) == files
         assert vec.reset()[0].shape == (4, 16)
-        assert trajectory(vec) == deferred_signals(4)
+        assert trajectory(vec) == trajectory_alone(4)
         assert vec.restarts == [0, 0, 1, 1]
 
 
@@ -346,4 +346,4 @@ def test_a_restart_beside_threads_of_what_cannot_be_pickled(backend: str) -> Non
             stop.set()
             thread.join()
         vec.reset()
-        assert trajectory(vec) == deferred_signals(4)
+        assert trajectory(vec) == trajectory_alone(4)

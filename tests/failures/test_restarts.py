@@ -86,7 +86,7 @@ def test_a_worker_that_dies_takes_only_its_own_environments_with_it(backend: str
                     os.kill(vec._backend.pids()[worker], signal.SIGKILL)
         assert num_suicides > 3 and num_kills > 3
         assert 3 < shadow.num_crashes <= sum(vec.restarts)
-        assert vec._scheduler.torn == ""
+        assert vec._scheduler.stuck_reason == ""
         # Once the last death has been noticed, nothing stands in the way of the short way any more, where there is one.
         since_s = time.monotonic()
         while time.monotonic() - since_s < 0.3 or not getattr(vec._fast_path, "clear", True):

@@ -463,7 +463,7 @@ class Play:
             "options": each if options == "each" or fault in LETHAL else each[0],
             "env_ids": ids,
         }
-        if not everything and (not self.idle(targets) or self.vec._scheduler.torn):
+        if not everything and (not self.idle(targets) or self.vec._scheduler.stuck_reason):
             with self.refused(pufferlib.CallError):
                 call(**arguments)
             return

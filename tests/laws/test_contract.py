@@ -511,7 +511,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_reaches_the_parent_only() -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(tests=str(ROOT / "tests/laws"))]
-    pipes, environment = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])}
     with running(command, env=environment, **pipes) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"

@@ -25,7 +25,7 @@ from pufferlib.vectorization.core.arguments import options_per_env
 from pufferlib.vectorization.driver.recovery import Recovery
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
-PATH = "express" if _native.available else "flight"
+SCHEDULER = "ring_scheduler" if _native.available else "scheduler"
 SHARE = 0.35  # of the examples that a profile has others make, as each of these starts processes
 MOST_WALKS, NUM_CALLS = 150, 70
 RICH = (6, 56, 18, 54, 3, 31, 29, 11, 16, 25, 33)  # walks that reach everything between them, unless the times forbid
@@ -191,22 +191,25 @@ def counts_twice(self: Any, env_id: int) -> None:
 
 # What is put in, in what all backends share, for the model to notice.
 FAULTS: dict[str, tuple[str, Any]] = {
-    "other seeds are given": ("restarts.Recovery.order", reseeds),
-    "a restart repeats a seed": ("restarts.Recovery.lose", repeats_seeds),
-    "restarts are counted twice": ("restarts.Recovery.lose", counts_twice),
-    "a failed reset loses its seed": ("restarts.Recovery.owe", lambda self, env_id, seed: None),
-    "options go to others": ("crewed.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
-    "infos are lost": ("inbox.Dispatcher.gather_infos", lambda self, env_ids: []),
-    "wrong ids are taken": ("crewed.checked_ids", takes_any),
-    "actions of those in flight are dropped": ("crewed.WorkerVecEnv._refuse_send", lambda self, ids, asked: None),
-    "crash rows do not end their episodes": ("NATIVE.write_crash", leaves_no_crash),
+    "other seeds are given": ("driver.recovery.Recovery.order", reseeds),
+    "a restart repeats a seed": ("driver.recovery.Recovery.lose", repeats_seeds),
+    "restarts are counted twice": ("driver.recovery.Recovery.lose", counts_twice),
+    "a failed reset loses its seed": ("driver.recovery.Recovery.retry_seed", lambda self, env_id, seed: None),
+    "options go to others": ("driver.worker_vecenv.options_per_env", lambda options, num: OPTIONS(options, num)[::-1]),
+    "infos are lost": ("driver.dispatcher.Dispatcher.gather_infos", lambda self, env_ids: []),
+    "wrong ids are taken": ("driver.worker_vecenv.checked_ids", takes_any),
+    "actions of those in flight are dropped": (
+        "driver.worker_vecenv.WorkerVecEnv._refuse_send",
+        lambda self, ids, asked: None,
+    ),
+    "crash rows do not end their episodes": ("driver.SCHEDULER.write_crash", leaves_no_crash),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_noticed(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong = FAULTS[fault]
-    monkeypatch.setattr(f"pufferlib.vectorization.{name.replace('NATIVE', PATH)}", wrong)
+    monkeypatch.setattr(f"pufferlib.vectorization.{name.replace('SCHEDULER', SCHEDULER)}", wrong)
     for seed in range(200):
         folder = tmp_path / str(seed)
         folder.mkdir()

@@ -1147,6 +1147,113 @@ def test_same_step_ends_are_told_alike(observed: str, backend: str) -> None:
         assert num >= num_envs and compiled[key][:num] == portable[key][:num]
 
 
+class Reusing(gymnasium.Env[Any, Any]):
+    """Observes how often it was reset or stepped, always in the same buffer; every third step ends an episode."""
+
+    observation_space, action_space = Box(0, 999, (2,), np.float32), Discrete(2)
+
+    def __init__(self) -> None:
+        self.ticks, self.buffer = 0, np.zeros(2, np.float32)
+
+    def observe(self) -> Any:
+        self.ticks += 1
+        self.buffer[:] = self.ticks
+        return self.buffer
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observe(), 0.0, self.ticks % 4 == 0, False, {}
+
+
+class ReusingParts(Reusing):
+    """The same in a dict, whose parts are packed."""
+
+    observation_space = Dict(a=Box(0, 999, (2,), np.float32), b=Box(0, 999, (1,), np.float32))
+
+    def observe(self) -> Any:
+        super().observe()
+        return {"a": self.buffer, "b": self.buffer[:1]}
+
+
+class ReusingAgents:
+    """The same of two agents, whose observations are views of one buffer."""
+
+    metadata: dict[str, Any] = {}
+    possible_agents = ("a", "b")
+
+    def __init__(self) -> None:
+        self.ticks, self.buffer = 0, np.zeros(2, np.float32)
+        self.views = {"a": self.buffer, "b": self.buffer[::-1]}
+
+    def observation_space(self, agent: str) -> Any:
+        return Reusing.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return Reusing.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.ticks, self.agents = self.ticks + 1, ["a", "b"]
+        self.buffer[:] = self.ticks
+        return self.views, {}
+
+    def step(self, actions: Any) -> Any:
+        self.ticks += 1
+        self.buffer[:] = self.ticks
+        is_over = self.ticks % 4 == 0
+        self.agents = [] if is_over else self.agents
+        return self.views, *(dict.fromkeys("ab", value) for value in (0.0, is_over, False)), {}
+
+
+class ReusingRows(pufferlib.PufferEnv):
+    """The same as a PufferEnv, which always has one buffer."""
+
+    single_observation_space, single_action_space = Reusing.observation_space, Reusing.action_space
+
+    def __init__(self, num_agents: int) -> None:
+        self.num_agents, self.ticks = num_agents, 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.ticks += 1
+        self.observations[:] = self.ticks
+
+    def step(self, actions: Any) -> Any:
+        self.reset()
+        self.terminations[:] = self.ticks % 4 == 0
+
+
+REUSING: dict[str, Callable[[], Any]] = {
+    "an array": Reusing,
+    "a dict": ReusingParts,
+    "two agents": ReusingAgents,
+    "a row": functools.partial(ReusingRows, 1),
+    "two rows": functools.partial(ReusingRows, 2),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", REUSING)
+def test_final_observations_stay_as_they_were(name: str, backend: str) -> None:
+    """They are copies, which neither the environment nor a later batch changes."""
+
+    def play() -> Any:
+        finals = []
+        with pufferlib.make(REUSING[name], num_envs=1, backend=backend, autoreset_mode="same_step") as vec:
+            vec.reset()
+            for _ in range(12):
+                infos = vec.step(np.zeros(vec.agents_per_batch, int))[4]
+                finals += [(info["agent_id"], info["final_obs"]) for info in infos if "final_obs" in info]
+        if backend == "serial":
+            assert all(final.flags.owndata for _, final in finals)  # no row keeps those of all agents alive
+        return [(agent_id, final.view(np.float32).tolist()) for agent_id, final in finals]
+
+    num_agents, size = 1 + ("two" in name), 3 if name == "a dict" else 2
+    expected = [(agent_id, [4.0 * end] * size) for end in (1, 2, 3, 4) for agent_id in range(num_agents)]
+    compiled, portable = on_both(play)
+    assert compiled == portable == expected
+
+
 @covering({"mode": ["same_step", "next_step"], "late": [False, True]})
 def test_resets_are_timed_and_refused_alike(mode: str, late: bool) -> None:
     """The time of a reset is none of its step's, though it happens there; one that takes too long is refused."""
@@ -1802,6 +1909,135 @@ def test_agents_are_checked_where_their_space_is_their_own(own: bool) -> None:
     compiled, portable = on_both(play)
     assert compiled == portable and len(compiled) == (3 if own else 24)
     assert not own or "agent 'b0'" in compiled[-1]
+
+
+class Scripted:
+    """Lists agents as a script has them: a line of one-letter names for the reset and for each step.
+
+    infos: those of some steps. possible: its possible_agents, None for an environment without them.
+    """
+
+    metadata: dict[str, Any] = {}
+    space, choices = Box(0, 999, (2,), np.float32), Discrete(2)
+
+    def __init__(self, script: list[str], infos: dict[int, Any], possible: str | None) -> None:
+        self.script, self.infos = script, infos
+        if possible is not None:
+            self.possible_agents = list(possible)
+
+    def observation_space(self, agent: str) -> Any:
+        return self.space
+
+    def action_space(self, agent: str) -> Any:
+        return self.choices
+
+    def observations(self, agents: list[str]) -> dict[str, Any]:
+        return {agent: np.array([self.tick, ord(agent)], np.float32) for agent in agents}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.tick, self.agents = 0, list(self.script[0])
+        return self.observations(self.agents), {}
+
+    def step(self, actions: Any) -> Any:
+        before, self.tick = self.agents, self.tick + 1
+        self.agents = list(self.script[self.tick])
+        rewards = {agent: float(actions[agent]) for agent in before}
+        terminations = {agent: agent not in self.agents for agent in before}
+        truncations = dict.fromkeys(before, False)
+        observations = self.observations([*before, *self.agents])
+        return observations, rewards, terminations, truncations, self.infos.get(self.tick, {})
+
+
+SCRIPTS: dict[str, tuple[list[str], dict[int, Any], int]] = {  # with infos by step, and the number of places
+    "one is listed twice": (["aab", "aab", "aabc", "bc", "b", ""], {}, 3),
+    "one is listed twice by the reset": (["aab", "ab", "abc", "ac", ""], {}, 3),
+    "all are listed twice": (["abab", "abab", "ba", "bac", "c", ""], {}, 3),
+    "a newcomer is listed twice": (["ab", "ab", "abcc", "abcc", "bc", ""], {}, 4),
+    "one is listed twice, no place is left": (["aab", "ab", "ab", "b", "bc", ""], {2: {"b": {"x": 1}}}, 2),
+    "one has an info when displaced": (["ab", "b", "bc", "bc", ""], {3: {"a": {"late": 1}, "c": {"x": 2}}}, 2),
+}
+
+
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("possible", ["abc", None])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripted_agents_have_the_same_places(name: str, possible: str | None, autoreset_mode: str) -> None:
+    """Each script is played several times: the compiled path leaves agents that it does not know to the other."""
+    script, infos, max_agents = SCRIPTS[name]
+
+    def play() -> Any:
+        log: list[Any] = []
+        arguments: dict[str, Any] = {"autoreset_mode": autoreset_mode, "wrap_kwargs": {"max_agents": max_agents}}
+        with pufferlib.make(functools.partial(Scripted, script, infos, possible), num_envs=2, **arguments) as vec:
+            rows = np.arange(vec.agents_per_batch)
+            vec.reset()
+            for step in range(4 * len(script)):
+                log.append(plain(vec.step(rows // (1 + step % 2) % 2)))
+                log.append(plain(vec.batch.masks))  # type: ignore[union-attr]
+            vec.reset()
+            names = vec.batch.observations[:, 1].tolist()  # type: ignore[union-attr]
+        assert [chr(int(name)) for name in names if name] == sorted({*script[0]}) * 2
+        return log
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+
+
+class LateStrays(gymnasium.Env[Any, Any]):
+    """Ends with each step, and begins its third episode with what is not in its space."""
+
+    observation_space, action_space = Discrete(3), Discrete(2)
+    times = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.times += 1
+        return 7 if self.times == 3 else 1, {}
+
+    def step(self, action: Any) -> Any:
+        return 2, 0.0, True, False, {}
+
+
+class LateStrayRows(pufferlib.PufferEnv):
+    """The same as a PufferEnv."""
+
+    single_observation_space, single_action_space = LateStrays.observation_space, LateStrays.action_space
+
+    def __init__(self, num_agents: int) -> None:
+        self.num_agents, self.times = num_agents, 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.times += 1
+        self.observations[:] = 7 if self.times == 3 else 1
+
+    def step(self, actions: Any) -> None:
+        self.observations[:], self.terminations[:] = 2, True
+
+
+LATE_STRAYS: dict[str, Callable[[], Any]] = {
+    "values": LateStrays,
+    "a row": functools.partial(LateStrayRows, 1),
+    "two rows": functools.partial(LateStrayRows, 2),
+}
+
+
+@pytest.mark.parametrize("check", ["first", "always"])
+@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("name", LATE_STRAYS)
+def test_later_resets_are_checked_where_that_is_asked_for(name: str, autoreset_mode: str, check: Any) -> None:
+    def play() -> Any:
+        log: list[Any] = []
+        with pufferlib.make(LATE_STRAYS[name], num_envs=1, autoreset_mode=autoreset_mode, check=check) as vec:
+            vec.reset()
+            try:
+                for _ in range(8):
+                    log.append(plain(vec.step(np.zeros(vec.agents_per_batch, int))))
+            except pufferlib.WorkerError as error:
+                log.append(str(error).partition("\n")[0])
+        return log
+
+    compiled, portable = on_both(play)
+    assert compiled == portable
+    assert ("the value 7 is not in" in str(portable)) == (check == "always")
 
 
 class Teller(Errs):

@@ -135,7 +135,7 @@ def test_population_based_training_over_a_coordinator_is_that_of_one_process() -
             settings = {
                 pool.add_learner({"logits": torch.zeros(5)}, ORIGIN): {"rate": 0.1 * number} for number in range(1, 4)
             }
-            vec: Any = coordinator._workers.each[0]._station._vec  # type: ignore[attr-defined]
+            vec: Any = coordinator._workers.each[0]._task_runner._vec  # type: ignore[attr-defined]
             train = RemoteTraining(coordinator, trained_there, others=[1], seed=3) if there else Here(vec, pool)
             generations = population_based_training(pool, settings, train, seed=1)
             members = [next(generations) for _ in range(3)]
@@ -189,7 +189,7 @@ def test_tasks_are_given_what_they_name_and_learners_as_they_were_published() ->
             (pair,) = coordinator.run([Task("look", partial(actions_of, policy=policy), given)])
             return pair[1]
 
-        kept = coordinator._workers._station._kept  # type: ignore[attr-defined]
+        kept = coordinator._workers._task_runner._kept  # type: ignore[attr-defined]
         assert [seen(policy, [policy]) for policy in (3, learner, acting)] == [3, 1, 2]
         assert len(kept) == 3
         pool.publish(learner, {"logits": 500 * torch.eye(5)[4]})

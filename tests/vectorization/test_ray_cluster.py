@@ -220,7 +220,7 @@ def test_the_loss_of_the_head_is_told() -> None:
         from ray.cluster_utils import Cluster
         import pufferlib
         from mock_envs import HashEnv
-        from pufferlib.vectorization import ray_connection
+        from pufferlib.vectorization.ray import connection as ray_connection
 
         ray_connection.LOST_S = 3.0
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})

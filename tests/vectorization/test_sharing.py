@@ -77,14 +77,15 @@ def trajectory(vec: pufferlib.VecEnv, num_steps: int = 6) -> list[Any]:
 
 
 @functools.cache
-def deferred_signals(num_envs: int) -> list[Any]:
+def trajectory_alone(num_envs: int) -> list[Any]:
     with pufferlib.make(HashEnv, num_envs=num_envs) as vec:
         return trajectory(vec)
 
 
 def run(script: str, *arguments: str) -> str:
     """Run a program that can use this file, and has to end well and quietly; return what it prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])}
+    rooms = [ROOT, *(ROOT / "tests" / room for room in ("helpers", "vectorization", "failures"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, rooms))}
     result = subprocess.run(
         [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=60
     )
@@ -115,7 +116,7 @@ class Actor(threading.Thread):
 def await_entry(vec: pufferlib.VecEnv, actor: Actor) -> None:
     """Wait until a thread is in the middle of a call."""
     deadline = time.monotonic() + 60
-    while vec._turn.owner != actor.ident:
+    while vec._call_guard.owner != actor.ident:
         assert time.monotonic() < deadline and actor.is_alive()
         time.sleep(0.001)
 
@@ -280,7 +281,7 @@ def test_two_threads_make_at_once_and_main_is_itself_again() -> None:
     actors = [Actor(act) for _ in range(2)]
     for actor in actors:
         actor.join()
-        assert actor.error is None and actor.result == deferred_signals(2)
+        assert actor.error is None and actor.result == trajectory_alone(2)
     assert sys.modules["__main__"] is main
 
 
@@ -342,15 +343,15 @@ def test_a_forked_process_is_told_so_and_cannot_disturb_its_parent(backend: str,
         vec.send(zeros(batch_size))
         vec.recv()
         if batch_size == 4:
-            assert trajectory(vec) == deferred_signals(4)
+            assert trajectory(vec) == trajectory_alone(4)
             assert in_a_fork(vec.close) is None
-            assert trajectory(vec) == deferred_signals(4)
+            assert trajectory(vec) == trajectory_alone(4)
 
 
 def test_a_serial_one_goes_on_in_a_forked_process() -> None:
     with pufferlib.make(HashEnv, num_envs=4) as vec:
         vec.reset()
-        assert in_a_fork(lambda: trajectory(vec)) == deferred_signals(4) == trajectory(vec)
+        assert in_a_fork(lambda: trajectory(vec)) == trajectory_alone(4) == trajectory(vec)
 
 
 def use_and_leave_open(sender: Any, context: str) -> None:
@@ -372,7 +373,7 @@ def test_a_process_of_multiprocessing_uses_one_and_forgets_to_close_it(daemon: b
     process.start()
     sender.close()
     is_daemon, rows, pids = receiver.recv()
-    assert is_daemon is daemon and rows == deferred_signals(4)
+    assert is_daemon is daemon and rows == trajectory_alone(4)
     process.join(timeout=30)
     hung = process.exitcode is None
     process.kill()
@@ -440,8 +441,8 @@ def test_workers_of_a_data_loader() -> None:
         with pytest.raises(pufferlib.CallError, match="make another in here"):
             next(iter(torch.utils.data.DataLoader(Inherited(), num_workers=1)))
         rows = list(torch.utils.data.DataLoader(Own(), num_workers=1))
-        assert [each[0].tolist() for each in rows] == [deferred_signals(4)]
-        assert trajectory(vec) == deferred_signals(4)
+        assert [each[0].tolist() for each in rows] == [trajectory_alone(4)]
+        assert trajectory(vec) == trajectory_alone(4)
 
 
 # ------------------------------------------------------------------------------------------------------ one another
@@ -464,7 +465,7 @@ def test_several_at_once_and_any_may_be_closed_first(backend: str) -> None:
             assert time.monotonic() - began < 4  # a second less than they would be given to close
             for other in vecs:
                 if not other.closed:
-                    assert trajectory(other) == deferred_signals(4)
+                    assert trajectory(other) == trajectory_alone(4)
 
 
 @covering({"backend": BACKENDS, "how": [pickle.dumps, copy.copy, copy.deepcopy]})
@@ -472,7 +473,7 @@ def test_it_cannot_be_copied_and_says_what_can(backend: str, how: Callable[[Any]
     with pufferlib.make(HashEnv, backend=backend, num_envs=4, num_workers=2) as vec:
         with pytest.raises(pufferlib.CallError, match=r"cannot be pickled or copied.*functools\.partial"):
             how({"env": vec} if how is copy.deepcopy else vec)
-        assert trajectory(vec) == deferred_signals(4)
+        assert trajectory(vec) == trajectory_alone(4)
 
 
 # -------------------------------------------------------------------------------------------------------- signals
@@ -587,13 +588,13 @@ def test_a_storm_of_signals_tears_nothing_that_reset_cannot_mend(backend: str, b
         assert interrupted == 60
         print(f"{torn} of {interrupted} at a bad time")
         if batch_size == 4:
-            assert trajectory(vec) == deferred_signals(4)
+            assert trajectory(vec) == trajectory_alone(4)
         else:
             vec.async_reset(seed=3)
             firsts = [vec.recv() for _ in range(2)]
             rows = {int(i): row.tolist() for batch in firsts
                     for i, row in zip(batch.env_ids, batch.observations, strict=True)}  # fmt: skip
-            assert [rows[env_id] for env_id in range(4)] == deferred_signals(4)[0]
+            assert [rows[env_id] for env_id in range(4)] == trajectory_alone(4)[0]
 
 
 def test_ctrl_c_again_and_again_while_closing(tmp_path: Path, alarm: Any) -> None:

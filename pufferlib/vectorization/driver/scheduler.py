@@ -197,7 +197,7 @@ class PortableScheduler(States):
             env_ids, buffer_index = self._in_order, self._buffer_indices[0]
             self._buffer_indices = [(buffer_index + 1) % NUM_BUFFERS] * self._num_envs
             self.states[:] = self._all_wait
-            arrays = self._batches.lend(("lap", buffer_index), self._batches.blocks[buffer_index])
+            arrays = self._batches.lend(("buffer", buffer_index), self._batches.blocks[buffer_index])
         else:
             env_ids, slots = [self._order.popleft() for _ in range(self._batch_size)], []
             for env_id in env_ids:
