@@ -137,7 +137,7 @@ class Recording:
     failure: Failure | None = None
 
     @property
-    def row_spec(self) -> RowSpec:
+    def face(self) -> RowSpec:
         """The old name of ``row_spec``, for one release."""
         warnings.warn("Recording.face is now Recording.row_spec", DeprecationWarning, stacklevel=2)
         return self.row_spec
