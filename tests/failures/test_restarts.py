@@ -584,7 +584,7 @@ def test_the_examples_in_the_docs_print_what_they_say(capsys: pytest.CaptureFixt
 def test_ctrl_c_does_not_come_between_a_process_and_who_has_to_end_it(
     backend: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pufferlib.vectorization.processes.backend import start
+    from pufferlib.vectorization.processes import start
 
     name = "__init__" if moment == "as one starts" else "end"
     original = getattr(start.Process, name)
