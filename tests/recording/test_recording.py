@@ -243,7 +243,7 @@ def test_vectorized_environments(arrangement: Any) -> None:
         return gymnasium.vector.SyncVectorEnv([functools.partial(HashEnv, index) for index in range(3)])
 
     recording = record(copies, num_steps=40)
-    assert recording.face.agents_per_env == 3 and recording.num_episodes > 30
+    assert recording.row_spec.agents_per_env == 3 and recording.num_episodes > 30
     report = replay(recording, env=copies, **on(arrangement))
     assert report.identical, str(report)
 
