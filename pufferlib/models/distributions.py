@@ -98,7 +98,7 @@ class Distribution:
         self.mean, self.std = mean, std  # (rows, num_aims)
 
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw (discrete_actions, continuous_actions) without gradients. generator: of the same device; None: torch's."""
+        """Draw (discrete_actions, continuous_actions) without gradients. generator: on their device; None: torch's."""
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()
         clocks = [torch.empty_like(part).exponential_(generator=generator) for part in log_probs]
