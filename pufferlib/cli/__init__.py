@@ -398,8 +398,8 @@ def autotune(arguments: list[str]) -> int:
     console.print(" ".join(note for note in notes if note), markup=False)
     if warning:
         console.print(warning, style="yellow")
-    arguments = ", ".join(f"{name}={value!r}" for name, value in plan.items())
-    for line in ("", plan.reason, f"pufferlib.make(…, {arguments})"):
+    call = ", ".join(f"{name}={value!r}" for name, value in plan.items())
+    for line in ("", plan.reason, f"pufferlib.make(…, {call})"):
         console.print(line, markup=False, soft_wrap=True)
     if options.save is not None:
         path = plan.save(options.save)
