@@ -404,8 +404,8 @@ class GymnasiumVecEnv(_VectorEnv):
         errors = [error, *self._further_errors()]
         if self.logs_errors or len(errors) > 1:
             for failure in errors:
-                who = failure.worker if failure.env_id is None else failure.env_id
-                logger.error("%s", f"Received the following error from Worker-{who} - Shutting it down")
+                number = failure.worker if failure.env_id is None else failure.env_id
+                logger.error("%s", f"Received the following error from Worker-{number} - Shutting it down")
                 logger.error("%s", failure.remote_traceback or str(failure))
             logger.error("%s", "Raising the last exception back to the main process.")
         raise_cause(errors[-1])

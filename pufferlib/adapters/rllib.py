@@ -67,8 +67,8 @@ class Agents(MultiAgentEnv):
         possible = getattr(wrapped, "possible_agents", None)
         if not possible:
             raise SpaceError(
-                f"{type(getattr(env, 'unwrapped', env)).__name__} has no possible_agents, of which RLlib needs the "
-                "spaces; use `environment` without `multi_agent` for one agent, else give it possible_agents"
+                f"{type(getattr(env, 'unwrapped', env)).__name__} has no possible_agents, whose spaces RLlib "
+                "needs; use `environment` without `multi_agent` for one agent, else give it possible_agents"
             )
         super().__init__()
         self.possible_agents = list(possible)

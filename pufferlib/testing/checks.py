@@ -233,9 +233,9 @@ def reseeding(context: CheckContext) -> Verdict:
     if context.leftovers is not None:
         return "warning", (
             f"reset(seed) of an environment that has played before differs from that of a new one: "
-            f"{context.leftovers}; have reset start everything anew, or evaluations cannot be repeated"
+            f"{context.leftovers}; reset all state in reset(seed), or evaluations cannot be repeated"
         )
-    return "passed", "reset(seed) starts everything anew"
+    return "passed", "reset(seed) resets all state"
 
 
 @_check("seeding")
@@ -243,8 +243,8 @@ def other_seeds(context: CheckContext) -> Verdict:
     """Another seed gives another trajectory."""
     if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
-            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right where "
-            "there is no chance, else have reset use its seed"
+            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right if "
+            "nothing is random, else use the seed in reset"
         )
     return "passed", "another seed gives another trajectory"
 
@@ -273,7 +273,7 @@ def pickles(context: CheckContext) -> Verdict:
     try:
         cloudpickle.dumps(context.subject)
     except Exception as error:
-        return "failed", f"the creator cannot be pickled ({error_text(error)}); have it make, not hold, what it needs"
+        return "failed", f"the creator cannot be pickled ({error_text(error)}); let it make what it needs, not hold it"
     for result in context.replays:
         if result.stage == "started":
             return "failed", (
@@ -289,7 +289,7 @@ def processes(context: CheckContext) -> Verdict:
     traces = []
     for result in context.replays:
         if result.trace is None:
-            return "failed", f"it works in this process, and in another one raises {result.error}"
+            return "failed", f"it works in this process, but raises in another one: {result.error}"
         traces.append(result.trace)
     where = parting(*traces)
     if where is not None:
@@ -371,7 +371,7 @@ def step_after_end(context: CheckContext) -> Verdict:
         return "failed", f"the reset after it raises {result.error}"
     if result.after_end is None:
         return "not applicable", "no episode ended"
-    return "passed", f"it {result.after_end}, and reset starts anew; pufferlib never makes one"
+    return "passed", f"it {result.after_end}, and reset starts an episode; pufferlib never makes one"
 
 
 @_check("ranges")
@@ -386,7 +386,7 @@ def close(context: CheckContext) -> Verdict:
     try:
         env.close()
     except Exception as error:
-        return "warning", f"close() a second time raises {error_text(error)}; have it do nothing then"
+        return "warning", f"close() a second time raises {error_text(error)}; let it do nothing then"
     return "passed", "closes, and a second time too"
 
 

@@ -62,7 +62,7 @@ def _array_fault(space: Space[Any], value: Any, path: str) -> Fault | None:
     try:
         array = np.asarray(value)
     except ValueError:  # ragged
-        return Fault("type", f"{path} is {_described(value)}, of which no array can be made")
+        return Fault("type", f"{path} is {_described(value)}, which cannot become an array")
     if not fills(array.shape, space.shape) or array.dtype.kind not in "biuf":
         return Fault("type", f"{path} should be {space.dtype} of shape {space.shape}, and is {_described(value)}")
     shape, array = array.shape, array.reshape(space.shape)
