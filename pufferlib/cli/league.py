@@ -31,7 +31,7 @@ puffer league: populations that grow, each policy a response to a mixture of tho
   puffer league run FILE         grow one, with the settings of a TOML file (examples/league.toml)
   puffer league run --resume FOLDER   continue one
   puffer league show FOLDER      its table, and pictures
-  puffer league play FOLDER [WHO WHO …]   play policies against each other, one a seat:
+  puffer league play FOLDER [WHO WHO …]   play policies against each other, one per seat:
                                  an id of the table, first, last, or mixture (the default)
 
 `puffer league run --help` shows the options of one of them.
@@ -127,7 +127,7 @@ def play(arguments: list[str]) -> int:
     from pufferlib.population.playing import play as played_by
     from pufferlib.population.playing import watch
 
-    text = "a league's folder, and who plays, one a seat: an id, first, last or mixture; default: mixture"
+    text = "a league's folder, and one policy per seat: an id, first, last or mixture; default: mixture"
     options: LeaguePlay = parse(LeaguePlay, "league play", arguments, "FOLDER", text, "arguments", tuple[str, ...])
     if not options.arguments:
         raise PlanError("puffer league play needs a league's folder, and who plays: `puffer league play leagues/a 0 3`")

@@ -70,7 +70,7 @@ def _algorithm(arguments: Sequence[str]) -> str:
 
 def _resumed(arguments: list[str]) -> int:
     """Continue a run."""
-    options: Resume = parse(Resume, "train", arguments, "ENV", "of the run; where it has no name, module:function")
+    options: Resume = parse(Resume, "train", arguments, "ENV", "of the run; if it has no name, module:function")
     folder = Path(options.resume)  # or a file in the folder
     trainer = _demo(_demo("session").algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
