@@ -1,4 +1,4 @@
-"""AgentRows: a VecEnv of several agents as one in which each agent is an environment of its own."""
+"""AgentRows: a multi-agent VecEnv as a VecEnv with one environment per agent."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["AgentRows"]
 
 Array = np.ndarray[Any, Any]
 
-OF_THE_ENV = ("env_id", "env", "episode", "final_info")  # keys of an environment's infos that no agent's info gets
+OF_THE_ENV = ("env_id", "env", "episode", "final_info")  # keys that are not copied from an environment's info to agents
 INSTEAD = "use pufferlib.make, whose masks tell which rows are real"
 
 
 class AgentRows(VecEnv):
-    """A VecEnv whose rows are environments: ``num_envs`` is that of ``vec`` times its agents, in the order of its rows.
+    """A VecEnv whose environments are the rows of ``vec``; ``num_envs`` is ``vec.num_envs * vec.agents_per_env``.
 
-    It is for agents with equal spaces that live equally long. Environment i of it is agent i % n of environment i // n
-    of ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays, whose ``env_ids`` are the ``agent_ids`` of
-    ``vec``. Infos are one dict a row: the agent's own, and what the environment told of no agent, but for the
-    environment's episode. Sequences of seeds, options and values to set have one entry a row, of which each environment
-    takes that of its first agent; ``call`` asks each environment once and returns its result once a row. Copies of an
-    environment that is vectorized already are rows as well, which may end at any time.
+    It supports agents with equal spaces that live equally long. Environment i is agent i % n of environment i // n of
+    ``vec``, where n is ``vec.agents_per_env``. Batches are NumPy arrays; their ``env_ids`` are the ``agent_ids`` of
+    ``vec``. Infos are one dict per row: the agent's entries and those that its environment reports for no agent, except
+    the environment's episode. Sequences of seeds, options and attribute values have one entry per row; an environment
+    takes the entry of its first agent. ``call`` calls each environment once and returns its result for each row. The
+    copies in an environment that is already vectorized are rows too, and may end at any time.
 
-    Raises SpaceError where agents differ in their spaces or take turns; ``recv`` raises it where an agent's episode
-    ends before another's, or where an agent is absent.
+    Raises SpaceError if agents have different spaces or take turns. ``recv`` raises it if an agent's episode ends
+    before another's in the same environment, or if an agent is absent.
     """
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
-        self.backend = vec.backend  # type: ignore[misc]  # a class variable elsewhere
+        self.backend = vec.backend  # type: ignore[misc]  # a class variable in other VecEnvs
         self._num_agents = num = vec.agents_per_env
         self._require_equal_spaces()
         self.num_envs, self.num_workers, self.batch_size = vec.num_envs * num, vec.num_workers, vec.batch_size * num
@@ -48,15 +48,15 @@ class AgentRows(VecEnv):
         self.render_mode, self.spec = vec.render_mode, vec.spec
         self._batch: Batch | None = None
 
-    def _name(self, place: int) -> str:
-        return repr(self.vec.agent_names[place]) if self.vec.agent_names else f"on place {place}"
+    def _name(self, agent_index: int) -> str:
+        return repr(self.vec.agent_names[agent_index]) if self.vec.agent_names else f"at index {agent_index}"
 
     def _require_equal_spaces(self) -> None:
         for what, layouts in (("observes", self.vec.observation_layouts), ("takes", self.vec.action_layouts)):
-            for place, layout in enumerate(layouts):
+            for agent_index, layout in enumerate(layouts):
                 if layout.space != layouts[0].space:
                     raise SpaceError(
-                        f"agent {self._name(place)} {what} {layout.space}, and agent {self._name(0)} "
+                        f"agent {self._name(agent_index)} {what} {layout.space}, and agent {self._name(0)} "
                         f'{layouts[0].space}, but agents="rows" is for agents with equal spaces; pad them with '
                         "SuperSuit's pad_observations_v0 and pad_action_space_v0, or use pufferlib.make, which pads"
                     )
@@ -67,13 +67,13 @@ class AgentRows(VecEnv):
         self, seed: int | Sequence[int] | None = None, options: Any = None, env_ids: Sequence[int] | None = None
     ) -> None:
         if seed is not None and np.ndim(seed):
-            seed = list(seed)[:: self._num_agents]  # type: ignore[arg-type]  # one a row
+            seed = list(seed)[:: self._num_agents]  # type: ignore[arg-type]  # one per row
         if options is not None and not isinstance(options, Mapping):
             options = list(options)[:: self._num_agents]
-        self.vec.async_reset(seed, options, self._whole(env_ids))
+        self.vec.async_reset(seed, options, self._complete_envs(env_ids))
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
-        self.vec.send(actions, self._whole(env_ids))
+        self.vec.send(actions, self._complete_envs(env_ids))
 
     def recv(self, timeout: float | None = None) -> Batch:
         self.vec.recv(timeout)
@@ -93,27 +93,27 @@ class AgentRows(VecEnv):
             (ends & ~ends.all(1, keepdims=True), "has ended its episode", "goes on"),
         ):
             if uneven.any():
-                index, place = np.argwhere(uneven)[0].tolist()
+                index, agent_index = np.argwhere(uneven)[0].tolist()
                 other = int(np.flatnonzero(~uneven[index])[0])
                 raise SpaceError(
-                    f"agent {self._name(place)} of environment {batch.env_ids[index]} {what} while agent "
+                    f"agent {self._name(agent_index)} of environment {batch.env_ids[index]} {what} while agent "
                     f'{self._name(other)} {others}, but agents="rows" is for agents that live equally long; wrap the '
                     f"environment in SuperSuit's black_death_v3, or {INSTEAD}"
                 )
 
-    def _infos(self, told: Sequence[dict[str, Any]], agent_ids: Sequence[int]) -> Infos:
-        """Return the infos of a batch as one dict a row, each with the row's number as ``env_id``."""
+    def _infos(self, infos: Sequence[dict[str, Any]], agent_ids: Sequence[int]) -> Infos:
+        """Return the infos of a batch as one dict per row, with the row's number as ``env_id``."""
         rows: dict[int, dict[str, Any]] = {}
         shared: list[dict[str, Any]] = []
-        for info in told:
+        for info in infos:
             if info.get("active_agent") is not None and "agent_id" in info:
                 raise SpaceError(
                     f'agents take turns (it is that of {info["active_agent"]!r}), but agents="rows" is for agents that '
                     "all act in each step; use pufferlib.make, whose infos name the agent whose turn it is"
                 )
             if "agent_id" in info:
-                own = {key: part for key, part in info.items() if key != "agent_id"}
-                rows.setdefault(info["agent_id"], {}).update(own, env_id=info["agent_id"])
+                agent_info = {key: part for key, part in info.items() if key != "agent_id"}
+                rows.setdefault(info["agent_id"], {}).update(agent_info, env_id=info["agent_id"])
             else:
                 shared.append(info)
         for info in shared:
@@ -122,15 +122,15 @@ class AgentRows(VecEnv):
                 _share(info, rows.setdefault(row, {"env_id": row}))
         return Infos([rows[row] for row in sorted(rows) if len(rows[row]) > 1], agent_ids, 1)
 
-    def _whole(self, rows: Sequence[int] | None) -> list[int] | None:
-        """Return the environments whose rows these are. Raises CallError unless they are all of theirs, in order."""
+    def _complete_envs(self, rows: Sequence[int] | None) -> list[int] | None:
+        """Return the environments of these rows. Raises CallError unless all rows of each are there, in order."""
         if rows is None:
             return None
         num, ids = self._num_agents, [int(row) for row in rows]
         env_ids = [row // num for row in ids[::num]]
-        if ids != [env_id * num + place for env_id in env_ids for place in range(num)]:
+        if ids != [env_id * num + agent_index for env_id in env_ids for agent_index in range(num)]:
             raise CallError(
-                f"rows {ids[:8]} are not all those of their environments, whose {num} agents act and start together; "
+                f"rows {ids[:8]} are not all rows of their environments, whose {num} agents act and start together; "
                 "name all rows of an environment, in order"
             )
         return env_ids
@@ -168,7 +168,7 @@ class AgentRows(VecEnv):
         self.vec.set_attr(name, values, env_ids=envs)
 
     def _envs_of(self, rows: Sequence[int] | None) -> tuple[list[int], list[int]]:
-        """Return the environments that rows belong to: each once, and one a row. Raises CallError."""
+        """Return the environments of these rows: without repetition, and one per row. Raises CallError."""
         ids = list(range(self.num_envs)) if rows is None else [int(row) for row in rows]
         if wrong := [row for row in ids if not 0 <= row < self.num_envs]:
             raise CallError(f"rows {wrong[:8]} do not exist; there are 0 to {self.num_envs - 1}")
@@ -190,7 +190,7 @@ class AgentRows(VecEnv):
 
 
 def _share(info: dict[str, Any], row: dict[str, Any]) -> None:
-    """Add what an environment told of no agent to an agent's info, whose own entries stay."""
+    """Add the entries of an environment's info to an agent's info. Entries of the agent take precedence."""
     for key, part in info.items():
         if key not in OF_THE_ENV:
             row.setdefault(key, part)

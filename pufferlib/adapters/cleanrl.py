@@ -1,11 +1,10 @@
-"""CleanRL's scripts, unchanged, over pufferlib's workers, with any environment that the registry can name.
+"""Run CleanRL's scripts, unchanged, on pufferlib's workers, with any environment of the registry.
 
     python -m pufferlib.adapters.cleanrl path/to/dqn.py --env-id ocean/squared
     python -m pufferlib.adapters.cleanrl --num-workers 4 path/to/ppo_continuous_action.py --num-envs 32
 
-While a script runs, Gymnasium's vector environments are pufferlib's, ``gymnasium.make`` knows pufferlib's names and
-Atari's, and ``gymnasium.wrappers`` those of 0.29.
-docs/adapters.md says what differs.
+While a script runs, pufferlib's vector environments replace Gymnasium's, ``gymnasium.make`` accepts pufferlib's names
+and Atari's, and ``gymnasium.wrappers`` has the names of 0.29. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from pufferlib.util.suggestions import not_one_of
 __all__ = ["FORMS", "AsyncVectorEnv", "SyncVectorEnv", "main", "play", "replaced"]
 
 
-_ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be of its games
+_ATARI = re.compile(r"ALE/.+|[A-Z]\w*-v[04]")  # ids that may be Atari games
 
 
 class _OldForm(GymnasiumVecEnv):
-    """What Gymnasium 0.29 says at an episode's end, whatever version is installed: the form that CleanRL reads.
+    """A vector environment with the infos of Gymnasium 0.29, which CleanRL reads, on any installed version.
 
     An environment whose episode ends starts the next in the same step. ``infos["final_info"]`` and
-    ``infos["final_observation"]`` are arrays of objects, None where no episode has ended; so is whatever else is no
-    number, and each has its mask.
+    ``infos["final_observation"]`` are arrays of objects, None where no episode has ended; so is every value that is
+    not a number. Every key has its mask.
     """
 
     final_obs_key = "final_observation"
@@ -63,11 +62,11 @@ class _OldForm(GymnasiumVecEnv):
 
 
 class SyncVectorEnv(_OldForm, gymnasium_vector.SyncVectorEnv):
-    """pufferlib's SyncVectorEnv, with infos as Gymnasium 0.29 has them."""
+    """pufferlib's SyncVectorEnv, with the infos of Gymnasium 0.29."""
 
 
 class AsyncVectorEnv(_OldForm, gymnasium_vector.AsyncVectorEnv):
-    """pufferlib's AsyncVectorEnv, with infos as Gymnasium 0.29 has them."""
+    """pufferlib's AsyncVectorEnv, with the infos of Gymnasium 0.29."""
 
 
 FORMS = {
@@ -78,11 +77,11 @@ FORMS = {
 
 @contextlib.contextmanager
 def replaced(infos: str = "0.29", num_workers: int = 0) -> Iterator[None]:
-    """In this block Gymnasium's vector environments are ours, and its ``make`` knows pufferlib's names and Atari's.
+    """Replace Gymnasium's vector environments with pufferlib's; ``gymnasium.make`` accepts our names and Atari's, too.
 
-    infos: the Gymnasium whose infos a script reads, of FORMS; "0.29" gives it that version's wrappers, too.
-    num_workers: processes that step the environments of either vector environment; 0: as the script has it, this one
-        for SyncVectorEnv.
+    infos: the Gymnasium version whose infos the script reads, a key of FORMS; "0.29" adds that version's wrappers.
+    num_workers: processes that step the environments of either vector environment; 0: as in the script, which steps
+        a SyncVectorEnv in this process.
 
     Raises PlanError.
     """
@@ -109,7 +108,7 @@ def play(script: str | Path, arguments: Sequence[str] = (), infos: str = "0.29",
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line says."""
+    """Run the script that the command line names."""
     parser = argparse.ArgumentParser(
         "python -m pufferlib.adapters.cleanrl", description=(__doc__ or "").partition("\n")[0]
     )
@@ -129,18 +128,19 @@ def _names(infos: str) -> Iterator[None]:
 
 
 def _in_processes(kind: Any, infos: str, **fixed: Any) -> Any:
-    """Return a kind of vector environment that makes environments by ``_call``, with some arguments fixed."""
+    """Return a subclass of a vector environment that makes environments by ``_call``, with some arguments fixed."""
 
     class InProcesses(kind):  # type: ignore[misc]
         def __init__(self, env_fns: Sequence[Callable[[], Any]], *args: Any, **kwargs: Any) -> None:
-            super().__init__([functools.partial(_call, each, infos) for each in env_fns], *args, **{**kwargs, **fixed})
+            env_fns = [functools.partial(_call, env_fn, infos) for env_fn in env_fns]
+            super().__init__(env_fns, *args, **{**kwargs, **fixed})
 
     InProcesses.__name__ = kind.__name__
     return InProcesses
 
 
 def _call(env_fn: Callable[[], Any], infos: str) -> Any:
-    """Make an environment where Gymnasium may be as it was: in a process that was spawned."""
+    """Make an environment, also in a spawned process, where Gymnasium is not patched yet."""
     with _names(infos):
         return env_fn()
 
@@ -163,7 +163,7 @@ def _make(theirs: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> A
 
 
 def _is_ataris(name: str) -> bool:
-    """Tell whether ale_py, which since Gymnasium 1.0 nobody else imports, registers an id."""
+    """Return whether ale_py registers an id. Gymnasium 1.0 and later do not import ale_py themselves."""
     if not _ATARI.fullmatch(name) or find_spec("ale_py") is None:
         return False
     importlib.import_module("ale_py")

@@ -1,6 +1,6 @@
-"""The wrappers of Gymnasium 0.29 that later versions call otherwise, or call with other arguments.
+"""Wrappers of Gymnasium 0.29 that have other names or other arguments in later versions.
 
-CleanRL's scripts for Atari and for continuous actions name them. With Gymnasium 0.29 itself nothing is replaced.
+CleanRL's scripts for Atari and for continuous actions use them. With Gymnasium 0.29 itself nothing is replaced.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pufferlib.errors import PlanError, SpaceError
 __all__ = ["WRAPPERS", "named"]
 
 OLD = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has all of these
-# What 0.29 has, and neither later versions nor this file.
+# Wrappers of 0.29 that neither later versions nor this file have.
 LEFT_OUT = {"AutoResetWrapper", "EnvCompatibility", "LazyFrames", "PixelObservationWrapper", "StepAPICompatibility"}
 LEFT_OUT |= {"VectorListInfo"}
 _USE_OLD = "run this script with gymnasium 0.29: pip install gymnasium==0.29.1"
 
 
 class _AlsoOfVectors:
-    """A wrapper that 0.29 puts around vector environments, too, for which later versions have one of the same name."""
+    """A wrapper that accepts vector environments too, as in 0.29; later versions have a second class for them."""
 
     def __new__(cls, env: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(env, VectorEnv):
             return super().__new__(cls)
         try:
-            return getattr(wrappers.vector, cls.__name__)(env, *args, **kwargs)  # of another class: no __init__ follows
-        except ValueError as error:  # of observations there is none for the autoreset mode of 0.29
+            return getattr(wrappers.vector, cls.__name__)(env, *args, **kwargs)  # another class: no __init__ follows
+        except ValueError as error:  # the wrapper of observations does not support the autoreset mode of 0.29
             raise PlanError(
                 f"wrappers.{cls.__name__} around vector environments: {error}; put it around each environment, or "
                 f"{_USE_OLD}"
@@ -57,7 +57,7 @@ class NormalizeReward(_AlsoOfVectors, wrappers.NormalizeReward):
 
 
 class TransformObservation(_AlsoOfVectors, wrappers.TransformObservation):
-    """Gymnasium's, which takes no space: f keeps it."""
+    """Gymnasium's, without a space argument: f keeps the space."""
 
     def __init__(self, env: Any, f: Callable[[Any], Any]) -> None:
         super().__init__(env, f, None)
@@ -71,21 +71,21 @@ class TransformReward(_AlsoOfVectors, wrappers.TransformReward):
 
 
 class FrameStack(getattr(wrappers, "FrameStackObservation", gymnasium.Wrapper)):  # type: ignore[misc]
-    """The last num_stack observations, in an array rather than in 0.29's LazyFrames; lz4_compress is ignored."""
+    """Stacks the last num_stack observations in an array, not in 0.29's LazyFrames; lz4_compress is ignored."""
 
     def __init__(self, env: Any, num_stack: int, lz4_compress: bool = False) -> None:
         super().__init__(env, num_stack)
 
 
 class ResizeObservation(wrappers.ResizeObservation):
-    """Gymnasium's, which takes a number for both sides, too."""
+    """Gymnasium's, which also takes one number for both sides."""
 
     def __init__(self, env: Any, shape: tuple[int, int] | int) -> None:
         super().__init__(env, (shape, shape) if isinstance(shape, int) else (shape[0], shape[1]))
 
 
 class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Pictures in gray by OpenCV, whose weights are not those of later versions. keep_dim: (h, w, 1) for (h, w)."""
+    """Converts pictures to gray with OpenCV; later versions use other weights. keep_dim: (h, w, 1) for (h, w)."""
 
     def __init__(self, env: Any, keep_dim: bool = False) -> None:
         super().__init__(env)
@@ -96,7 +96,7 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(0, 255, (*shape[:2], 1) if keep_dim else shape[:2], np.uint8)
 
     def observation(self, observation: Any) -> Any:
-        """Return a picture in gray."""
+        """Return the picture in gray."""
         import cv2
 
         gray = cv2.cvtColor(observation, cv2.COLOR_RGB2GRAY)
@@ -104,10 +104,10 @@ class GrayScaleObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 class ClipAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Clips actions to the space's bounds, which stay those of the space, where later versions say infinity."""
+    """Clips actions to the space's bounds. The space keeps its bounds; later versions make them infinite."""
 
     def action(self, action: Any) -> Any:
-        """Return an action within the bounds."""
+        """Return the action clipped to the bounds."""
         space: Any = self.action_space
         return np.clip(action, space.low, space.high)
 
@@ -123,7 +123,7 @@ WRAPPERS = {
 
 @contextlib.contextmanager
 def named() -> Iterator[None]:
-    """In this block ``gymnasium.wrappers`` has 0.29's names, and says of those that it has not what to do."""
+    """Add 0.29's names to ``gymnasium.wrappers`` in this block; missing names raise AttributeError with advice."""
     if OLD:
         yield
         return

@@ -1,11 +1,11 @@
-"""dm_env's interface over a worker: one environment of TimeSteps.
+"""dm_env's Environment on a VecEnv of one environment.
 
     with pufferlib.adapters.dm_env.make("ocean/bandit") as env:
         step = env.reset()
         while not step.last():
             step = env.step(policy(step.observation))
 
-docs/adapters.md says what differs.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LIBRARY, MODE = "dm_env", "next_step"
 class DMEnvironment(dm_env.Environment):
     """A VecEnv of one environment as dm_env's Environment. vec: ``num_envs=1``, ``autoreset_mode="next_step"``.
 
-    A step after the last one ignores its action and starts the next episode. A termination has discount 0, a
-    truncation 1. Observations are nested as they are, copied; rewards float. What infos say is in ``vec.batch.infos``.
+    A step after an episode's last ignores its action and starts the next episode. A termination has discount 0, a
+    truncation 1. Observations keep their nesting and are copied; rewards are float. Infos are in ``vec.batch.infos``.
     An episode that a crash has ended has discount 0: nothing is bootstrapped.
 
-    Raises PlanError or SpaceError where vec is of another kind, or a space has no spec.
+    Raises PlanError or SpaceError if vec differs from this, or if a space has no spec.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -55,7 +55,7 @@ class DMEnvironment(dm_env.Environment):
         return dm_env.restart(self._observation(rows))
 
     def step(self, action: Any) -> Any:
-        """Return the next TimeStep; the first of an episode where none has begun, or the last one was its last."""
+        """Return the next TimeStep: an episode's first if none has begun or if the previous TimeStep was the last."""
         if self._fresh:
             return self.reset()
         self.vec.send(np.asarray(action)[None])
@@ -69,11 +69,11 @@ class DMEnvironment(dm_env.Environment):
         return dm_env.transition(reward, observation) if batch.masks[0] else dm_env.restart(observation)
 
     def observation_spec(self) -> Any:
-        """Return the spec of observations, nested as they are."""
+        """Return the spec of observations, with their nesting."""
         return self._observation_spec
 
     def action_spec(self) -> Any:
-        """Return the spec of an action; of a Dict or Tuple, of the one array that it is sent as."""
+        """Return the spec of an action; for a Dict or Tuple, of the one array in which it is sent."""
         return self._action_spec
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class DMEnvironment(dm_env.Environment):
 
 
 def make(env: Any, **kwargs: Any) -> DMEnvironment:
-    """Return ``pufferlib.make(env, num_envs=1, …)`` with this face. Takes and raises what ``make`` does."""
+    """Return ``pufferlib.make(env, num_envs=1, …)`` as a DMEnvironment. Takes and raises what ``make`` does."""
     return DMEnvironment(make_for(LIBRARY, MODE, env, kwargs))
 
 

@@ -1,4 +1,4 @@
-"""A VecEnv of any backend behind the interface of Gymnasium's vector environments: rows of arrays, and no objects."""
+"""A VecEnv of any backend as Gymnasium's VectorEnv: rows of arrays, without objects."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LIBRARY = "Gymnasium"
 
 
 class GymnasiumRowsVecEnv(VectorEnv):
-    """A VecEnv as Gymnasium's VectorEnv. vec: synchronous, one agent an environment.
+    """A VecEnv as Gymnasium's VectorEnv. vec: synchronous, one agent per environment.
 
-    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one array a leaf,
-    named by its path, such as "a/b/0". Rewards are float32. Infos are Gymnasium's, a dict of arrays. An episode that a
-    crash has ended is terminated: nothing is bootstrapped.
+    Observations are copied arrays (num_envs, …); for Dict and Tuple spaces a dict with one array per leaf, named by its
+    path, such as "a/b/0". Rewards are float32. Infos have Gymnasium's form, a dict of arrays. An episode that a crash
+    has ended is terminated: nothing is bootstrapped.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError if vec differs from this.
     """
 
     library = LIBRARY
-    untold: tuple[str, ...] = ("env_id", "agent_id", "env", "episode")  # keys of infos that Gymnasium's do not have
-    closed = True  # until it is made: what is deleted is closed
+    untold: tuple[str, ...] = ("env_id", "agent_id", "env", "episode")  # keys that Gymnasium's infos do not have
+    closed = True  # until __init__ has finished: deletion calls close
 
     def __init__(self, vec: VecEnv) -> None:
         require_rows(self.library, vec.autoreset_mode, vec)
@@ -48,7 +48,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.autoreset_mode = AutoresetMode[vec.autoreset_mode.upper()]
         self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode, self.spec = vec.render_mode, vec.spec
-        self.is_vector_env, self.viewer = True, None  # which Gymnasium 0.29 asks for
+        self.is_vector_env, self.viewer = True, None  # read by Gymnasium 0.29
         self.closed = False
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -59,7 +59,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def reset_async(self, seed: Any = None, options: Any = None) -> None:
         """Start new episodes.
 
-        seed: row i gets seed + i; a list: one each; None: all go on with their generators. options: for all; with
+        seed: row i gets seed + i; a list: one per row; None: all keep their generators. options: for all; with
             "reset_mask", a bool array (num_envs,), only those rows are reset.
         """
         seeds, env_ids = self._seeds(seed), None
@@ -79,9 +79,9 @@ class GymnasiumRowsVecEnv(VectorEnv):
         return self._observations(batch.observations), self._infos(batch.infos)
 
     def step(self, actions: Any) -> Step:
-        """Return (observations, rewards, terminations, truncations, infos). actions: an array, or a list of one each.
+        """Return (observations, rewards, terminations, truncations, infos). actions: an array or a list, one per row.
 
-        Raises WorkerError; the next reset goes on.
+        Raises WorkerError; the next reset continues.
         """
         self.step_async(actions)
         return self.step_wait()
@@ -91,7 +91,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         self.vec.send(actions_for(self.single_action_space, np.asarray(actions)))
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """Return what ``step`` returns of the step that was started. timeout: seconds, then RecvTimeout."""
+        """Return the result of the step that was started, as ``step`` does. timeout: seconds, then RecvTimeout."""
         batch = recv_arrays(self.vec, timeout)
         return self._observations(batch.observations), batch.rewards.copy(), *ends_of(batch), self._infos(batch.infos)
 
@@ -108,7 +108,7 @@ class GymnasiumRowsVecEnv(VectorEnv):
         return tuple(self.vec.get_attr(name))
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set attribute ``name`` of the environments. values: a list or tuple of one a row, or one value for all."""
+        """Set attribute ``name`` of the environments. values: a list or tuple of one per row, or one value for all."""
         self.vec.set_attr(name, values)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -121,18 +121,18 @@ class GymnasiumRowsVecEnv(VectorEnv):
     def _observations(self, rows: Any) -> Any:
         return self._leaf_rows.of(rows.copy())
 
-    def _infos(self, told: Infos) -> dict[str, Any]:
-        columns = columns_of(self, told, self.untold, "final_info", "final_obs")
+    def _infos(self, batch_infos: Infos) -> dict[str, Any]:
+        columns = columns_of(self, batch_infos, self.untold, "final_info", "final_obs")
         if columns is not None:
             return columns
         infos: dict[str, Any] = {}
-        for info in told:
-            row, given = info["env_id"], {key: part for key, part in info.items() if key not in self.untold}
-            if "final_info" in given:
-                final = {key: part for key, part in given.pop("final_info").items() if key not in self.untold}
+        for info in batch_infos:
+            row, row_info = info["env_id"], {key: part for key, part in info.items() if key not in self.untold}
+            if "final_info" in row_info:
+                final = {key: part for key, part in row_info.pop("final_info").items() if key not in self.untold}
                 ends: dict[str, Any] = {"final_info": final}
-                if "final_obs" in given:
-                    ends[GymnasiumVecEnv.final_obs_key] = self._leaf_rows.of(given.pop("final_obs").copy())
+                if "final_obs" in row_info:
+                    ends[GymnasiumVecEnv.final_obs_key] = self._leaf_rows.of(row_info.pop("final_obs").copy())
                 infos = self._add_info(infos, ends, row)
-            infos = self._add_info(infos, given, row)
+            infos = self._add_info(infos, row_info, row)
         return infos

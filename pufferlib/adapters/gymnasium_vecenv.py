@@ -1,6 +1,7 @@
-"""A VecEnv behind the face of Gymnasium's vector environments.
+"""A VecEnv as Gymnasium's VectorEnv.
 
-The VecEnv steps, resets, seeds and fails. Here its rows and infos become Gymnasium's, and Gymnasium's calls its own.
+The VecEnv steps, resets, seeds and raises. This class converts its rows and infos to Gymnasium's form, and Gymnasium's
+calls to the VecEnv's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space, iterate
 
 from pufferlib.adapters.seam import raise_cause
-from pufferlib.adapters.split_env import BESIDE, OURS, ActionRows, ObservationRows, SplitEnv, parted
+from pufferlib.adapters.split_env import EXTRAS_KEY, OURS, ActionRows, ObservationRows, SplitEnv, info_parts
 from pufferlib.errors import ActionError, CallError, PlanError, PufferError, RecvTimeout, SpaceError, WorkerError
 from pufferlib.vectorization import Batch, Infos
 from pufferlib.vectorization.core.plan import checked_mode, checked_seed
@@ -33,7 +34,7 @@ Array = np.ndarray[Any, Any]
 Step = tuple[Any, Array, Array, Array, dict[str, Any]]  # observations, rewards, terminations, truncations, infos
 
 _BEFORE_1 = issubclass(VectorEnv, gymnasium.Env)  # Gymnasium 0.29, which has other names and another default
-_GATHER_S = 0.5  # how long an error waits for other environments, so that all errors of a step are told
+_GATHER_S = 0.5  # how long an error waits for the other environments, so that all errors of a step are logged
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -57,13 +58,13 @@ DEFAULT_MODE = AutoresetMode.SAME_STEP if _BEFORE_1 else AutoresetMode.NEXT_STEP
 
 
 def _mode(mode: Any) -> AutoresetMode:
-    """Return Gymnasium's mode: one of its own, its value ("NextStep"), or pufferlib's word. Raises PlanError."""
-    values = {each.value: each for each in AutoresetMode}
-    return values[mode] if isinstance(mode, str) and mode in values else AutoresetMode[checked_mode(mode).upper()]
+    """Return Gymnasium's mode for a member, its value ("NextStep") or pufferlib's name of it. Raises PlanError."""
+    modes = {member.value: member for member in AutoresetMode}
+    return modes[mode] if isinstance(mode, str) and mode in modes else AutoresetMode[checked_mode(mode).upper()]
 
 
 class WaitTimeout(RecvTimeout, multiprocessing.TimeoutError):
-    """What a wait with a timeout raises. Nothing is lost: the same wait may be tried again."""
+    """A wait has timed out. Nothing is lost: the same wait may be called again."""
 
 
 class GymnasiumVecEnv(_VectorEnv):
@@ -74,7 +75,7 @@ class GymnasiumVecEnv(_VectorEnv):
     uncallable: frozenset[str] = frozenset()  # by ``call``
     logs_errors = False
     final_obs_key = "final_observation" if _BEFORE_1 else "final_obs"  # in infos
-    _vec: WorkerVecEnv | None = None  # also where __init__ raises: some versions of Gymnasium close what is deleted
+    _vec: WorkerVecEnv | None = None  # set even if __init__ raises: some versions of Gymnasium call close on deletion
     _state = AsyncState.DEFAULT
 
     def __init__(
@@ -84,7 +85,7 @@ class GymnasiumVecEnv(_VectorEnv):
         copy: bool,
         observation_mode: Any,
         autoreset_mode: str | AutoresetMode,
-        made: list[Any] | None,
+        envs: list[Any] | None,
     ) -> None:
         self.env_fns = list(env_fns)
         self.copy = copy
@@ -95,7 +96,7 @@ class GymnasiumVecEnv(_VectorEnv):
             self.is_vector_env, self.viewer = True, None
         _check_observation_mode(observation_mode)
         mode = self.autoreset_mode.name.lower()
-        makers = [functools.partial(SplitEnv.make, env_fn, mode == "same_step", made) for env_fn in self.env_fns]
+        makers = [functools.partial(SplitEnv.make, env_fn, mode == "same_step", envs) for env_fn in self.env_fns]
         try:
             self._vec = vec = make(makers, autoreset_mode=mode, reward_dtype="float64")
             self.num_envs = vec.num_envs
@@ -115,7 +116,7 @@ class GymnasiumVecEnv(_VectorEnv):
         self._observation_rows = ObservationRows(observation_spaces[0])
         self._action_rows = ActionRows(self.single_action_space)
         row = vec.single_action_space
-        start = getattr(row, "start", 0)  # of the row space, as any row that is sent has to be in it
+        start = getattr(row, "start", 0)  # any row that is sent has to be in the row space
         self._no_actions = np.full((self.num_envs, *(row.shape or ())), start, row.dtype)
         self._objects: list[tuple[Any, ...]] = [()] * self.num_envs  # the parts of observations that rows do not hold
         self._was_reset = False
@@ -159,9 +160,9 @@ class GymnasiumVecEnv(_VectorEnv):
     def reset_async(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
         """Start new episodes.
 
-        seed: environment i gets seed + i; a list: one each, None among them; None: all go on with their generators.
+        seed: environment i gets seed + i; a list: one per environment, possibly None; None: all keep their generators.
         options: for all; with "reset_mask", a bool array (num_envs,), only those environments are reset. The caller's
-            dict stays as it is.
+            dict does not change.
         """
         vec = self._open_vec()
         seeds: Any = self._seeds(seed)
@@ -177,7 +178,7 @@ class GymnasiumVecEnv(_VectorEnv):
                     raise CallError(
                         f"reset_mask={mask} before the first reset: the others have no observation; reset all"
                     )
-        vec.async_reset(seeds, [{BESIDE: (each, options)} for each in seeds], env_ids)
+        vec.async_reset(seeds, [{EXTRAS_KEY: (env_seed, options)} for env_seed in seeds], env_ids)
         self._was_reset = True
         self._state = AsyncState.WAITING_RESET
 
@@ -186,8 +187,8 @@ class GymnasiumVecEnv(_VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Return (observations, infos) of the reset that was started.
 
-        timeout: seconds to wait; then WaitTimeout, and the wait may be tried again. seed, options: ignored (0.29's
-        wrappers give them to both).
+        timeout: seconds to wait; then WaitTimeout, and the wait may be called again. seed, options: ignored (0.29's
+        wrappers pass them to both calls).
         """
         _, observations, infos = self._receive(AsyncState.WAITING_RESET, timeout)
         return observations, infos
@@ -198,36 +199,36 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start one step. actions: as ``action_space`` samples them, or what ``iterate`` takes apart in its place."""
+        """Start one step. actions: in the form of ``action_space``'s samples, or anything that ``iterate`` accepts."""
         vec = self._open_vec()
         self._require_idle("step_async")
         rows = self._action_rows.encode(actions, self.num_envs)
-        each = None
+        separate = None
         if rows is None:
-            each = list(iterate(self.action_space, actions))
-            if len(each) != self.num_envs:
-                raise ActionError(f"{len(each)} actions for {self.num_envs} environments; give one each")
-        if not self._was_reset:  # creators may have done that
-            vec.async_reset(self._seeds(None), {BESIDE: ()})
+            separate = list(iterate(self.action_space, actions))
+            if len(separate) != self.num_envs:
+                raise ActionError(f"{len(separate)} actions for {self.num_envs} environments; give one each")
+        if not self._was_reset:  # the creators may have reset them
+            vec.async_reset(self._seeds(None), {EXTRAS_KEY: ()})
             vec.recv()
             self._was_reset = True
-        if each is not None:
+        if separate is not None:
             rows = self._no_actions
-            self._give([(action,) for action in each])
+            self._override_actions([(action,) for action in separate])
         try:
             vec.send(rows)
         except PufferError:
-            if each is not None:
-                self._give([()] * self.num_envs)
+            if separate is not None:
+                self._override_actions([()] * self.num_envs)
             raise
         self._state = AsyncState.WAITING_STEP
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Return (observations, rewards, terminations, truncations, infos) of the step that was started.
 
-        Arrays (num_envs, …), rewards float64, flags bool, yours to keep; with ``copy=False`` observations only until
-        the second wait after this one. timeout: as for ``reset_wait``. An environment's exception is raised again as
-        it was; a WorkerError is its cause, which says which environment it was, or stands alone where a process died.
+        Arrays (num_envs, …), rewards float64, flags bool, all copies; with ``copy=False`` observations are valid until
+        the second wait after this one. timeout: as for ``reset_wait``. An environment's exception is raised unchanged,
+        caused by a WorkerError that names the environment. If a process died, the WorkerError itself is raised.
         """
         batch, observations, infos = self._receive(AsyncState.WAITING_STEP, timeout)
         return observations, batch.rewards.copy(), batch.terminations.copy(), batch.truncations.copy(), infos
@@ -250,26 +251,26 @@ class GymnasiumVecEnv(_VectorEnv):
         rows = vec.observation_layout.unflatten(batch.observations)
         return batch, self._observation_rows.batch(rows, self._objects, copied=self.copy), infos
 
-    def _infos(self, told: Infos) -> dict[str, Any]:
-        """Return infos as Gymnasium's; take what has come with them of observations."""
-        columns = columns_of(self, told, OURS, BESIDE, "final_obs")
+    def _infos(self, batch_infos: Infos) -> dict[str, Any]:
+        """Return infos in Gymnasium's form, and store the parts of observations that came with them."""
+        columns = columns_of(self, batch_infos, OURS, EXTRAS_KEY, "final_obs")
         if columns is not None:
             return columns
         infos: dict[str, Any] = {}
-        for info in told:
+        for info in batch_infos:
             env_id = info["env_id"]
-            given, objects, finals = parted(info)
+            env_info, objects, finals = info_parts(info)
             if objects:
                 self._objects[env_id] = objects
             if finals:
-                ends = {self.final_obs_key: finals[0], "final_info": parted(info["final_info"]).info}
+                ends = {self.final_obs_key: finals[0], "final_info": info_parts(info["final_info"]).info}
                 infos = self._add_info(infos, ends, env_id)
-            infos = self._add_info(infos, given, env_id)
+            infos = self._add_info(infos, env_info, env_id)
         return infos
 
-    def _give(self, actions: list[tuple[Any, ...]]) -> None:
-        """Have environments play these actions next rather than their rows; nobody waits for the answers."""
-        self._open_vec()._ask("set", BESIDE, None, actions, {})
+    def _override_actions(self, actions: list[tuple[Any, ...]]) -> None:
+        """Replace the rows of the next step with these actions, without waiting for the answers."""
+        self._open_vec()._ask("set", EXTRAS_KEY, None, actions, {})
 
     # ---------------------------------------------------------------------------------------------------- control
 
@@ -307,7 +308,7 @@ class GymnasiumVecEnv(_VectorEnv):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set attribute ``name``. values: a list or tuple of one an environment, or one value for all."""
+        """Set attribute ``name``. values: a list or tuple of one per environment, or one value for all."""
         vec = self._open_vec()
         self._require_idle("set_attr")
         try:
@@ -321,7 +322,7 @@ class GymnasiumVecEnv(_VectorEnv):
 
     @property  # type: ignore[misc]  # there is nothing to set: each environment has its own
     def np_random(self) -> Any:
-        """The generators of the environments; copies where they run elsewhere."""
+        """The generators of the environments; copies if they run in other processes."""
         return self.get_attr("np_random")
 
     @property
@@ -344,7 +345,7 @@ class GymnasiumVecEnv(_VectorEnv):
                 getattr(self, f"{pending}_wait")(0 if terminate else timeout)
             except WaitTimeout:
                 terminate = True
-            except Exception as error:  # has no bearing on closing
+            except Exception as error:  # must not prevent closing
                 logger.error("%s", f"dropped by `close`: {error!r}")
         if terminate:
             vec.close(grace_s=0)
@@ -381,7 +382,7 @@ class GymnasiumVecEnv(_VectorEnv):
         if isinstance(seed, (Sequence, np.ndarray)):
             if len(seed) != self.num_envs:
                 raise PlanError(f"{len(seed)} seeds for num_envs={self.num_envs}; give one each, or a single number")
-            return [checked_seed(each) for each in seed]
+            return [checked_seed(env_seed) for env_seed in seed]
         first = checked_seed(seed)
         assert first is not None
         return [first + env_id for env_id in range(self.num_envs)]
@@ -399,20 +400,20 @@ class GymnasiumVecEnv(_VectorEnv):
         return mask
 
     def _fail(self, error: WorkerError) -> NoReturn:
-        """Raise what an environment raised. Where several did, log all and raise the last, as Gymnasium does."""
+        """Raise an environment's exception. If several raised, log all and raise the last, as Gymnasium does."""
         errors = [error, *self._further_errors()]
         if self.logs_errors or len(errors) > 1:
-            for each in errors:
-                who = each.worker if each.env_id is None else each.env_id
-                logger.error("%s", f"Received the following error from Worker-{who} - Shutting it down")
-                logger.error("%s", each.remote_traceback or str(each))
+            for failure in errors:
+                number = failure.worker if failure.env_id is None else failure.env_id
+                logger.error("%s", f"Received the following error from Worker-{number} - Shutting it down")
+                logger.error("%s", failure.remote_traceback or str(failure))
             logger.error("%s", "Raising the last exception back to the main process.")
         raise_cause(errors[-1])
 
     def _further_errors(self) -> list[WorkerError]:
         vec, errors = self._open_vec(), []
-        try:  # who answers this has finished what came before
-            vec._ask("get", BESIDE, None, (), {})(_GATHER_S)
+        try:  # a worker that answers this has finished everything before
+            vec._ask("get", EXTRAS_KEY, None, (), {})(_GATHER_S)
         except (CallError, RecvTimeout):  # a worker has died, or an environment takes its time
             pass
         except WorkerError as error:
@@ -429,40 +430,40 @@ class GymnasiumVecEnv(_VectorEnv):
 
 @functools.cache
 def _adds_columns(add_info: Any) -> bool:
-    """Whether a class adds infos by Gymnasium's rule of today for dtypes, which ``Infos.column`` has."""
+    """Return whether ``add_info`` uses the current Gymnasium's rule for dtypes, which ``Infos.column`` follows."""
     if add_info is not VectorEnv._add_info:
         return False
     values = {"i": 1, "f": 1.0, "b": True, "s": np.float32(1), "t": "text", "a": np.zeros(2, np.int8)}
-    found: Any = SimpleNamespace(num_envs=1)
+    vector_env: Any = SimpleNamespace(num_envs=1)
     try:
-        added = add_info(found, {}, values, 0)
-    except AttributeError:  # Gymnasium 0.29, whose rule is another
+        added = add_info(vector_env, {}, values, 0)
+    except AttributeError:  # Gymnasium 0.29, which has a different rule
         return False
     columns = {key: Infos([{**values, "env_id": 0}], [0], 1).column(key)[0] for key in values}
     return all(added[key].dtype == columns[key].dtype and added[key].shape == columns[key].shape for key in values)
 
 
 def columns_of(vector_env: Any, infos: Infos, left_out: Collection[str], *nested: str) -> dict[str, Any] | None:
-    """Return infos as Gymnasium's, by columns, without the keys that are left out; None where that is not possible.
+    """Return infos in Gymnasium's form by columns, without the keys in ``left_out``; None if that is not possible.
 
-    nested: keys whose values have to be looked into. Rows are environments.
+    nested: keys whose values are converted themselves. Rows are environments.
     """
     if not infos:
         return {}
     if not _adds_columns(type(vector_env)._add_info):
         return None
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     keys = infos.keys()
     for key in keys:
-        if key in nested or f"_{key}" in keys:  # which would be the key's mask
+        if key in nested or f"_{key}" in keys:  # ``_{key}`` is the name of the key's mask
             return None
         if key in left_out:
             continue
         values, mask = infos.column(key)
         if values.dtype.hasobject and not all(value is None or isinstance(value, str) for value in values):
             return None
-        found[key], found[f"_{key}"] = values, mask
-    return found
+        columns[key], columns[f"_{key}"] = values, mask
+    return columns
 
 
 def _check_observation_mode(mode: Any) -> None:

@@ -1,8 +1,8 @@
-"""SyncVectorEnv and AsyncVectorEnv as Gymnasium has them, over pufferlib's workers.
+"""Gymnasium's SyncVectorEnv and AsyncVectorEnv on pufferlib's workers.
 
     from pufferlib.adapters.gymnasium_vector import AsyncVectorEnv      # rather than from gymnasium.vector
 
-docs/gymnasium.md says what differs.
+docs/gymnasium.md lists the differences.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["AsyncVectorEnv", "AutoresetMode", "SyncVectorEnv", "WaitTimeout", "m
 class SyncVectorEnv(GymnasiumVecEnv):
     """Gymnasium's SyncVectorEnv: all environments in this process, stepped in turn. ``envs`` are the environments.
 
-    env_fns: each makes one. observation_mode: "same", "different" or spaces, as with Gymnasium.
-    Raises as Gymnasium's: RuntimeError for spaces that differ, TypeError or ValueError for an impossible
-    observation_mode, an env_fn's own exception.
+    env_fns: each makes one environment. observation_mode: "same", "different" or spaces, as in Gymnasium.
+    Raises what Gymnasium's does: RuntimeError for spaces that differ, TypeError or ValueError for an impossible
+    observation_mode, and the exceptions of env_fns.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class SyncVectorEnv(GymnasiumVecEnv):
 class AsyncVectorEnv(GymnasiumVecEnv):
     """Gymnasium's AsyncVectorEnv: a process for each environment, or ``max_concurrency`` processes that share them.
 
-    env_fns, observation_mode: as SyncVectorEnv has them.
-    context: how processes start; None: fork where that is safe, else spawn.
-    shared_memory: arrays always go through shared memory, whatever this says, and all else, of any space, does not.
-    daemon: processes end with this one in any case, and their environments may start processes of their own.
-    worker: refused, as environments are stepped by pufferlib's workers only.
-    Raises as SyncVectorEnv; WorkerError where a process dies.
+    env_fns, observation_mode: those of SyncVectorEnv.
+    context: how processes start; None: fork if that is safe, else spawn.
+    shared_memory: ignored: arrays always go through shared memory, and objects never do.
+    daemon: ignored: processes always end with this one, and their environments may start processes.
+    worker: refused, because only pufferlib's workers step the environments.
+    Raises what SyncVectorEnv does, and WorkerError if a process dies.
     """
 
     uncallable = frozenset(("reset", "step", "close"))
@@ -94,7 +94,7 @@ class AsyncVectorEnv(GymnasiumVecEnv):
 
     @property
     def envs(self) -> list[Any]:
-        """Not there, as the environments are in other processes. Raises AttributeError, with what to use."""
+        """Unavailable: the environments are in other processes. Raises AttributeError that names the alternatives."""
         raise AttributeError(
             f"the environments of this {type(self).__name__} are in other processes, so it has no `envs`; use "
             "get_attr(name)[0] or call(name, …)[0] in place of envs[0].name, or a SyncVectorEnv, whose environments "
@@ -103,9 +103,9 @@ class AsyncVectorEnv(GymnasiumVecEnv):
 
 
 def make(env: Any, **kwargs: Any) -> GymnasiumRowsVecEnv:
-    """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, of any backend. Takes and raises what ``make`` does.
+    """Return ``pufferlib.make(env, …)`` as a VectorEnv of arrays, on any backend. Takes and raises what ``make`` does.
 
-    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
         that live equally long; SpaceError for others.
     autoreset_mode: Gymnasium's, or its name in ``make``; by default that of the installed Gymnasium.
     """
@@ -132,7 +132,7 @@ def make_vec(
 
         make_vec("MountainCar-v0", 64, max_episode_steps=500, vector_kwargs={"max_concurrency": 8})
 
-    It is also what ``vector_entry_point`` can name:
+    A ``vector_entry_point`` can name it:
 
         gymnasium.register("Mine-v0", Mine, vector_entry_point=functools.partial(make_vec, Mine))
         gymnasium.register("Squared-v0", vector_entry_point="pufferlib.adapters.gymnasium_vector:make_vec",
@@ -140,18 +140,18 @@ def make_vec(
         gymnasium.make_vec("Squared-v0", num_envs=64, vectorizer_kwargs={"max_concurrency": 8})
 
     env: a Gymnasium id or specification, a name of pufferlib's registry, or a callable that makes one environment. id:
-        another name of this argument, as Gymnasium has it.
+        another name of this argument, as in Gymnasium.
     vectorization_mode: "async" (the default) or "sync", or Gymnasium's enum; "vector_entry_point" (before 1.0 "custom")
         returns the environment's own vector environment, by ``gymnasium.make_vec``.
     vector_kwargs: further arguments of the class. wrappers: applied to each environment, in this order.
-    vectorizer, vectorizer_kwargs: other names of vectorization_mode and vector_kwargs, which Gymnasium hands on to a
-        ``vector_entry_point``; vectorizer may be a class as well.
-    max_episode_steps: ends episodes by truncation, in place of the limit that the environment has; -1: no limit.
+    vectorizer, vectorizer_kwargs: other names of vectorization_mode and vector_kwargs, which Gymnasium passes to a
+        ``vector_entry_point``; vectorizer may also be a class.
+    max_episode_steps: truncates episodes, in place of the environment's limit; -1: no limit.
     env_kwargs: for the environment.
-    agents: "rows" returns what ``make(…, agents="rows")`` does, on backend "multiprocessing" for "async" and "serial"
-        for "sync"; vector_kwargs are then further arguments of ``make``.
+    agents: "rows" returns ``make(…, agents="rows")``, on backend "multiprocessing" for "async" and "serial" for "sync";
+        vector_kwargs are then further arguments of ``make``.
 
-    ``spec`` of the result, where env is Gymnasium's, makes the same again. Raises PlanError, and what the registry and
+    If env is Gymnasium's, the ``spec`` of the result makes an equal one. Raises PlanError, and what the registry and
     the classes raise.
     """
     env = _same("env", env, "id", id)
@@ -162,12 +162,12 @@ def make_vec(
         return _make_agents(env, num_envs, mode, kwargs, wrappers, max_episode_steps, agents, env_kwargs)
     spec = _spec_of(env)
     if spec is not None:
-        held, spec.kwargs = spec.kwargs, {}  # that of a vector environment holds what this was made with, too
-        num_envs, wrappers = held.pop("num_envs", num_envs), held.pop("wrappers", wrappers)
-        mode, kwargs = held.pop("vectorization_mode", mode), held.pop("vector_kwargs", kwargs)
+        old_kwargs, spec.kwargs = spec.kwargs, {}  # a vector environment's spec also holds this function's arguments
+        num_envs, wrappers = old_kwargs.pop("num_envs", num_envs), old_kwargs.pop("wrappers", wrappers)
+        mode, kwargs = old_kwargs.pop("vectorization_mode", mode), old_kwargs.pop("vector_kwargs", kwargs)
         if max_episode_steps is None:
-            max_episode_steps = held.pop("max_episode_steps", None)
-        env_kwargs = {**held, **env_kwargs}
+            max_episode_steps = old_kwargs.pop("max_episode_steps", None)
+        env_kwargs = {**old_kwargs, **env_kwargs}
     mode, kwargs, wrappers = getattr(mode, "value", mode) or "async", dict(kwargs or {}), list(wrappers or ())
     limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     if mode in ("vector_entry_point", "custom") and spec is not None:
@@ -204,8 +204,8 @@ def _make_agents(
 ) -> GymnasiumRowsVecEnv:
     backends = {"async": "multiprocessing", "sync": "serial"}
     if not isinstance(mode, str) or mode not in backends:
-        words = " or ".join(map(repr, backends))
-        raise PlanError(f"the vectorizer (vectorization_mode) is {mode!r} with agents={agents!r}; use {words}")
+        names = " or ".join(map(repr, backends))
+        raise PlanError(f"the vectorizer (vectorization_mode) is {mode!r} with agents={agents!r}; use {names}")
     if wrappers:
         raise PlanError(f"wrappers are for environments of one agent; with agents={agents!r} wrap where env is made")
     if max_episode_steps is not None:
@@ -223,7 +223,7 @@ def _maker(spec: Any) -> Callable[..., Any]:
 
 
 def _spec_of(env: Any) -> Any:
-    """Return a copy of the specification that Gymnasium has of an environment, None where it has none."""
+    """Return a copy of Gymnasium's specification of an environment, None if it has none."""
     if isinstance(env, str) and ":" in env and env not in gymnasium.registry:
         creator(env)  # imports the module, which registers the id behind the colon
         env = env.partition(":")[2]
@@ -255,7 +255,7 @@ def _make_env(
 
 
 def _limited(env: Any, max_episode_steps: int) -> Any:
-    """Return an environment with this limit in place of the one that it has, if any."""
+    """Return an environment with this limit in place of its limit, if any."""
     layer = env
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):

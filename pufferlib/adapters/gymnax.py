@@ -1,9 +1,10 @@
-"""gymnax's environments as a source: many copies, compiled by JAX into one call, are one environment of as many rows.
+"""gymnax's environments as a source: JAX compiles many copies into one call, and they are the rows of one environment.
 
     make_env = functools.partial(pufferlib.adapters.gymnax.Copies, "CartPole-v1", num_envs=256)
     vec = pufferlib.make(make_env)
 
-So are others that have gymnax's form, of now or of before 1.0, as Craftax has. docs/adapters.md says what differs.
+It also takes environments with gymnax's interface, current or before 1.0, such as Craftax. docs/adapters.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ MODES = {"next_step": "NextStep", "same_step": "SameStep"}
 
 
 class Copies:
-    """Copies of a gymnax environment, as a vector environment of Gymnasium's kind.
+    """Copies of a gymnax environment, with the interface of Gymnasium's vector environments.
 
-    name: gymnax's id, or an environment object of gymnax's kind, such as Craftax's. params: its parameters, by default
-    its own. autoreset_mode: "next_step", or "same_step", as gymnax itself has it; then infos have ``final_obs`` and its
-    mask. env_kwargs: for its constructor. Where no seed was ever given to ``reset``, one is drawn. Raises PlanError for
-    another mode, SpaceError for spaces that are neither Box nor Discrete.
+    name: gymnax's id, or an environment object with gymnax's interface, such as Craftax's. params: its parameters, by
+    default its default_params. autoreset_mode: "next_step", or "same_step", which is gymnax's; then infos have
+    ``final_obs`` and its mask. env_kwargs: for its constructor. If ``reset`` never got a seed, one is drawn. Raises
+    PlanError for another mode, SpaceError for spaces that are neither Box nor Discrete.
     """
 
     render_mode: str | None = None
@@ -54,8 +55,8 @@ class Copies:
         self.env, self.params, self.num_envs = env, params, num_envs
         self.metadata = {"autoreset_mode": MODES[autoreset_mode], "render_modes": []}
         key = jax.random.key(0)
-        shown, _ = jax.eval_shape(env.reset, key, params)
-        self.single_observation_space = space_of(env.observation_space(params), getattr(shown, "dtype", None))
+        observation, _ = jax.eval_shape(env.reset, key, params)
+        self.single_observation_space = space_of(env.observation_space(params), getattr(observation, "dtype", None))
         self.single_action_space = space_of(env.action_space(params))
         self._reset = jax.jit(jax.vmap(env.reset, (0, None)))
         self._step = jax.jit(self._play)
@@ -76,8 +77,8 @@ class Copies:
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         """Return (observations, rewards, terminations, truncations, infos). actions: (num_envs, …)."""
         keys = self._keys()
-        self._states, told = self._step(keys, self._states, actions, self.params, self._due, self._firsts)
-        observations, firsts, finals, rewards, terminations, truncations = told
+        self._states, results = self._step(keys, self._states, actions, self.params, self._due, self._firsts)
+        observations, firsts, finals, rewards, terminations, truncations = results
         terminations, truncations = np.asarray(terminations), np.asarray(truncations)
         ended = terminations | truncations
         infos: dict[str, Any] = {}
@@ -87,29 +88,30 @@ class Copies:
             observations, infos = firsts, {"final_obs": np.asarray(finals), "_final_obs": ended}
         return np.asarray(observations), np.asarray(rewards, np.float64), terminations, truncations, infos
 
-    def _play(self, keys: Any, held: Any, actions: Any, params: Any, due: Any, firsts: Any) -> tuple[Any, Any]:
-        """Step all copies; one that is due shows its first observation instead, and stays in the state it has."""
+    def _play(self, keys: Any, old_states: Any, actions: Any, params: Any, due: Any, firsts: Any) -> tuple[Any, Any]:
+        """Step all copies. A copy that is due for a reset keeps its state and returns its first observation instead."""
         keys = jax.vmap(jax.random.split)(keys)
         step = jax.vmap(self.env.step_env, (0, 0, 0, None))
-        finals, states, rewards, done, _ = step(keys[:, 0], held, actions, params)
-        told = jax.vmap(functools.partial(ends, self.env), (0, 0, None))(states, done, params)
-        terminated, truncated = (flags & ~due for flags in told)
+        finals, states, rewards, done, _ = step(keys[:, 0], old_states, actions, params)
+        flags = jax.vmap(functools.partial(ends, self.env), (0, 0, None))(states, done, params)
+        terminated, truncated = (flag & ~due for flag in flags)
         ended = terminated | truncated
-        # Worlds are costly to make, so none are where none ends.
+        # Resets are expensive; run them only if an episode ends.
         stay = (finals, states)
         starts, fresh = jax.lax.cond(ended.any(), lambda: self._new(keys[:, 1], params, stay), lambda: stay)
         states = jax.tree.map(functools.partial(_chosen, ended), fresh, states)
-        states = jax.tree.map(functools.partial(_chosen, due), held, states)
-        shown = _chosen(due, firsts, finals)
-        return states, (shown, _chosen(ended, starts, shown), finals, rewards * ~due, terminated, truncated)
+        states = jax.tree.map(functools.partial(_chosen, due), old_states, states)
+        observations = _chosen(due, firsts, finals)
+        firsts = _chosen(ended, starts, observations)
+        return states, (observations, firsts, finals, rewards * ~due, terminated, truncated)
 
-    def _new(self, keys: Any, params: Any, like: Any) -> Any:
-        """Return the observations and states of new episodes of all copies, of the dtypes of those that were."""
-        told = jax.vmap(self.env.reset_env, (0, None))(keys, params)
-        return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), told, like)
+    def _new(self, keys: Any, params: Any, old: Any) -> Any:
+        """Return the observations and states of new episodes of all copies, in the dtypes of ``old``."""
+        fresh = jax.vmap(self.env.reset_env, (0, None))(keys, params)
+        return jax.tree.map(lambda new, old: new if new.dtype == old.dtype else new.astype(old.dtype), fresh, old)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _keys(self) -> Any:
         self._key, key = self._split(self._key)
@@ -117,5 +119,5 @@ class Copies:
 
 
 def _chosen(flags: Any, these: Any, those: Any) -> Any:
-    """Return these where flags (copies,) say so, else those; both (copies, …)."""
+    """Return ``these`` where flags (copies,) is True, else ``those``; both (copies, …)."""
     return jnp.where(flags.reshape(-1, *[1] * (these.ndim - 1)), these, those)

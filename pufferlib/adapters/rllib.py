@@ -1,9 +1,9 @@
-"""RLlib's environments over pufferlib's workers: what ``vector_entry_point`` is to name, and a way for many agents.
+"""RLlib's environments on pufferlib's workers: a ``vector_entry_point``, and a MultiAgentEnv for several agents.
 
     config = pufferlib.adapters.rllib.environment(PPOConfig(), "ocean/squared", num_envs=64, backend="multiprocessing")
     algorithm = config.build_algo()
 
-docs/adapters.md says what differs.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _NUMBERS = itertools.count()
 
 
 class RLlibVecEnv(GymnasiumRowsVecEnv):
-    """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent an environment, in "next_step".
+    """A VecEnv as the VectorEnv that RLlib steps. vec: synchronous, one agent per environment, in "next_step".
 
     Observations, rewards and infos are those of a GymnasiumRowsVecEnv; infos have "episode" at an episode's end.
-    ``reset`` spreads a seed over the environments as pufferlib does. RLlib makes all environments again where ``step``
-    raises WorkerError; ``on_error="restart"`` saves the others.
+    ``reset`` derives the environments' seeds as pufferlib does. If ``step`` raises WorkerError, RLlib makes all
+    environments again; ``on_error="restart"`` replaces only the one that failed.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError if vec differs from this.
     """
 
     library = LIBRARY
@@ -56,7 +56,7 @@ class Agents(MultiAgentEnv):
     """A PettingZoo environment, or another of several agents, as RLlib's MultiAgentEnv.
 
     env: a name, a creator, or an environment. Agents come and go as in the environment; observations of Dict and Tuple
-    spaces are a dict with one array a leaf, actions of such spaces one array, as of RLlibVecEnv. Others: for ``wrap``.
+    spaces are a dict with one array per leaf, their actions one array, as in RLlibVecEnv. kwargs: for ``wrap``.
     Raises SpaceError for an environment of one agent, or without ``possible_agents``.
     """
 
@@ -67,8 +67,8 @@ class Agents(MultiAgentEnv):
         possible = getattr(wrapped, "possible_agents", None)
         if not possible:
             raise SpaceError(
-                f"{type(getattr(env, 'unwrapped', env)).__name__} has no possible_agents, of which RLlib needs the "
-                "spaces; use `environment` without `multi_agent` for one agent, else give it possible_agents"
+                f"{type(getattr(env, 'unwrapped', env)).__name__} has no possible_agents, whose spaces RLlib "
+                "needs; use `environment` without `multi_agent` for one agent, else give it possible_agents"
             )
         super().__init__()
         self.possible_agents = list(possible)
@@ -83,16 +83,16 @@ class Agents(MultiAgentEnv):
         """Return (observations, infos) by agent."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(observations)
-        return self._seen(observations), infos
+        return self._leaf_observations(observations), infos
 
     def step(self, actions: Mapping[Any, Any]) -> tuple[dict[Any, Any], ...]:
         """Return (observations, rewards, terminations, truncations, infos) by agent, flags with "__all__"."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        self.agents = list(observations)  # RLlib counts those whose end is told here
+        self.agents = list(observations)  # RLlib includes agents that end in this step
         over = not self.env.agents
         cut = over and any(truncations.values())
         return (
-            self._seen(observations),
+            self._leaf_observations(observations),
             rewards,
             {**terminations, "__all__": over and not cut},
             {**truncations, "__all__": cut},
@@ -107,23 +107,23 @@ class Agents(MultiAgentEnv):
         """Close the environment."""
         self.env.close()
 
-    def _seen(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _leaf_observations(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
         return {agent: self._leaf_rows[agent].of(row) for agent, row in observations.items()}
 
 
 def make(env: Any, **kwargs: Any) -> RLlibVecEnv:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+    """Return ``pufferlib.make(env, …)`` as an RLlibVecEnv. Takes the arguments of ``make`` and raises what it does.
 
-    With its first argument bound it is what ``gymnasium.register(…, vector_entry_point=…)`` takes.
+    ``gymnasium.register(…, vector_entry_point=…)`` takes it with its first argument bound.
     """
     return RLlibVecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
 def environment(config: Any, env: Any, num_envs: int = 1, **kwargs: Any) -> Any:
-    """Return RLlib's config, told to play an environment. num_envs: in each env runner, which is a process of its own.
+    """Set the environment of RLlib's config and return the config. num_envs: in each env runner, a separate process.
 
     env, kwargs: for ``make``; after ``config.multi_agent(policies=…)`` for ``Agents``, which RLlib steps in turn.
-    Raises PlanError for settings that would not be obeyed.
+    Raises PlanError for settings that RLlib would ignore.
     """
     name = f"pufferlib-{next(_NUMBERS)}"
     if not (isinstance(env, str) or callable(env)):

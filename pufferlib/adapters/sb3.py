@@ -1,10 +1,10 @@
-"""Stable-Baselines3's vector environments over pufferlib's workers.
+"""Stable-Baselines3's vector environments on pufferlib's workers.
 
     from pufferlib.adapters.sb3 import SubprocVecEnv                  # rather than from stable_baselines3
     PPO("MlpPolicy", SubprocVecEnv([make_env] * 64)).learn(100_000)
     PPO("MlpPolicy", pufferlib.adapters.sb3.make("ocean/squared", num_envs=64, backend="multiprocessing"))
 
-docs/adapters.md says what differs.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ Array = np.ndarray[Any, Any]
 Indices = int | Iterable[int] | None
 
 LIBRARY, MODE = "Stable-Baselines3", "same_step"
-LAYERS = "_layers_of_env"  # an attribute of environments: the classes of all that is wrapped around, by name
-OURS = ("env_id", "agent_id", "env")  # in infos, of which Stable-Baselines3's have no need
-OF_THE_END = ("episode", "final_obs", "final_info")  # in an info that tells of two episodes
+LAYERS = "_layers_of_env"  # an attribute of environments: the names of the classes of all wrappers
+OURS = ("env_id", "agent_id", "env")  # keys of infos that Stable-Baselines3 does not need
+OF_THE_END = ("episode", "final_obs", "final_info")  # keys about the episode that ended, in an info of two episodes
 
 
 class SB3VecEnv(Base):
-    """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
+    """A VecEnv as Stable-Baselines3's. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
 
-    Observations are arrays (num_envs, …), yours to keep; those of Dict and Tuple spaces a dict with one
-    array a leaf, named by its path, such as "a/b/0". Each step's infos have ``TimeLimit.truncated``, at an episode's
-    end ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as of Monitor). What a reset says is in
-    ``reset_infos``. An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
+    Observations are copied arrays (num_envs, …); for Dict and Tuple spaces a dict with one array per leaf, named by its
+    path, such as "a/b/0". Each step's infos have ``TimeLimit.truncated``, at an episode's end also
+    ``terminal_observation`` and ``episode`` ({"r", "l", "t"}, as from Monitor). Infos of resets are in ``reset_infos``.
+    An episode that a crash has ended has no ``terminal_observation``: nothing is bootstrapped.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError if vec differs from this.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -66,9 +66,9 @@ class SB3VecEnv(Base):
         self.metadata = vec.metadata
 
     def reset(self) -> Any:
-        """Start new episodes and return their observations; seeds and options are those set since the last reset."""
+        """Start new episodes, with the seeds and options set since the last reset; return their observations."""
         seeds = None if self._seeds[0] is None else self._seeds
-        options = [each or None for each in self._options] if any(self._options) else None
+        options = [env_options or None for env_options in self._options] if any(self._options) else None
         observations, infos = reset_arrays(self.vec, seeds, options)
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for info in infos:
@@ -78,22 +78,22 @@ class SB3VecEnv(Base):
         return self._observations(observations)
 
     def step_async(self, actions: Array) -> None:
-        """Start one step. actions: (num_envs, …), as ``action_space`` has them."""
+        """Start one step. actions: (num_envs, …), of ``action_space``."""
         self.vec.send(actions_for(self.action_space, actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Return (observations, rewards, dones, infos) of the step. Raises WorkerError."""
         batch = recv_arrays(self.vec)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
-        for told in batch.infos:
-            env_id = told["env_id"]
-            if "final_info" in told:
-                info = {**_without(told["final_info"], OURS), "episode": told["episode"]}
-                info["terminal_observation"] = self._observations(told["final_obs"])
+        for row_info in batch.infos:
+            env_id = row_info["env_id"]
+            if "final_info" in row_info:
+                info = {**_without(row_info["final_info"], OURS), "episode": row_info["episode"]}
+                info["terminal_observation"] = self._observations(row_info["final_obs"])
                 info["TimeLimit.truncated"] = bool(batch.truncations[env_id] and not batch.terminations[env_id])
-                self.reset_infos[env_id] = _without(told, OURS + OF_THE_END)
+                self.reset_infos[env_id] = _without(row_info, OURS + OF_THE_END)
             else:
-                info = {**_without(told, OURS), "TimeLimit.truncated": False}
+                info = {**_without(row_info, OURS), "TimeLimit.truncated": False}
             infos[env_id] = info
         dones = np.logical_or(batch.terminations, batch.truncations)
         return self._observations(batch.observations), batch.rewards.copy(), dones, infos
@@ -107,14 +107,14 @@ class SB3VecEnv(Base):
         return self.env_method("render")
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        """Return an attribute of environments, copies where they run elsewhere. Raises what that raises."""
+        """Return an attribute of environments, copies if they run in other processes. Raises what the access raises."""
         try:
             return self.vec.get_attr(attr_name, env_ids=self._ids(indices))
         except WorkerError as error:
             raise_cause(error)
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
-        """Set an attribute of environments to one value. Raises what that raises."""
+        """Set an attribute of environments to one value. Raises what the assignment raises."""
         ids = self._ids(indices)
         try:
             self.vec.set_attr(attr_name, [value] * len(ids), env_ids=ids)
@@ -124,14 +124,14 @@ class SB3VecEnv(Base):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Return the results of a method of environments. Raises what that raises."""
+        """Return the results of a method of environments. Raises what the method raises."""
         try:
             return self.vec.call(method_name, *method_args, env_ids=self._ids(indices), **method_kwargs)
         except WorkerError as error:
             raise_cause(error)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Return whether environments are wrapped in this class; False where this face did not make them."""
+        """Return whether environments are wrapped in this class; False if this module did not make them."""
         ids, name = self._ids(indices), _name(wrapper_class)
         try:
             return [name in layers for layers in self.get_attr(LAYERS, ids)]
@@ -146,40 +146,44 @@ class SB3VecEnv(Base):
 
 
 class DummyVecEnv(SB3VecEnv):
-    """Stable-Baselines3's DummyVecEnv: all environments in this process, stepped in turn. They are ``envs``."""
+    """Stable-Baselines3's DummyVecEnv: all environments in this process, stepped in turn. ``envs`` lists them."""
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
         self.envs: list[Any] = []
-        super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn, self.envs) for env_fn in env_fns], {}))
+        super().__init__(make_for(LIBRARY, MODE, [_with_layers(env_fn, self.envs) for env_fn in env_fns], {}))
 
 
 class SubprocVecEnv(SB3VecEnv):
     """Stable-Baselines3's SubprocVecEnv: worker processes, which share the environments.
 
-    start_method: "fork", "spawn" or "forkserver"; by default fork where it is safe.
-    num_workers: processes, by default one for each CPU at hand, where Stable-Baselines3 has one for each environment.
+    start_method: "fork", "spawn" or "forkserver"; by default fork if it is safe.
+    num_workers: processes, by default one per available CPU; Stable-Baselines3 has one per environment.
     """
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], start_method: str | None = None, num_workers: int | None = None
     ) -> None:
         kwargs = {"backend": "multiprocessing", "context": start_method, "num_workers": num_workers}
-        super().__init__(make_for(LIBRARY, MODE, [_noting(env_fn) for env_fn in env_fns], kwargs))
+        super().__init__(make_for(LIBRARY, MODE, [_with_layers(env_fn) for env_fn in env_fns], kwargs))
 
 
 def make(env: Any, **kwargs: Any) -> SB3VecEnv:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+    """Return ``pufferlib.make(env, …)`` as an SB3VecEnv. Takes the arguments of ``make`` and raises what it does.
 
-    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
         that live equally long; SpaceError for others.
     """
     if kwargs.get("backend") != "cuda":
-        env = [_noting(creator(each)) for each in env] if isinstance(env, (list, tuple)) else _noting(creator(env))
+        env = (
+            [_with_layers(creator(env_fn)) for env_fn in env]
+            if isinstance(env, (list, tuple))
+            else _with_layers(creator(env))
+        )
     return SB3VecEnv(make_for(LIBRARY, MODE, env, kwargs))
 
 
-def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callable[..., Any]:
-    """Have environments know the classes that they are wrapped in, and join ``made``."""
+def _with_layers(env_fn: Callable[..., Any], envs: list[Any] | None = None) -> Callable[..., Any]:
+    """Wrap an env_fn so that its environments have the attribute LAYERS and are appended to ``envs``."""
 
     @functools.wraps(env_fn)
     def make_env(*args: Any, **kwargs: Any) -> Any:
@@ -189,8 +193,8 @@ def _noting(env_fn: Callable[..., Any], made: list[Any] | None = None) -> Callab
             names.update(map(_name, type(layer).__mro__))
             layer = layer.__dict__.get("env")
         setattr(env, LAYERS, names)
-        if made is not None:
-            made.append(env)
+        if envs is not None:
+            envs.append(env)
         return env
 
     return make_env

@@ -1,4 +1,4 @@
-"""What the faces for other libraries share: the library by name, and a VecEnv that suits it."""
+"""What the adapters share: importing a library, making a VecEnv for it, checks, and conversions of rows."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 @contextlib.contextmanager
 def needs(library: str, extra: str) -> Iterator[None]:
-    """Import a library in this block. Raises MissingExtra, with the command to type, where it is not all installed."""
+    """Import a library in this block. Raises MissingExtra, with the pip command, if it is not completely installed."""
     try:
         yield
-    except ImportError as error:  # Ray without what RLlib needs says so itself, and not by a ModuleNotFoundError
+    except ImportError as error:  # not always ModuleNotFoundError: Ray raises its own if RLlib's packages are missing
         raise MissingExtra(
             f'this adapter needs {library} ({error}): pip install "pufferlib[{extra}]"', name=error.name
         ) from error
 
 
 def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEnv:
-    """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library counts on.
+    """Return ``pufferlib.make(env, …)`` with the autoreset mode that a library needs.
 
-    kwargs: for ``make``, and ``agents``: "rows" makes each agent an environment of its own (see AgentRows).
+    kwargs: for ``make``, and ``agents``: "rows" makes each agent a separate environment (see AgentRows).
     Raises PlanError for another mode, SpaceError for environments of several agents, and what ``make`` raises.
     """
-    given, agents = checked_mode(kwargs.pop("autoreset_mode", mode)), kwargs.pop("agents", None)
-    if given != mode:
-        raise PlanError(f"autoreset_mode={given!r}, but {library} counts on {mode!r}; leave it out")
+    autoreset_mode, agents = checked_mode(kwargs.pop("autoreset_mode", mode)), kwargs.pop("agents", None)
+    if autoreset_mode != mode:
+        raise PlanError(f"autoreset_mode={autoreset_mode!r}, but {library} counts on {mode!r}; leave it out")
     if agents is not None and library not in TAKE_ROWS:
         raise PlanError(f"agents={agents!r}, but the adapter for {library} cannot make agents rows; leave it out")
     if agents not in (None, "rows"):
@@ -81,7 +81,7 @@ def make_for(library: str, mode: str, env: Any, kwargs: dict[str, Any]) -> VecEn
 
 
 def require_rows(library: str, mode: str, vec: VecEnv) -> None:
-    """Raise unless a VecEnv has one agent an environment, actions of one array, and this autoreset mode."""
+    """Raise unless a VecEnv has one agent per environment, actions of one array, and this autoreset mode."""
     if vec.agents_per_env != 1:
         way = "pass an environment of one agent"
         if library in TAKE_ROWS:
@@ -109,7 +109,7 @@ def require_synchronous(library: str, vec: VecEnv) -> None:
 
 
 def reset_arrays(vec: VecEnv, seed: Any = None, options: Any = None, env_ids: Any = None) -> tuple[Array, Infos]:
-    """Return ``vec.reset(…)`` with a NumPy array of observations, also where batches are tensors."""
+    """Return ``vec.reset(…)`` with a NumPy array of observations, even if batches are tensors."""
     _, infos = vec.reset(seed, options, env_ids)
     batch = vec.host_batch
     assert batch is not None
@@ -117,7 +117,7 @@ def reset_arrays(vec: VecEnv, seed: Any = None, options: Any = None, env_ids: An
 
 
 def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
-    """Return ``vec.recv(timeout)`` as NumPy arrays, also where batches are tensors. Valid as long as the batch is."""
+    """Return ``vec.recv(timeout)`` as NumPy arrays, even if batches are tensors. Valid as long as the batch is."""
     vec.recv(timeout)
     batch = vec.host_batch
     assert batch is not None
@@ -125,7 +125,7 @@ def recv_arrays(vec: VecEnv, timeout: float | None = None) -> Batch:
 
 
 def raise_cause(error: WorkerError) -> NoReturn:
-    """Raise the exception that an environment raised, from the WorkerError about it, or that error if there is none."""
+    """Raise the environment's exception, with the WorkerError as its cause; the WorkerError itself if there is none."""
     cause = error.__cause__
     if cause is None or isinstance(cause, PufferError):
         raise error
@@ -134,35 +134,35 @@ def raise_cause(error: WorkerError) -> NoReturn:
 
 
 def ends_of(batch: Batch) -> tuple[Array, Array]:
-    """Return a batch's (terminations, truncations), bool, yours to keep.
+    """Return copies of a batch's (terminations, truncations), bool.
 
-    An end that a crash has made is a termination: its row holds no observation to bootstrap from.
+    A crash counts as a termination: its row holds no observation to bootstrap from.
     """
     crashed = batch.truncations & ~batch.masks
     return batch.terminations | crashed, batch.truncations & ~crashed
 
 
 def ids_of(indices: Iterable[int], num_envs: int) -> list[int]:
-    """Return the numbers of environments; negative ones count from the end, as those of a list do."""
+    """Return the numbers of environments; negative indices count from the end, as in a list."""
     return [index + num_envs if -num_envs <= index < 0 else index for index in map(int, indices)]
 
 
 def actions_for(space: spaces.Space[Any], actions: Any) -> Any:
-    """Return actions as they are; whole numbers that came as floats, as Bernoulli draws them, in the space's dtype."""
+    """Return actions unchanged, or integers given as floats (as Bernoulli draws them) in the space's dtype."""
     array = np.asarray(actions)
     if array.dtype.kind != "f" or space.dtype is None or space.dtype.kind not in "iub":
         return actions
     with np.errstate(invalid="ignore"):
-        whole = array.astype(space.dtype)
-    return whole if np.array_equal(whole, array) else actions  # which raises ActionError where it is sent
+        integers = array.astype(space.dtype)
+    return integers if np.array_equal(integers, array) else actions  # ``send`` raises ActionError for these
 
 
 class LeafRows:
-    """Rows for libraries that know no nested spaces: as they are or, of a Dict or Tuple, a dict with one array a leaf.
+    """Rows for libraries without nested spaces: unchanged or, for a Dict or Tuple, a dict with one array per leaf.
 
-    space: of one row. Leaves are named by their keys and, where spaces nest, by their paths, such as "a/b/0": torch's
-    module dicts, in which policies have a net for each, take no dots. A Box without dimensions has one, as policies
-    set leaves side by side.
+    space: of one row. Leaves are named by their keys or, if spaces nest, by their paths, such as "a/b/0". Paths have no
+    dots because policies use the names as keys of torch's ModuleDict, which refuses dots. A Box without dimensions
+    gets one, because policies concatenate leaves.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -172,7 +172,7 @@ class LeafRows:
             names = ["/".join(map(str, leaf.path)) for leaf in layout.leaves]
             if len(set(names)) < len(names):  # keys with slashes
                 names = [leaf.name for leaf in layout.leaves]
-            self._keys: dict[str, tuple[Any, ...]] = {}  # which, one after the other, lead to a leaf
+            self._keys: dict[str, tuple[Any, ...]] = {}  # by leaf name, its keys from the root down
             parts: dict[str, spaces.Space[Any]] = {}
             for name, leaf in zip(names, layout.leaves, strict=True):
                 parts[name] = part = space_of(layout.space, leaf)
@@ -183,7 +183,7 @@ class LeafRows:
             self.space = spaces.Dict(parts)
 
     def of(self, rows: Any) -> Any:
-        """Return rows, or one, as ``space`` has them, as views."""
+        """Return one row or several in the form of ``space``, as views."""
         if self._layout.is_leaf:
             return rows
         nested = self._layout.unflatten(rows)
@@ -191,7 +191,7 @@ class LeafRows:
 
 
 def space_of(space: Any, leaf: Any) -> spaces.Space[Any]:
-    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape where that part has others."""
+    """Return a leaf's part of a layout's space, or a Box of the leaf's dtype and shape if that part has others."""
     for key in leaf.path:
         space = space[key] if isinstance(space, (spaces.Dict, spaces.Tuple)) else None
     if isinstance(space, LEAVES) and space.shape == leaf.shape:

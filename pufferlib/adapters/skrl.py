@@ -1,9 +1,9 @@
-"""skrl's environments over pufferlib's workers.
+"""skrl's environments on pufferlib's workers.
 
     env = pufferlib.adapters.skrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     SequentialTrainer(env=env, agents=agent).train()
 
-docs/adapters.md says what differs.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ LIBRARY, MODE = "skrl", "same_step"
 
 
 class SkrlVecEnv(Wrapper):
-    """A VecEnv as skrl's Wrapper. vec: synchronous, one agent an environment, ``autoreset_mode="same_step"``.
+    """A VecEnv as skrl's Wrapper. vec: synchronous, one agent per environment, ``autoreset_mode="same_step"``.
 
-    Observations are (num_envs, values), as skrl flattens them, rewards float32 and flags (num_envs, 1), all on skrl's
-    device and yours to keep. Infos: {"episode": {"return", "length"}}, tensors with the means of the episodes that
-    have ended in this step, which skrl's trainers log; {} where none has. ``reset`` starts episodes the first time,
-    and after ``seed``; then it returns what is there, since environments start again by themselves.
-    An episode that a crash has ended is terminated rather than truncated: nothing is bootstrapped.
+    Observations are (num_envs, values), flattened by skrl, rewards float32 and flags (num_envs, 1), all copies on
+    skrl's device. Infos: {"episode": {"return", "length"}}, tensors with the means of the episodes that ended in this
+    step, which skrl's trainers log; {} if none ended. ``reset`` starts episodes the first time and after ``seed``;
+    otherwise it returns the current observations, because environments reset themselves.
+    An episode that a crash has ended is terminated, not truncated: nothing is bootstrapped.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError if vec differs from this.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -62,22 +62,22 @@ class SkrlVecEnv(Wrapper):
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """Of one environment, as it is."""
+        """The observation space of one environment."""
         space: gymnasium.Space[Any] = self.vec.observation_layout.space
         return space
 
     @property
     def action_space(self) -> gymnasium.Space[Any]:
-        """Of one environment; a Dict or Tuple as the one array that it is sent as."""
+        """The action space of one environment; for a Dict or Tuple that of the one array in which it is sent."""
         return self.vec.single_action_space
 
     @property
     def num_agents(self) -> int:
-        """1."""
+        """Always 1."""
         return 1
 
     def seed(self, seed: int) -> None:
-        """Have the next ``reset`` start new episodes from this seed."""
+        """Set the seed with which the next ``reset`` starts new episodes."""
         self._seed, self._observations = seed, None
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
@@ -126,9 +126,9 @@ class SkrlVecEnv(Wrapper):
 
 
 def make(env: Any, **kwargs: Any) -> SkrlVecEnv:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+    """Return ``pufferlib.make(env, …)`` as a SkrlVecEnv. Takes the arguments of ``make`` and raises what it does.
 
-    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
         that live equally long; SpaceError for others.
     """
     return SkrlVecEnv(make_for(LIBRARY, MODE, env, kwargs))

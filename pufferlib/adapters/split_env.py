@@ -1,8 +1,8 @@
-"""An environment in two parts: what rows of fixed size hold, and objects that travel beside them, with the infos.
+"""An environment in two parts: rows of fixed size, and objects that the infos carry.
 
-Gymnasium's vector environments carry whatever an environment says: text of any length, graphs, samples of custom
-spaces, actions that fit no space. A VecEnv carries rows. So its worker steps a SplitEnv, whose spaces have rows, and
-the rest crosses as objects, exactly as it was.
+Gymnasium's vector environments carry any value: text of any length, graphs, samples of custom spaces, actions that fit
+no space. A VecEnv carries rows. Its worker therefore steps a SplitEnv, whose spaces have rows; everything else crosses
+unchanged as objects.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from pufferlib.environment import PufferEnv
 from pufferlib.errors import SpaceError
 from pufferlib.layout import Layout, observation_layout
 
-__all__ = ["BESIDE", "OURS", "ActionRows", "InfoExtras", "ObservationRows", "SplitEnv", "parted"]
+__all__ = ["EXTRAS_KEY", "OURS", "ActionRows", "InfoExtras", "ObservationRows", "SplitEnv", "info_parts"]
 
 OURS = ("env_id", "agent_id", "env", "episode")  # keys that a VecEnv adds to infos
-BESIDE = "beside"  # the key of what travels beside the rows: in infos, in options, and as an attribute
+EXTRAS_KEY = "beside"  # key of the values that rows do not hold: in infos, in options, and as an attribute
 
 Array = np.ndarray[Any, Any]
 Path = tuple[Any, ...]  # Dict keys and Tuple indices from the root down
 
-_MOST_NUMBERS = 1024  # that are made beforehand
+_MOST_NUMBERS = 1024  # cached per space
 _PLACEHOLDER = spaces.Discrete(1)  # the space of rows that hold nothing
 
 
 class InfoExtras(NamedTuple):
-    """What an info carries to the other side. (Emulation leaves named tuples as they are.)"""
+    """The values that an info carries to the parent. (Emulation does not change named tuples.)"""
 
-    info: dict[str, Any]  # the environment's own
+    info: dict[str, Any]  # the environment's
     objects: tuple[Any, ...]  # the parts of the observation that rows do not hold
-    finals: tuple[Any, ...]  # the last observation of the episode that this reset has ended, if one has
+    finals: tuple[Any, ...]  # the last observation of the previous episode, if this reset ended one
 
 
-RESERVED = frozenset((*OURS, BESIDE))
+RESERVED = frozenset((*OURS, EXTRAS_KEY))
 
 
-def parted(info: dict[str, Any]) -> InfoExtras:
-    """Return the parts of an info that has come from a SplitEnv."""
-    if BESIDE in info:
-        beside: InfoExtras = info[BESIDE]
-        return beside
+def info_parts(info: dict[str, Any]) -> InfoExtras:
+    """Return the parts of an info from a SplitEnv."""
+    if EXTRAS_KEY in info:
+        extras: InfoExtras = info[EXTRAS_KEY]
+        return extras
     return InfoExtras({key: value for key, value in info.items() if key not in OURS}, (), ())
 
 
 class SplitEnv:
-    """What a worker steps in place of one environment.
+    """The environment that a worker steps in place of one of Gymnasium's.
 
-    Its observations are the parts that rows hold. Its infos are the environment's, or {BESIDE: InfoExtras} where more
-    has to travel, or where the environment uses a key of OURS. Explicit resets have options {BESIDE: (seed, options)};
-    {BESIDE: ()} takes the environment as its creator left it. Setting the attribute BESIDE to (action,) has the next
-    step play that action rather than its row.
+    Its observations are the parts that rows hold. Its infos are the environment's, or {EXTRAS_KEY: InfoExtras} if
+    objects have to be sent or if the environment uses a key of OURS. Explicit resets have options
+    {EXTRAS_KEY: (seed, options)}; {EXTRAS_KEY: ()} does not reset the environment, which its creator has reset. If the
+    attribute EXTRAS_KEY is set to (action,), the next step plays that action, not its row.
     """
 
     def __init__(self, env: Any, *, keep_finals: bool) -> None:
@@ -72,12 +72,12 @@ class SplitEnv:
         self.render_mode = env.render_mode
         self._decode = self._actions.decoder()
         self._keep_finals = keep_finals
-        self._last: Any = None  # observation, as the environment gave it
+        self._last: Any = None  # the environment's observation, unchanged
         self._action: tuple[Any, ...] = ()
 
     @classmethod
-    def make(cls, env_fn: Callable[[], Any], keep_finals: bool, made: list[Any] | None) -> SplitEnv:
-        """Return the SplitEnv of a new environment, which joins the list ``made``. Raises SpaceError."""
+    def make(cls, env_fn: Callable[[], Any], keep_finals: bool, envs: list[Any] | None) -> SplitEnv:
+        """Return the SplitEnv of a new environment, which is appended to ``envs``. Raises SpaceError."""
         env = env_fn()
         if not isinstance(env, gymnasium.Env):
             wrapped = wrap(env)
@@ -87,8 +87,8 @@ class SplitEnv:
                     'use pufferlib.adapters.gymnasium_vector.make(…, agents="rows"), or pufferlib.make'
                 )
             env = wrapped if isinstance(env, PufferEnv) else wrapped.env  # type: ignore[attr-defined]  # not flattened
-        if made is not None:
-            made.append(env)
+        if envs is not None:
+            envs.append(env)
         return cls(env, keep_finals=keep_finals)
 
     @property
@@ -101,9 +101,9 @@ class SplitEnv:
             # copied before the environment writes into its buffers again
             finals = (copy.deepcopy(self._last),) if self._keep_finals else ()
             return self._split(self.env.reset(), finals)
-        if not options[BESIDE]:
+        if not options[EXTRAS_KEY]:
             return self._observations.zeros(), {}
-        seed, options = options[BESIDE]  # the VecEnv's seed is never None at first, as Gymnasium's may be
+        seed, options = options[EXTRAS_KEY]  # the VecEnv's first seed is never None, but Gymnasium's may be
         return self._split(self.env.reset(seed=seed, options=options), ())
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -114,28 +114,28 @@ class SplitEnv:
         result = self.env.step(action)
         if self._observations.hold_all and type(result) is tuple and len(result) == 5:
             info = result[4]
-            if type(info) is dict and (not info or RESERVED.isdisjoint(info)):  # nothing travels beside the row
+            if type(info) is dict and (not info or RESERVED.isdisjoint(info)):  # the row and the info are all
                 self._last = result[0]
                 return result
         observation, reward, terminated, truncated, info = result
-        row, beside = self._split((observation, info), ())
-        return row, reward, terminated, truncated, beside
+        row, info = self._split((observation, info), ())
+        return row, reward, terminated, truncated, info
 
-    def _split(self, outcome: tuple[Any, dict[str, Any]], finals: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        observation, info = outcome
+    def _split(self, result: tuple[Any, dict[str, Any]], finals: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        observation, info = result
         self._last = observation
         row, objects = self._observations.split(observation)
         if not (objects or finals or info):
             return row, {}
         if objects or finals or type(info) is not dict or not RESERVED.isdisjoint(info):
-            return row, {BESIDE: InfoExtras(own(info) if info else {}, objects, finals)}
+            return row, {EXTRAS_KEY: InfoExtras(own(info) if info else {}, objects, finals)}
         return row, info
 
     def get_wrapper_attr(self, name: str) -> Any:
-        return None if name == BESIDE else self.env.get_wrapper_attr(name)
+        return None if name == EXTRAS_KEY else self.env.get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any) -> None:
-        if name == BESIDE:
+        if name == EXTRAS_KEY:
             self._action = value
         elif hasattr(self.env, "set_wrapper_attr"):
             self.env.set_wrapper_attr(name, value)
@@ -147,55 +147,55 @@ class SplitEnv:
 
 
 class ObservationRows:
-    """What rows hold of one observation space, and what not.
+    """The split of one observation space into the parts that rows hold and the others.
 
-    space: of the parts that rows hold: the whole space where they hold all of it (hold_all), else a Tuple of leaves.
+    space: of the parts that rows hold: the complete space if they hold all of it (hold_all), else a Tuple of leaves.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         leaves = list(_leaves(space))
         self._whole_space = space
-        self._held = [path for path, leaf in leaves if _has_rows(leaf)]
+        self._row_paths = [path for path, leaf in leaves if _has_rows(leaf)]
         self._others = [path for path, leaf in leaves if not _has_rows(leaf)]
-        self.hold_all = bool(self._held) and not self._others
+        self.hold_all = bool(self._row_paths) and not self._others
         self.space: gymnasium.Space[Any] = _PLACEHOLDER
         if self.hold_all:
             self.space = space
-        elif self._held:
-            self.space = spaces.Tuple([_space_at(space, path) for path in self._held])
+        elif self._row_paths:
+            self.space = spaces.Tuple([_space_at(space, path) for path in self._row_paths])
 
     def split(self, observation: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the part that rows hold, and the others."""
         if self.hold_all:
             return observation, ()
-        held = tuple([_at(observation, path) for path in self._held])
-        return held or 0, tuple([_at(observation, path) for path in self._others])
+        rows = tuple([_at(observation, path) for path in self._row_paths])
+        return rows or 0, tuple([_at(observation, path) for path in self._others])
 
     def zeros(self) -> Any:
         """Return a sample of ``space`` whose row is zero."""
         layout = observation_layout(self.space)
         return layout.decode(np.zeros(layout.shape, layout.dtype))
 
-    def batch(self, held: Any, objects: list[tuple[Any, ...]], *, copied: bool) -> Any:
-        """Return observations as Gymnasium batches them: arrays (num_envs, …), tuples of objects, nested.
+    def batch(self, rows: Any, objects: list[tuple[Any, ...]], *, copied: bool) -> Any:
+        """Return observations in Gymnasium's form: arrays (num_envs, …) and tuples of objects, nested.
 
-        held: rows of ``space``, nested. objects: the other parts, one tuple an environment.
+        rows: of ``space``, nested. objects: the other parts, one tuple per environment.
         """
         if self.hold_all:
-            return _each(held, np.copy) if copied else held
-        parts = dict(zip(self._held, held, strict=True)) if self._held else {}
+            return _map_leaves(rows, np.copy) if copied else rows
+        parts = dict(zip(self._row_paths, rows, strict=True)) if self._row_paths else {}
         if copied:
-            parts, objects = _each(parts, np.copy), copy.deepcopy(objects)
+            parts, objects = _map_leaves(parts, np.copy), copy.deepcopy(objects)
         for index, path in enumerate(self._others):
             space = _space_at(self._whole_space, path)
-            samples = [each[index] for each in objects]
+            samples = [env_objects[index] for env_objects in objects]
             empty: Any = create_empty_array(space, len(samples))
             parts[path] = concatenate(space, samples, empty)
         return _nested(self._whole_space, (), parts)
 
 
 class ActionRows:
-    """How actions of one space travel in rows, if they can.
+    """The encoding of one space's actions as rows, if that is possible.
 
     space: of a row: the space itself for a leaf, else a Box of the bytes of all leaves, so that nothing is rounded.
     """
@@ -209,9 +209,9 @@ class ActionRows:
             self.space = self._layout.flat_space
 
     def encode(self, actions: Any, num_envs: int) -> Array | None:
-        """Return a row for each environment, or None for actions that are not exactly of the space's shapes and types.
+        """Return a row for each environment, or None for actions that do not have the space's shapes and types.
 
-        actions: as Gymnasium batches them. What casts without loss is of the type.
+        actions: in Gymnasium's batched form. A type matches if it casts without loss.
         """
         layout = self._layout
         if layout is None:
@@ -229,7 +229,7 @@ class ActionRows:
         return rows
 
     def decoder(self) -> Callable[[Any], Any]:
-        """Return a function that gives the action of a row, of the types that iterating over a batch gives."""
+        """Return a function from a row to its action, with the types that iterating over a batch gives."""
         if self._layout is not None and self._layout.is_leaf and self._layout.shape == ():
             number: type[Any] = self._layout.dtype.type
             if isinstance(self.space, spaces.Discrete) and self.space.n <= _MOST_NUMBERS:
@@ -241,11 +241,11 @@ class ActionRows:
         assert self._layout is not None
         if self._layout.is_leaf:
             return row
-        return _each(self._layout.decode(row), lambda array: array[()])  # numbers rather than arrays without dimensions
+        return _map_leaves(self._layout.decode(row), lambda array: array[()])  # numbers, not arrays without dimensions
 
 
 class _Numbers(dict[int, Any]):
-    """NumPy's number for each action of a Discrete space: to make one takes as long as a plain step."""
+    """NumPy's number for each action of a Discrete space, cached: making one takes as long as a trivial step."""
 
     def __init__(self, number: type[Any], space: spaces.Discrete) -> None:
         super().__init__((action, number(action)) for action in range(int(space.start), int(space.start + space.n)))
@@ -280,8 +280,8 @@ def _at(nested: Any, path: Path) -> Any:
 
 
 def _space_at(space: Any, path: Path) -> gymnasium.Space[Any]:
-    found: gymnasium.Space[Any] = _at(space, path)
-    return found
+    part: gymnasium.Space[Any] = _at(space, path)
+    return part
 
 
 def _nested(space: gymnasium.Space[Any], path: Path, parts: dict[Path, Any]) -> Any:
@@ -292,10 +292,10 @@ def _nested(space: gymnasium.Space[Any], path: Path, parts: dict[Path, Any]) -> 
     return parts[path]
 
 
-def _each(nested: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the same structure of dicts and tuples, each leaf replaced by function(leaf)."""
+def _map_leaves(nested: Any, function: Callable[[Any], Any]) -> Any:
+    """Return the same structure of dicts and tuples with each leaf replaced by function(leaf)."""
     if isinstance(nested, dict):
-        return {key: _each(part, function) for key, part in nested.items()}
+        return {key: _map_leaves(part, function) for key, part in nested.items()}
     if isinstance(nested, tuple):
-        return tuple(_each(part, function) for part in nested)
+        return tuple(_map_leaves(part, function) for part in nested)
     return function(nested)

@@ -1,11 +1,11 @@
-"""Tianshou's vector environments over pufferlib's workers.
+"""Tianshou's vector environments on pufferlib's workers.
 
     from pufferlib.adapters.tianshou import SubprocVectorEnv            # rather than from tianshou.env
     Collector(algorithm, SubprocVectorEnv([make_env] * 64, num_workers=8), VectorReplayBuffer(20_000, 64))
     AsyncCollector(algorithm, pufferlib.adapters.tianshou.make("ocean/squared", num_envs=64, wait_num=16), buffer)
 
-Each environment is one in a pool's batches of one, so that any of them may be stepped or reset at any time, and
-``wait_num`` takes those that finish first. docs/adapters.md says what differs.
+The pool has batches of one environment. Therefore any of them may be stepped or reset at any time, and ``wait_num``
+takes those that finish first. docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ Array = np.ndarray[Any, Any]
 Step = tuple[Array, Array, Array, Array, Array]  # observations, rewards, terminations, truncations, infos
 
 LIBRARY, MODE = "Tianshou", "disabled"
-OURS = ("agent_id", "env")  # in infos, of which Tianshou has no need
+OURS = ("agent_id", "env")  # keys of infos that Tianshou does not need
 
 
 class TianshouVecEnv(BaseVectorEnv):
-    """A VecEnv as Tianshou's. vec: of ``batch_size=1``, one agent an environment, ``autoreset_mode="disabled"``.
+    """A VecEnv as Tianshou's. vec: ``batch_size=1``, one agent per environment, ``autoreset_mode="disabled"``.
 
     wait_num: how many environments a step waits for, by default those that are stepped. timeout: seconds after which
-    a step returns with those that have finished, one at least. The others go on, and come with a later step.
-    Observations of Dict and Tuple spaces are arrays of objects, one an environment. Each info has its ``env_id``, at an
-    episode's end ``episode`` ({"r", "l", "t"}). Episodes that are over are reset by who steps, as collectors do.
+    a step returns with those that have finished, at least one. The others continue and come with a later step.
+    Observations of Dict and Tuple spaces are arrays of objects, one per environment. Each info has its ``env_id``, at
+    an episode's end also ``episode`` ({"r", "l", "t"}). The caller resets ended episodes, as collectors do.
 
-    Raises PlanError or SpaceError where vec is of another kind.
+    Raises PlanError or SpaceError if vec differs from this.
     """
 
     def __init__(self, vec: VecEnv, wait_num: int | None = None, timeout: float | None = None) -> None:
@@ -71,7 +71,7 @@ class TianshouVecEnv(BaseVectorEnv):
         self.is_async = self.wait_num != num or timeout is not None
         self.waiting_id: list[int] = []
         self.ready_id = list(range(num))
-        self._arrived: deque[int] = deque()  # of those that wait, whose rows are here
+        self._arrived: deque[int] = deque()  # of waiting_id, the environments whose rows have been received
         self._seeds: list[int | None] = [None] * num  # of the next resets
         self._layout = vec.observation_layout
         space = vec.single_observation_space
@@ -83,12 +83,12 @@ class TianshouVecEnv(BaseVectorEnv):
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Array, Array]:
         """Return (observations, infos) of new episodes.
 
-        env_id: a number, several, or None for all; None takes back what is under way. seed: environment i gets
-        seed + i; a list: one each. options: for all.
+        env_id: a number, several, or None for all; None also abandons steps in progress. seed: environment i gets
+        seed + i; a list: one per environment. options: for all.
         """
         ids = self._ids(env_id)
-        seeds: Any = self._given_seeds(ids, kwargs.pop("seed", None))
-        if seeds.count(None) == len(seeds):  # kernels take none of a single environment
+        seeds: Any = self._take_seeds(ids, kwargs.pop("seed", None))
+        if seeds.count(None) == len(seeds):  # kernels do not accept a None for single environments
             seeds = None
         options = kwargs.pop("options", None)
         if kwargs:
@@ -101,13 +101,14 @@ class TianshouVecEnv(BaseVectorEnv):
             self._require_ready(ids)
             self.vec.async_reset(seeds, options, ids)
         self._await(set(ids))
-        return self._observations(ids), self._told(ids)
+        return self._observations(ids), self._infos_of(ids)
 
     def step(self, action: Any, id: Any = None) -> Step:
         """Return (observations, rewards, terminations, truncations, infos) of a step.
 
         action: one for each of these environments, in their order; with ``wait_num`` or ``timeout`` None, to wait for
-        those under way. id: a number, several, or None for all. Raises CallError for those that are under way.
+        steps in progress. id: a number, several, or None for all. Raises CallError for environments whose step is in
+        progress.
         """
         if not self.is_async:
             ids = self._ids(id)
@@ -126,18 +127,18 @@ class TianshouVecEnv(BaseVectorEnv):
             self._rewards[ids],
             self._terminations[ids],
             self._truncations[ids],
-            self._told(ids),
+            self._infos_of(ids),
         )
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """Seed the next reset of each environment: seed, seed + 1, …, or a list of one each. Return them."""
-        self._seeds = self._listed(seed)
-        return [None if each is None else [each] for each in self._seeds]
+        """Set and return the seeds of the next reset: seed, seed + 1, …, or a list of one per environment."""
+        self._seeds = self._seed_list(seed)
+        return [None if env_seed is None else [env_seed] for env_seed in self._seeds]
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
-        """Return an attribute of environments, copies where they run elsewhere. Raises what that raises."""
+        """Return an attribute of environments, copies if they run in other processes. Raises what the access raises."""
         ids, vec = self._ids(id), self.vec
-        if key in ("observation_space", "action_space"):  # as they are here, and each its own to draw from
+        if key in ("observation_space", "action_space"):  # those of the VecEnv, one copy each to sample from
             space = self._layout.space if key == "observation_space" else vec.single_action_space
             return [copy.deepcopy(space) for _ in ids]
         try:
@@ -146,7 +147,7 @@ class TianshouVecEnv(BaseVectorEnv):
             raise_cause(error)
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
-        """Set an attribute of environments to one value. Raises what that raises."""
+        """Set an attribute of environments to one value. Raises what the assignment raises."""
         ids = self._ids(id)
         try:
             self.vec.set_attr(key, [value] * len(ids), env_ids=ids)
@@ -179,26 +180,26 @@ class TianshouVecEnv(BaseVectorEnv):
         if busy:
             raise CallError(f"environments {busy} are stepping; step(None) waits for them")
 
-    def _listed(self, seed: Any) -> list[int | None]:
+    def _seed_list(self, seed: Any) -> list[int | None]:
         if seed is None or np.ndim(seed) == 0:
             return [None if seed is None else int(seed) + env_id for env_id in range(self.env_num)]
         if len(seed) != self.env_num:
             raise PlanError(f"{len(seed)} seeds for {self.env_num} environments; give one each, or a single number")
         return list(seed)
 
-    def _given_seeds(self, ids: list[int], seed: Any) -> list[int | None]:
+    def _take_seeds(self, ids: list[int], seed: Any) -> list[int | None]:
         if seed is not None:
             if np.ndim(seed) and len(seed) == len(ids):
                 return list(seed)
-            given = self._listed(seed)
-            return [given[env_id] for env_id in ids]
+            every_seed = self._seed_list(seed)
+            return [every_seed[env_id] for env_id in ids]
         seeds = [self._seeds[env_id] for env_id in ids]
         for env_id in ids:
             self._seeds[env_id] = None
         return seeds
 
     def _first_to_finish(self) -> list[int]:
-        """Return the environments whose step ends the wait, which are ready then."""
+        """Wait for environments to finish their step; mark them as ready and return them."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         ids: list[int] = []
         while len(ids) < min(self.wait_num, len(self.waiting_id)):
@@ -215,7 +216,7 @@ class TianshouVecEnv(BaseVectorEnv):
         return ids
 
     def _await(self, awaited: set[int]) -> None:
-        """Receive the rows of these; those of others that come first are kept."""
+        """Receive the rows of these environments; note others that arrive before them in ``_arrived``."""
         while awaited:
             env_id = self._receive(None)
             if env_id in awaited:
@@ -224,15 +225,15 @@ class TianshouVecEnv(BaseVectorEnv):
                 self._arrived.append(env_id)
 
     def _receive(self, timeout: float | None) -> int:
-        """Take the row of whoever has finished, and return its number."""
+        """Store the row of the environment that finished first and return its number."""
         batch = recv_arrays(self.vec, timeout)
         env_id = int(batch.env_ids[0])
         self._rows[env_id] = batch.observations[0]
         self._rewards[env_id] = batch.rewards[0]
         (self._terminations[env_id],), (self._truncations[env_id],) = ends_of(batch)
         info: dict[str, Any] = {}
-        for told in batch.infos:
-            info.update((key, part) for key, part in told.items() if key not in OURS)
+        for row_info in batch.infos:
+            info.update((key, part) for key, part in row_info.items() if key not in OURS)
         info["env_id"] = env_id
         self._infos[env_id] = info
         return env_id
@@ -246,7 +247,7 @@ class TianshouVecEnv(BaseVectorEnv):
             observations[index] = self._layout.decode(row)
         return observations
 
-    def _told(self, ids: list[int]) -> Array:
+    def _infos_of(self, ids: list[int]) -> Array:
         infos = np.empty(len(ids), object)
         for index, env_id in enumerate(ids):
             infos[index] = self._infos[env_id]
@@ -265,9 +266,8 @@ class DummyVectorEnv(TianshouVecEnv):
 class SubprocVectorEnv(TianshouVecEnv):
     """Tianshou's SubprocVectorEnv: a pool of worker processes, which share the environments.
 
-    share_memory: rows always go through shared memory; either value is taken. context: "fork" or "spawn", by default
-    fork where it is safe. num_workers: processes, by default one for each CPU at hand, where Tianshou has one for each
-    environment.
+    share_memory: ignored: rows always go through shared memory. context: "fork" or "spawn", by default fork if it is
+    safe. num_workers: processes, by default one per available CPU; Tianshou has one per environment.
     """
 
     def __init__(
@@ -284,9 +284,9 @@ class SubprocVectorEnv(TianshouVecEnv):
 
 
 def make(env: Any, wait_num: int | None = None, timeout: float | None = None, **kwargs: Any) -> TianshouVecEnv:
-    """Return ``pufferlib.make(env, …)`` with this face, by default on ``backend="pool"``; raises as that does.
+    """Return ``pufferlib.make(env, …)`` as a TianshouVecEnv, by default on ``backend="pool"``. Raises what it does.
 
-    wait_num, timeout: those of TianshouVecEnv. Takes the other arguments of ``make``, but for batch_size, which is 1.
+    wait_num, timeout: those of TianshouVecEnv. Takes the other arguments of ``make`` except batch_size, which is 1.
     """
     return TianshouVecEnv(
         make_for(LIBRARY, MODE, env, {"backend": "pool", "batch_size": 1, **kwargs}), wait_num, timeout

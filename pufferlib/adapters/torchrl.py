@@ -1,9 +1,9 @@
-"""TorchRL's environments over pufferlib's workers: one EnvBase of all environments, whose TensorDicts have a row each.
+"""TorchRL's environments on pufferlib's workers: one EnvBase of all environments; its TensorDicts have a row of each.
 
     env = pufferlib.adapters.torchrl.make("ocean/squared", num_envs=64, backend="multiprocessing")
     Collector(env, policy, frames_per_batch=4096)
 
-docs/adapters.md says what differs.
+docs/adapters.md lists the differences.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ THEIRS = {"action", "reward", "done", "terminated", "truncated", "next"}  # keys
 
 
 class TorchRLVecEnv(EnvBase):
-    """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent an environment, ``autoreset_mode="disabled"``.
+    """A VecEnv as TorchRL's EnvBase. vec: synchronous, one agent per environment, ``autoreset_mode="disabled"``.
 
-    ``batch_size`` is (num_envs,), and () for one environment, as of TorchRL's GymEnv. Keys: "observation" (of a Dict or
+    ``batch_size`` is (num_envs,), or () for one environment, as in TorchRL's GymEnv. Keys: "observation" (for a Dict or
     Tuple space each leaf's path), "action" (choices as numbers, in one dimension; one-hot with ``one_hot``), "reward"
-    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All stay valid, and are on the CPU, or where ``to``
-    has moved the environment. TorchRL resets ended episodes by "_reset". Where it has not, as after a rollout that
+    (\\*batch_size, 1) float32, "terminated", "truncated", "done". All are copies, on the CPU or on the device to which
+    ``to`` has moved the environment. TorchRL resets ended episodes by "_reset". If it does not, as after a rollout that
     ended with them, the next step starts new episodes and plays its actions in those; "_step" may leave them out.
-    ``set_seed`` seeds the next reset of all. What infos say is in ``vec.batch.infos``. An episode that a crash has
-    ended is "terminated": nothing is bootstrapped.
+    ``set_seed`` seeds the next reset of all. Infos are in ``vec.batch.infos``. An episode that a crash has ended is
+    "terminated": nothing is bootstrapped.
 
-    again: makes such a VecEnv for a reset after ``close``, which TorchRL's collectors call with their last batch, and
-    after which its own environments go on.
+    again: makes an equal VecEnv for a reset after ``close``. TorchRL's collectors call ``close`` with their last batch,
+    after which TorchRL's environments still work.
 
-    Raises PlanError or SpaceError where vec is of another kind, or a Dict has a key that TorchRL has a meaning for.
+    Raises PlanError or SpaceError if vec differs from this, or if a Dict has a key that TorchRL reserves.
     """
 
     def __init__(self, vec: VecEnv, one_hot: bool = False, again: Callable[[], VecEnv] | None = None) -> None:
@@ -66,11 +66,11 @@ class TorchRLVecEnv(EnvBase):
         self.vec, self._again = vec, again
         self._layout = layout = vec.observation_layout
         self._seed: int | None = None
-        self._overs = np.zeros(vec.num_envs, np.bool_)  # whose episodes are over
-        self._ended: Any = None  # the result of the last step, where some are
-        first = getattr(vec.single_action_space, "start", 0)  # of choices, which TorchRL counts from 0
+        self._overs = np.zeros(vec.num_envs, np.bool_)  # whether each episode is over
+        self._ended: Any = None  # the result of the last step, if some episodes are over
+        first = getattr(vec.single_action_space, "start", 0)  # the first choice; TorchRL counts from 0
         self._first = np.asarray(first) if np.any(first) else None
-        self._choices = _choices(vec.single_action_space) if one_hot else []
+        self._num_choices = _num_choices(vec.single_action_space) if one_hot else []
         self._paths = [tuple(map(str, leaf.path)) or "observation" for leaf in layout.leaves]
         if taken := THEIRS.intersection(path[0] for path in self._paths if isinstance(path, tuple)):
             raise SpaceError(
@@ -90,10 +90,10 @@ class TorchRLVecEnv(EnvBase):
         self.done_spec = Composite({key: flag.clone() for key in ("done", "terminated", "truncated")}, shape=shape)
 
     def _reset(self, tensordict: Any = None, **_: Any) -> Any:
-        asked = None if tensordict is None else tensordict.get("_reset", None)
+        mask = None if tensordict is None else tensordict.get("_reset", None)
         if self.vec.closed and self._again is not None:
-            self.vec, self.is_closed, asked = self._again(), False, None
-        ids = None if asked is None or asked.all() else torch.nonzero(asked.reshape(-1)).reshape(-1).tolist()
+            self.vec, self.is_closed, mask = self._again(), False, None
+        ids = None if mask is None or mask.all() else torch.nonzero(mask.reshape(-1)).reshape(-1).tolist()
         batch = self.vec.host_batch
         if ids == [] and batch is not None:
             rows = batch.observations
@@ -106,14 +106,14 @@ class TorchRLVecEnv(EnvBase):
 
     def _step(self, tensordict: Any) -> Any:
         actions, space = tensordict.get("action").detach().cpu(), self.vec.single_action_space
-        if self._choices:
-            actions = torch.stack([part.argmax(-1) for part in actions.long().split(self._choices, -1)], -1)
+        if self._num_choices:
+            actions = torch.stack([part.argmax(-1) for part in actions.long().split(self._num_choices, -1)], -1)
         actions = actions_for(space, actions.reshape(self.vec.num_envs, *(space.shape or ())).numpy())
         actions = actions if self._first is None else actions + self._first
         steps = tensordict.get("_step", None)
         left_out = None if steps is None or steps.all() else ~steps.reshape(-1).cpu().numpy()
         if left_out is None:
-            if self._overs.any():  # a rollout of TorchRL's ended with these episodes, and has reset none
+            if self._overs.any():  # TorchRL's rollout ended with these episodes and did not reset them
                 self.vec.reset(env_ids=np.flatnonzero(self._overs).tolist())
             self.vec.send(actions)
         else:
@@ -124,18 +124,18 @@ class TorchRLVecEnv(EnvBase):
         if left_out is not None:
             self._overs |= left_out
         flags = {"terminated": terminations, "truncated": truncations, "done": terminations | truncations}
-        told = {key: self._batched(torch.from_numpy(flag)).unsqueeze(-1) for key, flag in flags.items()}
-        told["reward"] = self._batched(torch.from_numpy(batch.rewards.copy())).unsqueeze(-1)
-        told |= self._observations(batch.observations)
-        found = TensorDict(told, batch_size=self.batch_size, device=self.device)
+        values = {key: self._batched(torch.from_numpy(flag)).unsqueeze(-1) for key, flag in flags.items()}
+        values["reward"] = self._batched(torch.from_numpy(batch.rewards.copy())).unsqueeze(-1)
+        values |= self._observations(batch.observations)
+        result = TensorDict(values, batch_size=self.batch_size, device=self.device)
         if left_out is not None:
-            found = torch.where(steps.reshape(self.batch_size), found, self._ended)
+            result = torch.where(steps.reshape(self.batch_size), result, self._ended)
         if self._overs.any():
-            self._ended = found.clone()
-        return found
+            self._ended = result.clone()
+        return result
 
     def _send_some(self, actions: Any, left_out: Any) -> None:
-        """Send actions to those that are not left out. The others start new episodes, whose rows nobody sees."""
+        """Send actions to all but ``left_out``. The others start new episodes; their rows are not returned."""
         if (self._overs < left_out).any():
             raise CallError("_step leaves out environments whose episodes go on; leave out only those that are done")
         self.vec.async_reset(env_ids=np.flatnonzero(left_out).tolist())
@@ -146,32 +146,32 @@ class TorchRLVecEnv(EnvBase):
         self._seed = seed
 
     def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close all environments; safe to call again. Those of ``make`` are made again by the next reset."""
+        """Close all environments; safe to call again. If ``make`` made them, the next reset makes new ones."""
         self.vec.close()
         self.is_closed = True
 
     def _observations(self, rows: Any) -> dict[Any, Any]:
-        tensor = torch.from_numpy(rows.copy())  # TorchRL keeps what it is given
+        tensor = torch.from_numpy(rows.copy())  # TorchRL keeps the tensors
         if self._layout.is_leaf:
             return {"observation": self._batched(tensor)}
         nested = self._layout.unflatten(tensor)
-        found: dict[Any, Any] = {}
+        observations: dict[Any, Any] = {}
         for path, leaf in zip(self._paths, self._layout.leaves, strict=True):
             part = nested
             for key in leaf.path:
                 part = part[key]
-            found[path] = self._batched(part)
-        return found
+            observations[path] = self._batched(part)
+        return observations
 
     def _batched(self, tensor: Any) -> Any:
-        """Return a tensor of rows as ``batch_size`` has them: of one environment its row."""
+        """Return a tensor of rows in the shape of ``batch_size``: for a single environment its row."""
         return tensor if self.batch_size else tensor[0]
 
 
 def make(env: Any, one_hot: bool = False, **kwargs: Any) -> TorchRLVecEnv:
-    """Return ``pufferlib.make(env, …)`` with this face. Takes the arguments of ``make``, and raises as that does.
+    """Return ``pufferlib.make(env, …)`` as a TorchRLVecEnv. Takes the arguments of ``make`` and raises what it does.
 
-    agents: "rows" makes each agent of a PettingZoo environment an environment of its own, for agents with equal spaces
+    agents: "rows" makes each agent of a PettingZoo environment a separate environment, for agents with equal spaces
         that live equally long; SpaceError for others.
     """
 
@@ -186,7 +186,7 @@ def _dtype(dtype: Any) -> Any:
 
 
 def _expanded(spec: Any, shape: tuple[int, ...]) -> Any:
-    """Return the spec of all environments of the spec of one."""
+    """Return the spec of all environments, given that of one."""
     return spec.expand(*shape, *spec.shape) if shape else spec
 
 
@@ -201,14 +201,18 @@ def _action_spec(space: Any, one_hot: bool) -> Any:
     if isinstance(space, spaces.Discrete):
         return OneHot(int(space.n)) if one_hot else Categorical(int(space.n), dtype=_dtype(space.dtype))
     if isinstance(space, spaces.MultiDiscrete):
-        return MultiOneHot(_choices(space)) if one_hot else MultiCategorical(_choices(space), dtype=_dtype(space.dtype))
+        return (
+            MultiOneHot(_num_choices(space))
+            if one_hot
+            else MultiCategorical(_num_choices(space), dtype=_dtype(space.dtype))
+        )
     if isinstance(space, spaces.MultiBinary):
         return Binary(shape=space.shape, dtype=_dtype(space.dtype))
     return _box_spec(space.low, space.high, space.shape, space.dtype)
 
 
 def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
-    """Return a spec with these bounds; as GymEnv does, one without where they say no more than the dtype."""
+    """Return a spec with these bounds; as GymEnv does, one without bounds if they are those of the dtype."""
     low, high = (np.broadcast_to(np.asarray(bound, dtype), shape).copy() for bound in (low, high))
     info: Any = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
     if np.all(low <= info.min) and np.all(high >= info.max):
@@ -216,8 +220,8 @@ def _box_spec(low: Any, high: Any, shape: Any, dtype: Any) -> Any:
     return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=_dtype(dtype))
 
 
-def _choices(space: Any) -> list[int]:
-    """Return how many choices each part of a discrete action has; [] where it is not discrete."""
+def _num_choices(space: Any) -> list[int]:
+    """Return the number of choices of each part of a discrete action; [] if it is not discrete."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     return list(map(int, space.nvec.reshape(-1))) if isinstance(space, spaces.MultiDiscrete) else []

@@ -1,6 +1,6 @@
-"""The command `puffer`: what is there, is mine ready, how fast is it, which plan is right, train on it, do it again.
+"""The command `puffer`: list, check, measure, tune, train, evaluate, record and replay environments.
 
-tyro reads the arguments, rich draws; both come with the extra "train", and are imported where they are needed.
+tyro parses the arguments and rich draws; both come with the extra "train" and are imported on use.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ puffer {version}: wrap any reinforcement-learning environment, and run many
   puffer eval RUN        how good is the policy of a run's folder, or of a file?
   puffer plot RUN…       draw the curves of runs
   puffer ocean           is a learner sound? train it on all of Ocean
-  puffer league run FILE let a population grow; also show FOLDER, play FOLDER
-  puffer record ENV      play it at random and keep what came of it in a file
-  puffer replay FILE     play that again: the first difference, if there is any
+  puffer league run FILE grow a population; also show FOLDER, play FOLDER
+  puffer record ENV      play it at random and save the trajectories in a file
+  puffer replay FILE     replay such a file and show the first difference
   puffer doctor          what is this machine like, and is anything broken?
 
-ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or a function of
-yours that makes one (my_module:make_env, found in the current folder).
+ENV is a name (ocean/squared), a Gymnasium id (CartPole-v1), or your function
+that makes one (my_module:make_env, found in the current folder).
 
 `puffer COMMAND --help` shows the options of a command; --debug, anywhere, the
 traceback of an error.
@@ -68,21 +68,21 @@ STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0, 1 if it failed, 2 if it was not understood."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    """Run one command and return the exit status: 0, 1 if it failed, 2 for wrong arguments."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # where module:function is looked for; workers get the same path
+        sys.path.insert(0, os.getcwd())  # for module:function; workers get the same path
     try:
-        return _run(words)
+        return _run(arguments)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
-        sys.stdout = open(os.devnull, "w")  # or the interpreter complains when it flushes at exit
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
+        sys.stdout = open(os.devnull, "w")  # else the interpreter complains when it flushes at exit
         return 1
-    except SystemExit as stop:  # tyro has said what it did not understand, or has shown its help
+    except SystemExit as stop:  # tyro has printed an error or its help
         return stop.code if isinstance(stop.code, int) else 2
     except Exception as error:
         if debug:
@@ -92,17 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _run(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP.format(version=__version__), end="")
         return 0
-    if words[0] in ("--version", "-V"):
+    if arguments[0] in ("--version", "-V"):
         print(f"puffer {__version__}")
         return 0
-    command, rest = words[0], words[1:]
+    command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        found = near(command, COMMANDS)
-        meant = f"did you mean `puffer {found[0]}`?" if found else f"there are {', '.join(COMMANDS)}."
+        matches = near(command, COMMANDS)
+        meant = f"did you mean `puffer {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}."
         print(f'puffer knows no command "{command}"; {meant} `puffer` alone shows help', file=sys.stderr)
         return 2
     if not rest and command == "replay":
@@ -129,31 +129,31 @@ def _run(words: list[str]) -> int:
 
 
 def _explain(error: Exception) -> None:
-    """Print a sentence about an error; with a traceback only where an environment raised it."""
+    """Print a sentence about an error, with its line if it is not pufferlib's."""
     if isinstance(error, WorkerError) and isinstance(error.__cause__, PufferError):
-        error = error.__cause__  # ours, raised in a worker: its sentence says it all
+        error = error.__cause__  # pufferlib's error in a worker: its message is complete
     if isinstance(error, PufferError):
         print(f"puffer: {error}", file=sys.stderr)
         for flag in _flags(str(error)):
             print(f"puffer: here that is {flag} N", file=sys.stderr)
         return
-    # The innermost line of a file; the import system itself has none.
-    frame = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")][-1]
+    # The innermost line in a file; frames of the import system have none.
+    frame = [entry for entry in traceback.extract_tb(error.__traceback__) if not entry.filename.startswith("<")][-1]
     where = f"{os.path.relpath(frame.filename)}, line {frame.lineno}"
     print(f"puffer: {type(error).__name__}: {error} ({where}); --debug shows the traceback", file=sys.stderr)
 
 
-def envs(words: list[str]) -> int:
+def envs(arguments: list[str]) -> int:
     """puffer envs [FILTER]"""
     require("rich")
     from rich.markup import escape
     from rich.table import Table
 
     text = "only those with this in their name; lists families in full"
-    wanted = parse(Envs, "envs", words, "FILTER", text).env
-    entries = _entries(wanted.lower())
+    text_filter = parse(Envs, "envs", arguments, "FILTER", text).env
+    entries = _entries(text_filter.lower())
     if not entries:
-        raise RegistryError(f'no environment has "{wanted}" in its name; `puffer envs` lists all')
+        raise RegistryError(f'no environment has "{text_filter}" in its name; `puffer envs` lists all')
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("name", no_wrap=True)
     table.add_column("installed")
@@ -165,7 +165,7 @@ def envs(words: list[str]) -> int:
         table.add_row("\n".join(entry.name for entry in group), "yes" if ready else "no", escape(what))
     console = new_console()
     console.print(table)
-    if not wanted:
+    if not text_filter:
         console.print(
             "\nAnd any other id that is registered with Gymnasium, and module:function of your own.\n"
             "`puffer envs minigrid` lists all with that in their name."
@@ -173,7 +173,7 @@ def envs(words: list[str]) -> int:
     return 0
 
 
-def check(words: list[str]) -> int:
+def check(arguments: list[str]) -> int:
     """puffer check ENV"""
     require("rich")
     from rich.markup import escape
@@ -182,7 +182,7 @@ def check(words: list[str]) -> int:
     from pufferlib.testing import CHECKS, Result
     from pufferlib.testing.isolation import check_isolated
 
-    options: Check = parse(Check, "check", words)
+    options: Check = parse(Check, "check", arguments)
     console = new_console()
     if options.backend is not None or options.device is not None or options.report:
         return _check_kernel(options, console)
@@ -207,12 +207,12 @@ def check(words: list[str]) -> int:
     def waiting(call: str, seconds: float) -> None:
         passing(console, f"{call} has not returned for {seconds:.0f} s …")
 
-    registry.creator(options.env)  # what is wrong with the name, or with importing it, is said from here
+    registry.creator(options.env)  # report a wrong name or a failing import from this process
     with cleared(console):
         report, ended, stack, printed = check_isolated(
             options.env,
             env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.given(),
+            wrap_kwargs=options.wrap.kwargs(),
             num_steps=options.num_steps,
             seed=options.seed,
             only=options.only or None,
@@ -235,7 +235,7 @@ def check(words: list[str]) -> int:
     elif report.passed:
         lines += [f"Next: puffer bench {typed(options)}", f"      puffer train {typed(options)}"]
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)  # as it can be copied
+        console.print(line, markup=False, soft_wrap=True)  # unwrapped, so that it can be copied
     return 0 if report.passed else 1
 
 
@@ -275,7 +275,7 @@ def _check_kernel(options: Check, console: Any) -> int:
     return 0 if report.passed else 1
 
 
-def bench(words: list[str]) -> int:
+def bench(arguments: list[str]) -> int:
     """puffer bench ENV"""
     require("rich")
     from rich.markup import escape
@@ -283,7 +283,7 @@ def bench(words: list[str]) -> int:
 
     from pufferlib.tuning.bench import compare_backends, machine, overload, verdict
 
-    options: Bench = parse(Bench, "bench", words)
+    options: Bench = parse(Bench, "bench", arguments)
     console = new_console()
     warning = overload()
     turns = itertools.count(1)
@@ -300,7 +300,7 @@ def bench(words: list[str]) -> int:
             repeats=options.repeats,
             seed=options.seed,
             env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.given(),
+            wrap_kwargs=options.wrap.kwargs(),
             device=options.device,
             profile=options.profile,
             after=lambda repeat, backend: passing(console, f"{next(turns)} of {num_turns} turns …"),
@@ -334,14 +334,14 @@ def bench(words: list[str]) -> int:
 
 
 def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None:
-    """Show the stats of each backend, and draw them."""
+    """Print the stats of each backend, and draw them."""
     from pufferlib.tuning.bench import profile_text
     from pufferlib.vectorization.device.vecenv import KernelStats
 
     for speed in speeds:
         assert speed.stats is not None
         console.print(f"\n{profile_text(speed, speeds)}", markup=False, soft_wrap=True)
-        if isinstance(speed.stats, KernelStats):  # which has nothing to draw
+        if isinstance(speed.stats, KernelStats):  # they have nothing to draw
             continue
         name = file_name(f"bench-{options.env}-{speed.backend}")
         try:
@@ -350,7 +350,7 @@ def _profiled(console: Console, options: Bench, speeds: Sequence[Speed]) -> None
             console.print(str(error), markup=False, style="yellow")
 
 
-def autotune(words: list[str]) -> int:
+def autotune(arguments: list[str]) -> int:
     """puffer autotune ENV"""
     require("rich")
     from rich.live import Live
@@ -359,7 +359,7 @@ def autotune(words: list[str]) -> int:
     from pufferlib.tuning.autotune import autotune as search
     from pufferlib.tuning.bench import machine, overload
 
-    options: Autotune = parse(Autotune, "autotune", words)
+    options: Autotune = parse(Autotune, "autotune", arguments)
     console = new_console()
     warning = overload()
 
@@ -390,7 +390,7 @@ def autotune(words: list[str]) -> int:
             learner_s=options.learner_s,
             seed=options.seed,
             env_kwargs=keywords(options.env_kwargs),
-            wrap_kwargs=options.wrap.given(),
+            wrap_kwargs=options.wrap.kwargs(),
             after=after,
         )
     console.print(drawn(plan.table))
@@ -398,49 +398,49 @@ def autotune(words: list[str]) -> int:
     console.print(" ".join(note for note in notes if note), markup=False)
     if warning:
         console.print(warning, style="yellow")
-    arguments = ", ".join(f"{name}={value!r}" for name, value in plan.items())
-    for line in ("", plan.reason, f"pufferlib.make(…, {arguments})"):
+    call = ", ".join(f"{name}={value!r}" for name, value in plan.items())
+    for line in ("", plan.reason, f"pufferlib.make(…, {call})"):
         console.print(line, markup=False, soft_wrap=True)
     if options.save is not None:
         path = plan.save(options.save)
         console.print(f"saved in {path}", markup=False, soft_wrap=True)
-        if "backend_kwargs" not in plan:  # which is no setting of a trainer
+        if "backend_kwargs" not in plan:  # trainers have no such setting
             again = typed(options, "--config", str(path))
             console.print(f"Next: puffer train {again}", markup=False, soft_wrap=True)
     return 0
 
 
-def doctor(words: list[str]) -> int:
+def doctor(arguments: list[str]) -> int:
     """puffer doctor"""
     from pufferlib.cli.doctor import diagnose
     from pufferlib.cli.ray_doctor import STEP_MS, diagnose_ray
 
-    parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be what is amiss
+    parser = argparse.ArgumentParser("puffer doctor", allow_abbrev=False)  # tyro may be broken
     parser.add_argument("--json", action="store_true", help="print a list of objects with name, text, fine")
-    parser.add_argument("--ray", action="store_true", help="then look at a cluster of Ray, or at one of our own")
-    parser.add_argument("--address", help="of the cluster: auto, or host:port; default: as backend ray has it")
-    parser.add_argument("--step-ms", type=float, help=f"of an environment, for the advice; default: {STEP_MS:g}")
-    options = parser.parse_args(words)
+    parser.add_argument("--ray", action="store_true", help="also check a cluster of Ray, or start one to check")
+    parser.add_argument("--address", help="of the cluster: auto, or host:port; default: that of backend ray")
+    parser.add_argument("--step-ms", type=float, help=f"an environment's step, for the advice; default: {STEP_MS:g}")
+    options = parser.parse_args(arguments)
     step_ms = STEP_MS if options.step_ms is None else options.step_ms
     if not options.ray and (options.address, options.step_ms) != (None, None):
         parser.error("--address and --step-ms are about a cluster; say --ray, too")
     if not 0 < step_ms < math.inf:
         parser.error(f"--step-ms {step_ms:g} is impossible; use milliseconds, more than 0")
-    found = []
+    findings = []
     for finding in itertools.chain(diagnose(), diagnose_ray(options.address, step_ms) if options.ray else ()):
-        found.append(finding)
+        findings.append(finding)
         if not options.json:
             print(f"{finding.name:14}{finding.text}", flush=True)
     if options.json:
-        print(json.dumps([finding._asdict() for finding in found], indent=1))
-    return 0 if all(finding.fine for finding in found) else 1
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))
+    return 0 if all(finding.fine for finding in findings) else 1
 
 
-def record(words: list[str]) -> int:
+def record(arguments: list[str]) -> int:
     """puffer record ENV"""
     from pufferlib.cli.recordings import recorded
 
-    options: Record = parse(Record, "record", words)
+    options: Record = parse(Record, "record", arguments)
     console = new_console()
     with cleared(console):
         status, lines = recorded(options, f"{file_name(options.env)}.npz", counting(console))
@@ -449,11 +449,11 @@ def record(words: list[str]) -> int:
     return status
 
 
-def replay(words: list[str]) -> int:
+def replay(arguments: list[str]) -> int:
     """puffer replay FILE"""
     from pufferlib.cli.recordings import replayed
 
-    options: Replay = parse(Replay, "replay", words, "FILE", "what `puffer record` has saved", "file")
+    options: Replay = parse(Replay, "replay", arguments, "FILE", "what `puffer record` has saved", "file")
     console = new_console()
     with cleared(console):
         status, lines = replayed(options, counting(console))
@@ -478,19 +478,19 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 }
 
 
-def _entries(wanted: str) -> list[registry.Entry]:
-    """Return what the registry names with this in it; where something is wanted, the members of families too."""
-    for entry in registry.names() if wanted else ():
+def _entries(text_filter: str) -> list[registry.Entry]:
+    """Return the registry's entries that contain a text; with a text, also the members of families."""
+    for entry in registry.names() if text_filter else ():
         if not entry.target and registry.installed(entry):
-            with contextlib.suppress(Exception):  # of what cannot be imported the others are listed all the same
+            with contextlib.suppress(Exception):  # a failing import must not prevent listing the others
                 environments.register(environments.families()[entry.family])
-    known = registry.names(members=bool(wanted))
-    return [entry for entry in known if wanted in f"{entry.name} {entry.extra} {entry.package}".lower()]
+    entries = registry.names(members=bool(text_filter))
+    return [entry for entry in entries if text_filter in f"{entry.name} {entry.extra} {entry.package}".lower()]
 
 
 def _flags(text: str) -> list[str]:
-    """Return the flags for the sizes that a sentence asks for."""
-    sizes = (each.name for each in dataclasses.fields(Wrap) if each.name.startswith("max_"))
+    """Return the flags for the sizes that an error message mentions."""
+    sizes = (field.name for field in dataclasses.fields(Wrap) if field.name.startswith("max_"))
     return [
         f"--wrap.{name.replace('_', '-')}" for name in sizes if re.search(rf"\b{name}(=|'?:| in wrap_kwargs)", text)
     ]

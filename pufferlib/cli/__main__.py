@@ -1,4 +1,4 @@
-"""`python -m pufferlib.cli`, for where scripts are not on the path."""
+"""`python -m pufferlib.cli`, for environments whose scripts are not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""puffer doctor: what pufferlib finds on this machine, what it does with it, and whether anything is broken."""
+"""puffer doctor: report the features of this machine, their use in pufferlib, and anything that is broken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SELF_TEST = "ocean/squared"
 
 
 class Finding(NamedTuple):
-    """One line. fine: whether pufferlib works as it should in this respect."""
+    """One line of the report. fine: whether this part of pufferlib works."""
 
     name: str
     text: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 def diagnose() -> Iterator[Finding]:
-    """Yield what is found, line by line, the self test last."""
+    """Yield the findings line by line, the self test last."""
     system = f"Python {platform.python_version()}, {platform.system()} {platform.release()}, {platform.machine()}"
     yield Finding("pufferlib", f"{pufferlib.__version__}, {_installed()}; {system}")
     yield Finding("packages", ", ".join(_versions(NEEDED)))
@@ -52,7 +52,7 @@ def diagnose() -> Iterator[Finding]:
     yield Finding("memory", f"{_memory()}{_shm()}")
     yield Finding("processes", _processes())
     yield _kernel()
-    kernels: Any = import_module("cuda_ext.report")  # by a string, as it stands above
+    kernels: Any = import_module("cuda_ext.report")  # by name: a higher layer
     yield Finding("kernels", kernels.built())
     yield Finding("compiler", kernels.compiler())
     yield Finding("CUDA", f"{_cuda()}; {kernels.device()}")
@@ -61,12 +61,12 @@ def diagnose() -> Iterator[Finding]:
 
 
 def _installed() -> str:
-    """Return how this came here, which tells whether its files may be newer than what was compiled of them."""
+    """Return the kind of installation; in an editable one, sources may be newer than compiled files."""
     try:
-        told = metadata.distribution("pufferlib").read_text("direct_url.json")
+        url = metadata.distribution("pufferlib").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return "not installed"
-    return "installed editable" if told and json.loads(told).get("dir_info", {}).get("editable") else "installed"
+    return "installed editable" if url and json.loads(url).get("dir_info", {}).get("editable") else "installed"
 
 
 def _versions(names: tuple[str, ...]) -> Iterator[str]:
@@ -81,11 +81,11 @@ def _optional() -> str:
 
 
 def _cores() -> str:
-    usable, there = available_cpus(), os.cpu_count() or 1
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    limits = [f"affinity leaves {affinity}"] if affinity < there else []
+    usable, installed = available_cpus(), os.cpu_count() or 1
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else installed
+    limits = [f"affinity leaves {affinity}"] if affinity < installed else []
     limits.append("no quota" if math.isinf(cpu_quota()) else f"the cgroup's quota is {cpu_quota():g}")
-    return f"{usable} of {there} to be used ({', '.join(limits)})"
+    return f"{usable} of {installed} to be used ({', '.join(limits)})"
 
 
 def _memory() -> str:
@@ -95,11 +95,11 @@ def _memory() -> str:
 
 
 def _shm() -> str:
-    """Return the size of /dev/shm, which containers keep small."""
+    """Return the size of /dev/shm, which is small in containers."""
     with suppress(OSError, AttributeError):
-        found = os.statvfs("/dev/shm")
+        usage = os.statvfs("/dev/shm")
         note = " (not needed: batches lie in a memfd)" if hasattr(os, "memfd_create") else ""
-        return f"; /dev/shm {memory_text(found.f_bavail * found.f_frsize)}{note}"
+        return f"; /dev/shm {memory_text(usage.f_bavail * usage.f_frsize)}{note}"
     return ""
 
 
@@ -114,44 +114,42 @@ def _processes() -> str:
 
 
 def _kernel() -> Finding:
-    """Try what the fast ways of sharing, waiting and watching need; each has a slower substitute."""
-    found = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
+    """Test the kernel's features for fast sharing, waiting and watching; each has a slower substitute."""
+    features = {"memfd": False, "pidfd": False, "futex": sys.platform.startswith("linux")}
     with suppress(OSError, AttributeError):
         os.close(os.memfd_create("pufferlib-doctor"))
-        found["memfd"] = True
+        features["memfd"] = True
     with suppress(OSError, AttributeError):
         os.close(os.pidfd_open(os.getpid()))
-        found["pidfd"] = True
-    told = Path("/proc/self/schedstat").exists()
-    return Finding(
-        "kernel",
-        ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in {**found, "schedstat": told}.items()),
-    )
+        features["pidfd"] = True
+    features["schedstat"] = Path("/proc/self/schedstat").exists()
+    text = ", ".join(f"{name} {'yes' if available else 'no'}" for name, available in features.items())
+    return Finding("kernel", text)
 
 
 def _cuda() -> str:
-    """Return what the driver is, and what torch sees of it."""
-    told = "no driver"
+    """Return the driver's version and the devices that torch sees."""
+    driver = "no driver"
     with suppress(OSError):
         lines = Path("/proc/driver/nvidia/version").read_text().split("\n")
-        found = re.search(r"\d+\.\d+(\.\d+)?", lines[0])
-        told = f"driver {found[0]}" if found else "a driver"
+        match = re.search(r"\d+\.\d+(\.\d+)?", lines[0])
+        driver = f"driver {match[0]}" if match else "a driver"
     if find_spec("torch") is None:
-        return f"{told}; no torch"
+        return f"{driver}; no torch"
     import torch
 
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return f"{told}; torch {torch.__version__} sees {', '.join(names) or 'no device'}"
+    return f"{driver}; torch {torch.__version__} sees {', '.join(names) or 'no device'}"
 
 
 def _self_test() -> Finding:
-    """Play two environments in a process of their own."""
+    """Play two environments in a worker process."""
     start_s = perf_counter()
     try:
         with pufferlib.make(SELF_TEST, backend="multiprocessing", num_envs=2, num_workers=1, seed=0) as vec:
             vec.reset()
             for _ in range(10):
                 vec.step(vec.action_space.sample())
-    except Exception as error:  # whatever is broken
+    except Exception as error:  # any failure is a finding
         return Finding("self test", f"failed: {type(error).__name__}: {error}", fine=False)
     return Finding("self test", f"passed: a worker started, stepped and ended in {perf_counter() - start_s:.2f} s")

@@ -1,4 +1,4 @@
-"""puffer eval: what is asked of an evaluation, and what is said about it."""
+"""puffer eval: run an evaluation by the options, and print its result."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from rich.table import Table
 from pufferlib.cli.options import Eval, keywords
 from pufferlib.cli.screen import file_name
 
-__all__ = ["asked", "lines"]
+__all__ = ["evaluated", "lines"]
 
 NUM_EPISODES, NUM_WATCHED = 100, 3
 SNAPSHOT_STEPS = (0, 50, 150, 300)
 
 
-def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
-    """Return the Evaluation that the options ask for. evaluation: the module, which stands above this package."""
+def evaluated(evaluation: Any, options: Eval, console: Console, after: Callable[[int, int], None] | None) -> Any:
+    """Run the evaluation of the options and return it. evaluation: the module, which is in a higher layer."""
     subject = evaluation.Subject.of(
         options.target,
         options.policy,
         keywords(options.policy_kwargs, "--policy-kwargs"),
         options.env,
         keywords(options.env_kwargs),
-        options.wrap.given(),
+        options.wrap.kwargs(),
         trust=options.trust,
     )
     usual = NUM_WATCHED if options.watch else NUM_EPISODES
@@ -53,7 +53,7 @@ def asked(evaluation: Any, options: Eval, console: Console, after: Callable[[int
 
 
 def lines(evaluation: Any) -> Iterator[RenderableType]:
-    """Yield what there is to say of an Evaluation: who played, the numbers, what is to be known of them."""
+    """Yield the text of an Evaluation: policy and environment, the table of numbers, and notes."""
     num = len(evaluation.episodes)
     how = "" if evaluation.policy == "random" else ", the likeliest actions" if evaluation.greedy else ", drawn actions"
     played = f"{num:,} episode{'s' * (num != 1)}, seed {evaluation.seed}{how}"
@@ -62,8 +62,8 @@ def lines(evaluation: Any) -> Iterator[RenderableType]:
     table.add_column("")
     for name in ("mean", "95 %", "least", "median", "most"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, spread in evaluation.spreads().items():
-        mean, low, high, *rest = (_text(value) for value in spread)
+    for name, statistics in evaluation.spreads().items():
+        mean, low, high, *rest = (_text(value) for value in statistics)
         table.add_row(name, mean, f"{low} – {high}" if num > 1 else "", *rest)
     yield table
     if num > 1:

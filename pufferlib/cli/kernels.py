@@ -1,4 +1,4 @@
-"""puffer check ENV --backend cuda --report: what a kernel takes of a device, for those who write kernels."""
+"""puffer check ENV --backend cuda --report: the resources that a kernel needs, for authors of kernels."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["kernel_report"]
 
 
 def kernel_report(options: Check, console: Console) -> int:
-    """Compile the kernel for all that backend "cuda" launches it for, by architecture, and show a table."""
+    """Compile the kernel for all launches of backend "cuda", by architecture, and print a table."""
     from rich.table import Table
 
     from pufferlib.testing.kernel_usage import HIDDEN, LAUNCHES, architectures, kernel_usage
 
-    version, known, unknown = architectures()
+    version, supported, unknown = architectures()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     for name in ("registers", "shared", "stack", "spilled", "blocks", "threads"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limit", no_wrap=True)
-    usage: Any = None  # any: what is said of it is the same of all
+    usage: Any = None  # any of them: the values shown are equal
     with cleared(console):
         for launch in LAUNCHES:
             table.add_row(launch)
-            for architecture in known:
+            for architecture in supported:
                 passing(console, f"{launch}: compiling for {architecture} …")
                 usage = kernel_usage(options.env, launch, architecture, keywords(options.env_kwargs))
                 cubin, occupancy = usage.cubin, usage.occupancy

@@ -1,4 +1,4 @@
-"""puffer league: run, show and play; what they are told, and what they say. What they do is pufferlib.population's."""
+"""puffer league: the arguments and the output of run, show and play. pufferlib.population does the work."""
 
 from __future__ import annotations
 
@@ -28,41 +28,42 @@ __all__ = ["league"]
 HELP = """\
 puffer league: populations that grow, each policy a response to a mixture of those before it
 
-  puffer league run FILE         let one grow, as a TOML file has it (examples/league.toml)
-  puffer league run --resume FOLDER   go on where one was
+  puffer league run FILE         grow one, with the settings of a TOML file (examples/league.toml)
+  puffer league run --resume FOLDER   continue one
   puffer league show FOLDER      its table, and pictures
-  puffer league play FOLDER [WHO WHO …]   play policies against each other, one a seat:
+  puffer league play FOLDER [WHO WHO …]   play policies against each other, one per seat:
                                  an id of the table, first, last, or mixture (the default)
 
 `puffer league run --help` shows the options of one of them.
 """
 NUM_EPISODES, NUM_WATCHED = 1000, 3
-WIDE = 64  # columns, from which on all of the table has room
+WIDE = 64  # columns; with fewer, the table leaves some out
 PICTURES = ("payoffs.png", "nash_conv.png", "mixture.png")
 
 
-def league(words: list[str]) -> int:
+def league(arguments: list[str]) -> int:
     """puffer league run|show|play"""
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP, end="")
-        return 0 if words else 2
-    if words[0] not in COMMANDS:
-        found = near(words[0], COMMANDS)
-        meant = f"did you mean `puffer league {found[0]}`?" if found else f"there are {', '.join(COMMANDS)}."
-        print(f'puffer league knows no command "{words[0]}"; {meant} `puffer league` alone shows help', file=sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0] not in COMMANDS:
+        matches = near(arguments[0], COMMANDS)
+        meant = f"did you mean `puffer league {matches[0]}`?" if matches else f"there are {', '.join(COMMANDS)}."
+        command = f'puffer league knows no command "{arguments[0]}"'
+        print(f"{command}; {meant} `puffer league` alone shows help", file=sys.stderr)
         return 2
     require("torch", "tyro", "rich")
-    return COMMANDS[words[0]](words[1:])
+    return COMMANDS[arguments[0]](arguments[1:])
 
 
-def run(words: list[str]) -> int:
+def run(arguments: list[str]) -> int:
     """puffer league run FILE"""
     from rich.live import Live
 
     from pufferlib.population import League, Ratings, Settings
 
     Ratings()  # raises MissingExtra now rather than when the table is shown
-    options: LeagueRun = parse(LeagueRun, "league run", words, "FILE", "TOML, such as examples/league.toml", "file")
+    options: LeagueRun = parse(LeagueRun, "league run", arguments, "FILE", "TOML, such as examples/league.toml", "file")
     stop = {name: getattr(options, name) for name in ("nash_conv", "iterations", "policies", "seconds")}
     if bool(options.file) == (options.resume is not None):
         raise PlanError("puffer league run takes a TOML file, or --resume and a league's folder: one of them")
@@ -77,9 +78,9 @@ def run(words: list[str]) -> int:
         growing = League.begin(settings, options.folder or Path("leagues", Path(options.file).stem))
     console = new_console()
     with growing:
-        shown = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()  # without a thread
+        view = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()  # without a thread
         try:
-            with shown as live:
+            with view as live:
                 for _ in growing:
                     if live is not None:
                         live.update(drawn(growing, console, options.top), refresh=True)
@@ -95,24 +96,24 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def show(words: list[str]) -> int:
+def show(arguments: list[str]) -> int:
     """puffer league show FOLDER"""
     from pufferlib.population.pictures import draw_mixtures, draw_nash_conv, draw_payoffs
 
-    options: LeagueShow = parse(LeagueShow, "league show", words, "FOLDER", "of a league", "folder")
+    options: LeagueShow = parse(LeagueShow, "league show", arguments, "FOLDER", "of a league", "folder")
     console = new_console()
-    with opened(options.folder, options.trust) as known:
-        assert known.table is not None
-        console.print(drawn(known, console, options.top))
-        why = known.stopped()
+    with opened(options.folder, options.trust) as current:
+        assert current.table is not None
+        console.print(drawn(current, console, options.top))
+        why = current.stopped()
         goes_on = f"It can go on: puffer league run --resume {options.folder}"
         console.print(f"It is over: {why}." if why else goes_on, markup=False, soft_wrap=True)
-        names = [seat.name for seat in known.seats]
+        names = [seat.name for seat in current.seats]
         out = Path(options.out or options.folder)
         paths = [
-            draw_payoffs(known.table, out / PICTURES[0], names),
-            draw_nash_conv(known.rows, out / PICTURES[1]),
-            draw_mixtures(known.rows, known.table, out / PICTURES[2], names),
+            draw_payoffs(current.table, out / PICTURES[0], names),
+            draw_nash_conv(current.rows, out / PICTURES[1]),
+            draw_mixtures(current.rows, current.table, out / PICTURES[2], names),
         ]
     for path in paths:
         if path is not None:
@@ -120,39 +121,41 @@ def show(words: list[str]) -> int:
     return 0
 
 
-def play(words: list[str]) -> int:
+def play(arguments: list[str]) -> int:
     """puffer league play FOLDER [WHO WHO …]"""
     from pufferlib.population.league import make_env
     from pufferlib.population.playing import play as played_by
     from pufferlib.population.playing import watch
 
-    text = "a league's folder, and who plays, one a seat: an id, first, last or mixture; default: mixture"
-    options: LeaguePlay = parse(LeaguePlay, "league play", words, "FOLDER", text, "words", tuple[str, ...])
-    if not options.words:
+    text = "a league's folder, and one policy per seat: an id, first, last or mixture; default: mixture"
+    options: LeaguePlay = parse(LeaguePlay, "league play", arguments, "FOLDER", text, "arguments", tuple[str, ...])
+    if not options.arguments:
         raise PlanError("puffer league play needs a league's folder, and who plays: `puffer league play leagues/a 0 3`")
     console = new_console()
-    with opened(options.words[0], options.trust) as known:
-        mixture, who = _asked(known, options.words[1:])
+    with opened(options.arguments[0], options.trust) as current:
+        mixture, policy_names = _asked(current, options.arguments[1:])
         num = options.episodes if options.episodes is not None else NUM_WATCHED if options.render else NUM_EPISODES
         if num < 1:
             raise PlanError(f"--episodes {num} says nothing; play 1 or more")
-        how: dict[str, Any] = {"seats": known.seats, "greedy": options.greedy, "seed": options.seed}
+        how: dict[str, Any] = {"seats": current.seats, "greedy": options.greedy, "seed": options.seed}
         if options.render:
             try:
-                vec = make_env(known.settings, {"render_mode": "ansi"}, num_envs=1)
+                vec = make_env(current.settings, {"render_mode": "ansi"}, num_envs=1)
             except (PlanError, TypeError) as error:
                 raise PlanError(f'--render needs an environment that takes render_mode="ansi": {error}') from error
             with vec:
-                for told in watch(vec, known.pool, mixture, num, **how):
-                    console.print(told, markup=False, soft_wrap=True)
+                for frame in watch(vec, current.pool, mixture, num, **how):
+                    console.print(frame, markup=False, soft_wrap=True)
             return 0
-        with make_env(known.settings, num_envs=options.num_envs or min(num, known.settings.evaluation.num_envs)) as vec:
-            played = played_by(vec, known.pool, mixture, num, **how)
-    what = known.settings.game or known.settings.env
+        num_envs = options.num_envs or min(num, current.settings.evaluation.num_envs)
+        with make_env(current.settings, num_envs=num_envs) as vec:
+            played = played_by(vec, current.pool, mixture, num, **how)
+    what = current.settings.game or current.settings.env
     console.print(f"{what}: {num:,} episode{'s' * (num != 1)}, seed {options.seed}", markup=False)
     table = _table(("seat", "who"), ("gets", "win rate"))
-    for seat, name, paid, won in zip(how["seats"], who, played.mean_returns(), played.win_rates(), strict=True):
-        table.add_row(seat.name, name, _told(paid, ".3f"), _told(won, ".1%"))
+    rows = zip(how["seats"], policy_names, played.mean_returns(), played.win_rates(), strict=True)
+    for seat, name, paid, won in rows:
+        table.add_row(seat.name, name, _estimate_text(paid, ".3f"), _estimate_text(won, ".1%"))
     console.print(table)
     console.print(
         "±: 95 %. Win rate: how often it gets more than another seat, a draw counted as half.", soft_wrap=True
@@ -164,54 +167,54 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {"run": run, "show": show, "pl
 
 
 def opened(folder: str, trust: bool) -> League:
-    """Return a league to look at. Raises PlanError where there is none, CallError where it has not done anything."""
+    """Return a league for reading. Raises PlanError if there is none, CallError if it has no results yet."""
     from pufferlib.population import League
 
     if not folder:
         raise PlanError("puffer league show needs a league's folder: `puffer league show leagues/league`")
-    known = League.resume(folder, trust=trust)
-    known.mixture  # noqa: B018
-    return known
+    current = League.resume(folder, trust=trust)
+    current.mixture  # noqa: B018
+    return current
 
 
-def line(known: League) -> str:
-    """Return an iteration in a line."""
-    row = known.rows[-1]
+def line(current: League) -> str:
+    """Return an iteration as one line."""
+    row = current.rows[-1]
     sizes = " × ".join(map(str, row["sizes"]))
     nash_conv = "" if row["nash_conv"] is None else f"  NashConv {row['nash_conv']:.3f}"
     played = f"  {row['episodes']:,} episodes" if row["episodes"] else ""
     return f"iteration {row['iteration']}  {sizes} policies{nash_conv}{played}  {row['seconds']:.1f} s"
 
 
-def drawn(known: League, console: Console, top: int) -> RenderableType:
-    """Return how far a league is, and a table of the policies that are rated highest, as wide as there is room."""
+def drawn(current: League, console: Console, top: int) -> RenderableType:
+    """Return a league's progress, and a table of the policies with the highest ratings, as wide as the console."""
     from rich.console import Group
     from rich.text import Text
 
     from pufferlib.population import standings
 
-    assert known.table is not None
-    names = [seat.name for seat in known.seats]
-    found = standings(known.table, known.mixture)
+    assert current.table is not None
+    names = [seat.name for seat in current.seats]
+    rows = standings(current.table, current.mixture)
     wide = console.width >= WIDE
     names_of = ("rating", "games", "win rate", "gets", "weight") if wide else ("rating", "win rate", "weight")
     table = _table(("policy", "seat"), names_of)
-    for each in found[:top]:
-        half = each.rating.interval()[1] - each.rating.mean
-        games = "computed" if each.games is None else f"{each.games:,}"
+    for row in rows[:top]:
+        half = row.rating.interval()[1] - row.rating.mean
+        games = "computed" if row.games is None else f"{row.games:,}"
         table.add_row(
-            str(each.policy),
-            names[each.seat],
-            f"{each.rating.mean:.1f} ± {half:.1f}",
+            str(row.policy),
+            names[row.seat],
+            f"{row.rating.mean:.1f} ± {half:.1f}",
             *([games] if wide else []),
-            "–" if math.isnan(each.win_rate) else f"{each.win_rate:.0%}",
-            *([f"{each.payoff:.3f}"] if wide else []),
-            f"{each.weight:.1%}" if each.weight else "–",
+            "–" if math.isnan(row.win_rate) else f"{row.win_rate:.0%}",
+            *([f"{row.payoff:.3f}"] if wide else []),
+            f"{row.weight:.1%}" if row.weight else "–",
         )
-    left = len(found) - top
-    more = [f"and {left:,} more, rated lower; --top {len(found)} shows all"] if left > 0 else []
-    who = known.who()
-    return Group(Text(line(known), "bold"), *([] if who is None else [Text(who)]), table, *more)
+    left = len(rows) - top
+    more = [f"and {left:,} more, rated lower; --top {len(rows)} shows all"] if left > 0 else []
+    who = current.who()
+    return Group(Text(line(current), "bold"), *([] if who is None else [Text(who)]), table, *more)
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:
@@ -225,36 +228,37 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
-def _asked(known: League, words: Sequence[str]) -> tuple[Mixture, list[str]]:
-    """Return the mixture that words name, one a seat, and what each is called."""
+def _asked(current: League, arguments: Sequence[str]) -> tuple[Mixture, list[str]]:
+    """Return the mixture of the named policies, one per seat, and their names."""
     from pufferlib.population import product
 
-    mixture, names = known.mixture, [seat.name for seat in known.seats]
-    who = list(words) or ["mixture"] * len(names)
-    if len(who) != len(names):
-        raise PlanError(f"{len(who)} play, but there are {len(names)} seats: {', '.join(names)}; name one for each")
+    mixture, names = current.mixture, [seat.name for seat in current.seats]
+    policy_names = list(arguments) or ["mixture"] * len(names)
+    if len(policy_names) != len(names):
+        text = f"{len(policy_names)} play, but there are {len(names)} seats: {', '.join(names)}"
+        raise PlanError(f"{text}; name one for each")
     ids: list[tuple[int, ...]] = []
     shares: list[Any] = []
-    for seat, word in enumerate(who):
+    for seat, name in enumerate(policy_names):
         population = mixture.populations[seat]
-        named = {"first": population[0], "last": population[-1], **{str(each): each for each in population}}
-        if word == "mixture":
+        named = {"first": population[0], "last": population[-1], **{str(policy): policy for policy in population}}
+        if name == "mixture":
             ids.append(population)
             shares.append(mixture.marginals[seat])
-        elif word in named:
-            ids.append((named[word],))
+        elif name in named:
+            ids.append((named[name],))
             shares.append([1.0])
         else:
-            others = [names[other] for other, each in enumerate(mixture.populations) if word in map(str, each)]
-            plays = f"{word} plays {', '.join(others)}, and not" if others else f"{word} is none of the policies of"
+            others = [names[other] for other, policy in enumerate(mixture.populations) if name in map(str, policy)]
+            plays = f"{name} plays {', '.join(others)}, and not" if others else f"{name} is none of the policies of"
             raise PlanError(f"{plays} {names[seat]}, who has {_listed(population)}, first, last and mixture")
-    return product(ids, shares), who
+    return product(ids, shares), policy_names
 
 
 def _listed(ids: Sequence[int]) -> str:
     return ", ".join(map(str, ids)) if len(ids) <= 12 else f"{', '.join(map(str, ids[:6]))}, … {ids[-1]}"
 
 
-def _told(estimate: Estimate, form: str) -> str:
+def _estimate_text(estimate: Estimate, form: str) -> str:
     half = estimate.high - estimate.mean
     return f"{estimate.mean:{form}}" + (f" ± {half:{form}}" if math.isfinite(half) else "")

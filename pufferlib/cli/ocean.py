@@ -1,4 +1,4 @@
-"""puffer ocean: what it is told, and what it says. What it does is cleanrl_demo's."""
+"""puffer ocean: its arguments and its output. cleanrl_demo does the work."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pufferlib.vectorization.core.plan import available_cpus
 
 __all__ = ["num_jobs", "ocean", "require_numbers"]
 
-MOST_JOBS = 2  # by default: each training has worker processes besides its own
+MOST_JOBS = 2  # by default: each training also has worker processes
 
 
-def ocean(words: list[str]) -> int:
+def ocean(arguments: list[str]) -> int:
     """puffer ocean"""
-    if any(word.startswith("--mutant") for word in words):
+    if any(argument.startswith("--mutant") for argument in arguments):
         raise PlanError(
             "`puffer ocean --mutants` is now `python -m tests.mutants`, from the root of a checkout of the repository"
         )
     require("torch", "tyro", "rich")
-    options: Ocean = parse(Ocean, "ocean", words, name=None)
+    options: Ocean = parse(Ocean, "ocean", arguments, name=None)
     require_numbers(options.seeds, options.seed, options.jobs, options.timeout)
     wrong = {} if options.env else _suite("tasks").faults()
-    for sentence in wrong.values():  # and the others go on
+    for sentence in wrong.values():  # the others continue
         print(f"puffer: {sentence}", file=sys.stderr)
     return max(1 if wrong else 0, _examined(options))
 
@@ -39,7 +39,7 @@ def _examined(options: Ocean) -> int:
     seeds = range(options.seed, options.seed + options.seeds)
     tasks = list(_suite("tasks").tasks(options.env, options.backend, seeds))
     named = examining.DEMO if options.trainer is None else options.trainer
-    train = examining.learner(named)  # a name that is wrong is told once, and at once
+    train = examining.learner(named)  # a wrong name raises here, once
     if options.watch:
         return _watched(tasks, train, console)
     examinations = [examining.Examination(task, named) for task in tasks]
@@ -47,10 +47,10 @@ def _examined(options: Ocean) -> int:
     start_s, verdicts = time.monotonic(), list[Any]()
     try:
         with table.Screen(examinations, console, jobs) as screen:
-            found = examining.examined(
+            results = examining.examined(
                 examinations, jobs=jobs, timeout_s=options.timeout, began=screen.began, meanwhile=screen.refresh
             )
-            for examination, verdict in found:
+            for examination, verdict in results:
                 screen.ended(examination, verdict)
                 verdicts.append(verdict)
     finally:  # after Ctrl-C too
@@ -61,7 +61,7 @@ def _examined(options: Ocean) -> int:
 
 
 def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -> None:
-    """Raise PlanError for options with which nothing would be learnt."""
+    """Raise PlanError for options with which nothing could be learnt."""
     if seeds < 1:
         raise PlanError(f"--seeds {seeds} leaves nothing to train; use 1 or more")
     if seed < 0:
@@ -73,12 +73,12 @@ def require_numbers(seeds: int, seed: int, jobs: int | None, timeout_s: float) -
 
 
 def num_jobs(jobs: int | None) -> int:
-    """Return how many trainings run at a time: by default two, but no more than there are cores."""
+    """Return the number of concurrent trainings: by default two, but at most the number of cores."""
     return min(MOST_JOBS, available_cpus()) if jobs is None else jobs
 
 
 def _watched(tasks: list[Any], train: Any, console: Any) -> int:
-    """Train in this process, and show what was learnt."""
+    """Train in this process, and show the learnt behaviour."""
     if not console.is_terminal:
         raise PlanError("--watch needs a terminal to show it in")
     passed = []
@@ -96,5 +96,5 @@ def _watched(tasks: list[Any], train: Any, console: Any) -> int:
 
 
 def _suite(name: str) -> Any:
-    """Return a module of the suite, by name, as that stands above this package."""
+    """Return a module of the suite, imported by name because it is in a higher layer."""
     return importlib.import_module(f"cleanrl_demo.suite.{name}")

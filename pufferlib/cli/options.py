@@ -1,4 +1,4 @@
-"""What each command can be told, as dataclasses for tyro: a field is a flag, the string below it its help."""
+"""The options of each command, as dataclasses for tyro: a field is a flag, and the string below it is its help."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Wrap:
-    """What pufferlib.wrap is told."""
+    """Arguments of pufferlib.wrap."""
 
     max_length: int | None = None
     """the longest text or sequence"""
@@ -43,7 +43,7 @@ class Wrap:
     max_edges: int | None = None
     """the most edges of a graph"""
     max_agents: int | None = None
-    """the most agents alive at once, where there are no possible_agents"""
+    """the most agents alive at once, if there are no possible_agents"""
     action_mask: bool | None = None
     """whether info["action_mask"] becomes a part of the observation"""
     state: bool = False
@@ -53,8 +53,8 @@ class Wrap:
     bounds: str | None = None
     """sizes of single leaves, as JSON: '{"mission": {"max_length": 40}}'"""
 
-    def given(self) -> dict[str, Any]:
-        """Return the arguments that were given. Raises PlanError for bounds that are no JSON."""
+    def kwargs(self) -> dict[str, Any]:
+        """Return the arguments of ``wrap``. Raises PlanError for bounds that are not JSON."""
         arguments = self.changed()
         if self.bounds is not None:
             try:
@@ -64,14 +64,14 @@ class Wrap:
         return arguments
 
     def changed(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as it was typed."""
+        """Return the values that differ from the defaults, as typed."""
         values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {field.name: value for field, value in values if value != field.default}
 
 
 @dataclass(frozen=True)
 class Check:
-    """Play an environment at random, many times, and say what is wrong with it."""
+    """Play an environment at random, many times, and report its faults."""
 
     env: str
     env_kwargs: tuple[str, ...] = ()
@@ -85,28 +85,28 @@ class Check:
     step_timeout: float = 30.0
     """seconds that a reset, a step or the making of the environment may take, before it has failed"""
     prints: bool = False
-    """let through what the environment prints, which is otherwise counted"""
+    """show the environment's output, of which otherwise only the lines are counted"""
     backend: str | None = None
-    """cuda: whether the environment's kernel equals its reference, and nothing else"""
+    """cuda: check only whether the environment's kernel equals its reference"""
     budget: float = 20.0
     """with backend cuda: seconds after which fewer steps than --num-steps are enough"""
     device: str | None = None
     """with backend cuda: cuda, cuda:1, …, or host, which plays the kernel on the CPU; default: cuda"""
     report: bool = False
-    """with backend cuda: play nothing, and show the registers and the memory that the kernel takes on several GPUs;
-    needs none, only NVRTC"""
+    """with backend cuda: play nothing, and show the registers and the memory that the kernel needs on several GPUs;
+    needs only NVRTC, no GPU"""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure steps per second on each backend, in turns, and say which is right."""
+    """Measure steps per second on each backend, in turns, and name the best one."""
 
     env: str
     env_kwargs: tuple[str, ...] = ()
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
     backends: tuple[str, ...] = ("serial", "multiprocessing", "pool")
-    """ray and cuda are there as well"""
+    """also ray and cuda"""
     num_envs: int | None = None
     """default: four for each CPU, at least 8"""
     num_workers: int | None = None
@@ -121,29 +121,29 @@ class Bench:
     """turns of each backend"""
     seed: int = 0
     profile: bool = False
-    """say where the time goes, and draw it: bench-NAME-BACKEND.png in the current folder"""
+    """show where the time goes, and draw it: bench-NAME-BACKEND.png in the current folder"""
 
 
 @dataclass(frozen=True)
 class Autotune:
-    """Find the fastest plan (backend, environments, workers, batch) within a budget, and say why it is."""
+    """Find the fastest plan (backend, environments, workers, batch) within a budget, and explain it."""
 
     env: str
     env_kwargs: tuple[str, ...] = ()
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
     budget: float = 30.0
-    """seconds that it may take"""
+    """seconds that the search may take"""
     max_memory: str | None = None
-    """what a plan may take, such as "4 GB"; default: four fifths of what is at hand"""
+    """limit of a plan's memory, such as "4 GB"; default: four fifths of the available memory"""
     backend: str | None = None
-    """default: any. What is given here and below stays as it is"""
+    """default: any. This and the next three options are fixed if given"""
     num_envs: int | None = None
     num_workers: int | None = None
     batch_size: int | None = None
-    """environments in a batch: what your learner wants"""
+    """environments in a batch of your learner"""
     learner_s: float = 0.0
-    """seconds that your learner takes for a batch"""
+    """seconds that your learner needs for a batch"""
     seed: int = 0
     save: str | None = None
     """a file for the plan, as TOML, which pufferlib.load_plan reads"""
@@ -151,13 +151,13 @@ class Autotune:
 
 @dataclass(frozen=True)
 class Record:
-    """Play environments at random and keep what came of it in a file, to be compared by `puffer replay`."""
+    """Play environments at random and save the trajectories in a file, for `puffer replay`."""
 
     env: str
     save: str | None = None
     """the file; default: the environment's name with .npz, in the current folder"""
     overwrite: bool = False
-    """replace the file if it is there"""
+    """replace an existing file"""
     env_kwargs: tuple[str, ...] = ()
     """arguments of the environment, each as name=value"""
     wrap: Wrap = Wrap()
@@ -167,7 +167,7 @@ class Record:
     seed: int = 0
     """of the environments and of the actions"""
     keep: bool = False
-    """keep the observations too, not only hashes of them, so that a difference can be shown"""
+    """save the observations too, not only hashes of them, so that a difference can be shown"""
     autoreset_mode: str = "next_step"
     backend: str = "serial"
     num_workers: int | None = None
@@ -180,7 +180,7 @@ class Replay:
 
     file: str
     backend: str = "serial"
-    """any: it need not be the one that was recorded on; nor need the counts"""
+    """any: it may differ from that of the recording, as may the counts"""
     num_workers: int | None = None
     batch_size: int | None = None
     env: str | None = None
@@ -191,7 +191,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw a scalar of runs over their steps: a line for those that differ in their seeds only, and how sure it is."""
+    """Draw a scalar of runs over their steps: one line, with its interval, for runs that differ only in their seeds."""
 
     runs: tuple[str, ...] = ()
     out: str = "curves.png"
@@ -199,53 +199,53 @@ class Plot:
     tag: str = "charts/episodic_return"
     """the scalar's name in TensorBoard"""
     x: Literal["steps", "seconds"] = "steps"
-    """what it is drawn over: steps, or seconds of training"""
+    """the x axis: steps, or seconds of training"""
 
 
 @dataclass(frozen=True)
 class Resuming:
-    """What the help of a training says of going on with one; ``Resume`` is what that takes."""
+    """The flag --resume in the help of a training. ``Resume`` parses a command line that has it."""
 
     resume: str | None = None
-    """go on with the run in this folder, or with newest.pt in it, under its own settings; only --total-steps and
-    --trust go with it"""
+    """continue the run in this folder, or from newest.pt in it, with its settings; takes only --total-steps and
+    --trust"""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run from its last checkpoint, under its own settings."""
+    """Continue a run from its last checkpoint, with its settings."""
 
     env: str = ""
     resume: str = ""
     """the run's folder, or newest.pt in it"""
     trust: bool = False
-    """also where the run names code that is not in the current folder"""
+    """even if the run names code that is not in the current folder"""
     total_steps: int | None = None
-    """in place of the run's own"""
+    """in place of the run's"""
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Play complete episodes of a trained policy, or of another one, on seeds of their own, and say how good it is."""
+    """Play complete episodes of a trained policy, or of another one, with other seeds, and report its results."""
 
     target: str
     policy: str | None = None
-    """who plays an environment: random, module:Class, or mlp, cnn, nature, lstm as they are before training"""
+    """the policy for an environment: random, module:Class, or an untrained mlp, cnn, nature or lstm"""
     policy_kwargs: tuple[str, ...] = ()
     """arguments of that policy, each as name=value"""
     env: str | None = None
     """another environment than the policy was trained on"""
     env_kwargs: tuple[str, ...] = ()
-    """arguments of the environment, each as name=value; of a trained policy's own one, those to be changed"""
+    """arguments of the environment, each as name=value; for a trained policy's environment, changes to them"""
     wrap: Wrap = Wrap()
     episodes: int | None = None
     """how many; default: 100, with --watch 3"""
     greedy: bool = False
-    """take the likeliest action instead of drawing one"""
+    """take the most likely action instead of sampling one"""
     seed: int | None = None
-    """of environments and actions; default: one far from those of training"""
+    """of environments and actions; default: one far from those of trainings"""
     max_steps: int = 30_000
-    """longer episodes are cut there"""
+    """longer episodes are cut"""
     backend: str = "multiprocessing"
     num_envs: int = 16
     num_workers: int | None = None
@@ -263,21 +263,21 @@ class Eval:
     snapshots: tuple[int, ...] | None = None
     """steps of the first episode to draw, each as snapshot_STEP.png, and a GIF of it all; without any: 0 50 150 300"""
     snapshots_folder: str | None = None
-    """where to; default: snapshots-ENV in the current folder"""
+    """the folder for them; default: snapshots-ENV in the current folder"""
     watch: bool = False
     """show one environment in the terminal, at its own pace"""
     json: bool = False
     """print one object of JSON, and nothing else"""
     trust: bool = False
-    """also where the file names code that is not in the current folder"""
+    """even if the file names code that is not in the current folder"""
 
 
 @dataclass(frozen=True)
 class Ocean:
-    """Train on each environment of Ocean, and say what the learner passes: the exit code is 0 if it fails none."""
+    """Train on each environment of Ocean, and report which the learner passes: the exit code is 0 if it fails none."""
 
     env: tuple[str, ...] = ()
-    """which, with or without ocean/, each a word or with commas between; default: all that can be learnt"""
+    """names, with or without ocean/, separated by spaces or commas; default: all that can be learnt"""
     backend: tuple[Literal["serial", "multiprocessing", "pool"], ...] = ("pool",)
     seed: int = 1
     """the first"""
@@ -287,35 +287,35 @@ class Ocean:
     """your learner, as module:function (see cleanrl_demo/suite/__init__.py); default: the demo trainer, which is
     cleanrl_demo.suite.demo:train"""
     jobs: int | None = None
-    """trainings at a time; default: 2, on a single core 1. Where several share the cores each takes longer: --jobs 1
-    for seconds to compare, or for a learner that needs the whole machine"""
+    """trainings at a time; default: 2, on a single core 1. Trainings that share the cores take longer: use --jobs 1 to
+    compare seconds, or for a learner that needs the whole machine"""
     timeout: float = 600.0
     """seconds after which a training has failed"""
     watch: bool = False
-    """show in the terminal what was learnt"""
+    """show the learnt behaviour in the terminal"""
 
 
 @dataclass(frozen=True)
 class LeagueRun:
-    """Let a population grow, as a TOML file has it, in a folder; Ctrl-C and worse lose no more than an iteration."""
+    """Grow a population in a folder, with the settings of a TOML file; Ctrl-C or a crash lose at most an iteration."""
 
     file: str = ""
     folder: str | None = None
-    """where to; default: leagues/ and the file's name"""
+    """the league's folder; default: leagues/ and the file's name"""
     resume: str | None = None
-    """a league's folder, in place of a file: go on where it was"""
+    """a league's folder, in place of a file: continue it"""
     seed: int | None = None
-    """in place of the file's, as what stands below"""
+    """in place of the file's, like the next five options"""
     nash_conv: float | None = None
-    """stop where NashConv is at most this"""
+    """stop when NashConv is at most this"""
     iterations: int | None = None
     """stop after so many"""
     policies: int | None = None
-    """stop where a seat has so many"""
+    """stop when a seat has so many"""
     seconds: float | None = None
-    """stop after so many, of all that the league has worked"""
+    """stop after so many, of all runs of the league"""
     actors: int | None = None
-    """of Ray, 0 for this process; for a file that has [workers], with any number of which a league comes to the same"""
+    """of Ray, 0 for this process; for a file that has [workers]. The results do not depend on the number"""
     top: int = 10
     """policies in the table"""
     trust: bool = False
@@ -324,11 +324,11 @@ class LeagueRun:
 
 @dataclass(frozen=True)
 class LeagueShow:
-    """Show what a league has come to: its table, and pictures of payoffs, NashConv and mixtures."""
+    """Show a league's results: its table, and pictures of payoffs, NashConv and mixtures."""
 
     folder: str = ""
     out: str | None = None
-    """where the pictures go; default: the league's folder"""
+    """the folder of the pictures; default: the league's"""
     top: int = 20
     """policies in the table"""
     trust: bool = False
@@ -337,50 +337,50 @@ class LeagueShow:
 
 @dataclass(frozen=True)
 class LeaguePlay:
-    """Have policies of a league play each other, and say what each seat gets and how often it wins."""
+    """Play policies of a league against each other, and report what each seat gets and how often it wins."""
 
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     episodes: int | None = None
     """how many; default: 1000, with --render 3"""
     greedy: bool = False
-    """take the likeliest actions instead of drawing them"""
+    """take the most likely actions instead of sampling them"""
     seed: int = 0
     num_envs: int | None = None
     """default: the league's"""
     trust: bool = False
     """also where its policies name code that is not in the current folder"""
     render: bool = False
-    """show each step in words, where the environment has any"""
+    """show each step as text, if the environment renders it"""
 
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments that have names, and whether what they need is installed."""
+    """List the environments that have names, and whether their packages are installed."""
 
     env: str = ""
 
 
 def typed(options: Check | Autotune, *more: str, without: Collection[str] = ()) -> str:
-    """Return the environment, more, and how it is made and wrapped, as it is typed, without some of the flags."""
-    words = [options.env, *more]
+    """Return a command line with the environment, ``more``, and the arguments of make and wrap, without some flags."""
+    arguments = [options.env, *more]
     for name, value in options.wrap.changed().items():
         flag = f"--wrap.{name.replace('_', '-')}"
         if flag not in without:
-            words += [flag] if name in ("state", "agent_type") else [flag, str(value)]
+            arguments += [flag] if name in ("state", "agent_type") else [flag, str(value)]
     if options.env_kwargs:
-        words += ["--env-kwargs", *options.env_kwargs]
-    return shlex.join(words)
+        arguments += ["--env-kwargs", *options.env_kwargs]
+    return shlex.join(arguments)
 
 
-def keywords(words: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Return name=value words as keyword arguments; a value that is no Python literal is a string."""
-    given: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+def keywords(arguments: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
+    """Return name=value arguments as keyword arguments; a value that is not a Python literal is a string."""
+    kwargs: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not name.isidentifier():
-            raise PlanError(f"{option} {word} is not name=value")
+            raise PlanError(f"{option} {argument} is not name=value")
         try:
-            given[name] = ast.literal_eval(value)
+            kwargs[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
-            given[name] = value
-    return given
+            kwargs[name] = value
+    return kwargs

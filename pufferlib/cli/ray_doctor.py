@@ -1,4 +1,4 @@
-"""puffer doctor --ray: the nodes of a cluster, whether they fit together, and what a call to each of them costs."""
+"""puffer doctor --ray: the nodes of a cluster, whether their versions match, and the cost of a call to each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pufferlib.vectorization.ray.connection import Connection
 __all__ = ["STEP_MS", "diagnose_ray"]
 
 STEP_MS = 1.0
-SHARE = 0.1  # of an actor's time, which calls may take by the advice
+SHARE = 0.1  # of an actor's time, the limit for calls in the advice
 NUM_CALLS = 100
 NUM_TRANSFERS = 3
 NUM_BYTES = 32 << 20  # takes a network of 10 Gbit/s fifty times as long as a call
@@ -29,9 +29,9 @@ ANSWER_S = 30.0  # a node's first answer: a process starts there
 
 
 def diagnose_ray(address: str | None = None, step_ms: float = STEP_MS) -> Iterator[Finding]:
-    """Yield what is found of a cluster: that of ``address``, else as ``backend="ray"`` finds or starts one.
+    """Yield the findings about a cluster: that of ``address``, else the one that ``backend="ray"`` finds or starts.
 
-    step_ms: milliseconds of an environment's step, for the advice. A Ray that was started for this has ended then.
+    step_ms: milliseconds of an environment's step, for the advice. A Ray that this function started ends with it.
     """
     try:
         connection = Connection(address)
@@ -46,21 +46,22 @@ def diagnose_ray(address: str | None = None, step_ms: float = STEP_MS) -> Iterat
 
 def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
     ray = connection.ray
-    here = _versions(ray)
+    versions = _versions(ray)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     whose = "a Ray of our own, for now" if connection.own else f"at {connection.head or 'an address of ray://'}"
     num_nodes = f"{len(nodes)} node" + "s" * (len(nodes) > 1)
-    yield Finding("Ray", f"{', '.join(f'{name} {version}' for name, version in here.items())}; {whose}, {num_nodes}")
-    own = ray.get_runtime_context().get_node_id() if connection.head else None
-    nodes.sort(key=lambda node: (node["NodeID"] != own, node["NodeManagerAddress"], node["NodeID"]))
+    text = ", ".join(f"{name} {version}" for name, version in versions.items())
+    yield Finding("Ray", f"{text}; {whose}, {num_nodes}")
+    own_node_id = ray.get_runtime_context().get_node_id() if connection.head else None
+    nodes.sort(key=lambda node: (node["NodeID"] != own_node_id, node["NodeManagerAddress"], node["NodeID"]))
     kind = _probe_of(ray)
     probes = [kind.options(scheduling_strategy=_on(ray, node["NodeID"])).remote(NUM_BYTES) for node in nodes]
     costs = []
     for node, probe in zip(nodes, probes, strict=True):
-        name = f"{node['NodeManagerAddress']} ({node['NodeID'][:8]}{', this one' * (node['NodeID'] == own)})"
+        name = f"{node['NodeManagerAddress']} ({node['NodeID'][:8]}{', this one' * (node['NodeID'] == own_node_id)})"
         yield Finding("node", f"{name}: {_resources(node['Resources'])}")
         try:
-            yield _fit(here, ray.get(probe.versions.remote(), timeout=ANSWER_S))
+            yield _fit(versions, ray.get(probe.versions.remote(), timeout=ANSWER_S))
             cost = _costs(ray, probe)
         except ray.exceptions.RayError as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[-1]
@@ -69,9 +70,9 @@ def _of_cluster(connection: Connection, step_s: float) -> Iterator[Finding]:
         finally:
             ray.kill(probe)
         costs.append(cost)
-        calls, there, back = cost
-        yield Finding("", f"a call takes {_spread(calls, seconds_text)}")
-        yield Finding("", f"{memory_text(NUM_BYTES)} go there at {_rate(there)}, and come back at {_rate(back)}")
+        calls, forth, back = cost
+        yield Finding("", f"a call takes {_statistics(calls, seconds_text)}")
+        yield Finding("", f"{memory_text(NUM_BYTES)} go there at {_rate(forth)}, and come back at {_rate(back)}")
     if costs:
         yield Finding("advice", _advice(costs, step_s))
 
@@ -85,7 +86,7 @@ def _on(ray: Any, node_id: str) -> Any:
 
 
 def _probe_of(ray: Any) -> Any:
-    """Return the kind of actor that a node is looked at with. It travels by value, as a node may have no pufferlib."""
+    """Return the actor class that examines a node. It is pickled by value, because a node may have no pufferlib."""
 
     class Probe:
         def __init__(self, num_bytes: int) -> None:
@@ -97,13 +98,13 @@ def _probe_of(ray: Any) -> Any:
             import platform
             from importlib import import_module
 
-            found = {"Python": platform.python_version()}
+            versions = {"Python": platform.python_version()}
             for name, module in (("pufferlib", "pufferlib"), ("Ray", "ray")):
                 try:
-                    found[name] = str(getattr(import_module(module), "__version__"))  # noqa: B009
+                    versions[name] = str(getattr(import_module(module), "__version__"))  # noqa: B009
                 except ImportError as error:
-                    found[name] = f"which cannot be imported ({error})"
-            return found
+                    versions[name] = f"which cannot be imported ({error})"
+            return versions
 
         def nothing(self) -> None:
             pass
@@ -127,28 +128,28 @@ def _resources(resources: Mapping[str, float]) -> str:
     return ", ".join([*named, *memory, *others])
 
 
-def _fit(here: Mapping[str, str], there: Mapping[str, str]) -> Finding:
+def _fit(versions: Mapping[str, str], remote: Mapping[str, str]) -> Finding:
     """Compare a node's versions with those of this process."""
-    others = [f"{name} {there[name]}, here {version}" for name, version in here.items() if there[name] != version]
+    others = [f"{name} {remote[name]}, here {version}" for name, version in versions.items() if remote[name] != version]
     if others:
         return Finding("", f"has other versions: {'; '.join(others)}", fine=False)
     return Finding("", "has the same versions")
 
 
 def _costs(ray: Any, probe: Any) -> tuple[list[float], list[float], list[float]]:
-    """Return the seconds of calls, and of NUM_BYTES on their way there and back, each through the object store."""
+    """Return the seconds of calls, and of sending NUM_BYTES forth and back through the object store."""
     array = np.ones(NUM_BYTES, np.uint8)
     for _ in range(NUM_CALLS // 10):
         ray.get(probe.nothing.remote(), timeout=ANSWER_S)
     calls = [_timed(lambda: ray.get(probe.nothing.remote(), timeout=ANSWER_S)) for _ in range(NUM_CALLS)]
-    there, back = (
-        [_timed(transfer) for _ in range(1 + NUM_TRANSFERS)][1:]  # the first one makes the stores' memory
+    forth, back = (
+        [_timed(transfer) for _ in range(1 + NUM_TRANSFERS)][1:]  # the first one allocates the stores' memory
         for transfer in (
             lambda: ray.get(probe.take.remote(ray.put(array)), timeout=ANSWER_S),
             lambda: ray.get(probe.give.remote(), timeout=ANSWER_S),
         )
     )
-    return calls, there, back
+    return calls, forth, back
 
 
 def _timed(do: Callable[[], Any]) -> float:
@@ -157,16 +158,16 @@ def _timed(do: Callable[[], Any]) -> float:
     return perf_counter() - start_s
 
 
-def _spread(values: list[float], text: Callable[[float], str]) -> str:
+def _statistics(values: list[float], text: Callable[[float], str]) -> str:
     return f"{text(median(values))} ({text(min(values))} to {text(max(values))})"
 
 
 def _rate(seconds: list[float]) -> str:
-    return _spread([NUM_BYTES / each for each in seconds], lambda rate: f"{memory_text(rate)}/s")
+    return _statistics([NUM_BYTES / value for value in seconds], lambda rate: f"{memory_text(rate)}/s")
 
 
 def _advice(costs: list[tuple[list[float], list[float], list[float]]], step_s: float) -> str:
-    """Return how many environments an actor should have on the slowest node, and what their rows cost."""
+    """Return the advised number of environments per actor on the slowest node, and the cost of their rows."""
     call_s = max(median(calls) for calls, _, _ in costs)
     byte_s = max(median(back) for _, _, back in costs) / NUM_BYTES
     num = math.ceil(call_s * (1 - SHARE) / (SHARE * step_s))

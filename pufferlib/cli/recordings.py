@@ -1,4 +1,4 @@
-"""puffer record and puffer replay: what they do, and what they say about it."""
+"""puffer record and puffer replay: run them by the options, and return their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ After = Callable[[int, int], None]
 
 
 def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
-    """Record; return the exit status and what there is to say. name: of the file where none is given."""
+    """Record; return the exit status and the lines to print. name: of the file, if the options have none."""
     path = Path(options.save or name)
     if path.exists() and not options.overwrite:
         raise RecordingError(f"{path} is there already; --overwrite replaces it, --save FILE names another")
@@ -28,7 +28,7 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
         seed=options.seed,
         keep=options.keep,
         env_kwargs=keywords(options.env_kwargs),
-        wrap_kwargs=options.wrap.given(),
+        wrap_kwargs=options.wrap.kwargs(),
         autoreset_mode=options.autoreset_mode,
         backend=options.backend,
         num_workers=options.num_workers,
@@ -46,7 +46,7 @@ def recorded(options: Record, name: str, after: After) -> tuple[int, list[str]]:
 
 
 def replayed(options: Replay, after: After) -> tuple[int, list[str]]:
-    """Replay; return the exit status and what there is to say."""
+    """Replay; return the exit status and the lines to print."""
     recording = Recording.load(options.file)
     report = replay(
         recording,

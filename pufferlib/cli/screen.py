@@ -1,4 +1,4 @@
-"""What commands show in passing on a terminal, the console that they print to, and names of what they write."""
+"""The console of commands, their progress line on a terminal, and names of files that they write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SHOWN_S", "cleared", "counting", "file_name", "new_console", "passing"]
 
-SHOWN_S = 0.2  # between two looks at how far it is
+SHOWN_S = 0.2  # between two updates of the progress
 
 
 def new_console() -> Console:
@@ -27,7 +27,7 @@ def new_console() -> Console:
 
 
 def passing(console: Console, text: str) -> None:
-    """Show, on a terminal, what the next output replaces. Without a thread: that would keep workers from forking."""
+    """Show a line on a terminal that the next output replaces. Without a thread, with which workers could not fork."""
     if console.is_terminal:
         console.file.write(f"\r\x1b[K{text}")
         console.file.flush()
@@ -35,7 +35,7 @@ def passing(console: Console, text: str) -> None:
 
 @contextlib.contextmanager
 def cleared(console: Console) -> Iterator[None]:
-    """Leave nothing behind of what was shown in passing."""
+    """Clear the progress line at the end of the block."""
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ def cleared(console: Console) -> Iterator[None]:
 
 
 def counting(console: Console) -> Callable[[int, int], None]:
-    """Return what shows how many steps of how many are done, now and then."""
+    """Return a function that shows the number of steps done, at most every SHOWN_S."""
     next_s = time.monotonic() + SHOWN_S
 
     def after(done: int, of: int) -> None:
@@ -56,5 +56,5 @@ def counting(console: Console) -> Callable[[int, int], None]:
 
 
 def file_name(text: str) -> str:
-    """Return a text as a file is called, without an ending."""
+    """Return a text as the name of a file, without a suffix."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")

@@ -1,4 +1,4 @@
-"""puffer train, puffer eval and puffer plot: what they are told, and what they say. What they do is cleanrl_demo's."""
+"""puffer train, puffer eval and puffer plot: their arguments and their output. cleanrl_demo does the work."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["evaluate", "plot", "train"]
 ALGORITHMS = ("ppo", "ppo_lstm", "ppo_selfplay", "dqn", "ppo_cuda", "a2c_cuda", "appo_ray")
 
 
-def train(words: list[str]) -> int:
+def train(arguments: list[str]) -> int:
     """puffer train ENV"""
     require("torch", "tensorboard", "tyro", "rich")
-    if any(word.partition("=")[0] == "--resume" for word in words):
-        return _resumed(words)
-    trainer, settings = _demo(_algorithm(words)), _demo("settings")
+    if any(argument.partition("=")[0] == "--resume" for argument in arguments):
+        return _resumed(arguments)
+    trainer, settings = _demo(_algorithm(arguments)), _demo("settings")
     base = trainer.Config
     kind = dataclasses.make_dataclass(
         "Train",
@@ -40,51 +40,51 @@ def train(words: list[str]) -> int:
     )
     kind.__doc__ = base.__doc__
 
-    def parsed(words: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-        options = parse(kind, "train", words, defaults=defaults)
+    def parsed(arguments: Sequence[str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        options = parse(kind, "train", arguments, defaults=defaults)
         return {
             **vars(options),
             "env_kwargs": keywords(options.env_kwargs),
             "policy_kwargs": keywords(options.policy_kwargs, "--policy-kwargs"),
-            "wrap_kwargs": options.wrap.given(),
+            "wrap_kwargs": options.wrap.kwargs(),
         }
 
-    config, note = settings.settle(base, parsed, words)
+    config, note = settings.settle(base, parsed, arguments)
     if note:
         print(note)
     print(_demo("results").summary(config, trainer.train(config)))
     return 0
 
 
-def _algorithm(words: Sequence[str]) -> str:
-    """Return which trainer the words name; its settings are to be known before the other words can be understood."""
-    given: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        given.setdefault(name, value if equals else following)
-    named = given.get("--algorithm")
-    if named is None and "--config" in given:
-        named = _demo("settings").algorithm_in(given["--config"])
-    return named if named in ALGORITHMS else ALGORITHMS[0]
+def _algorithm(arguments: Sequence[str]) -> str:
+    """Return the trainer that the arguments name; its settings are needed to parse the other arguments."""
+    values: dict[str, str] = {}
+    for argument, next_argument in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = argument.partition("=")
+        values.setdefault(name, value if equals else next_argument)
+    algorithm = values.get("--algorithm")
+    if algorithm is None and "--config" in values:
+        algorithm = _demo("settings").algorithm_in(values["--config"])
+    return algorithm if algorithm in ALGORITHMS else ALGORITHMS[0]
 
 
-def _resumed(words: list[str]) -> int:
-    """Go on with a run."""
-    options: Resume = parse(Resume, "train", words, "ENV", "of the run; where it has no name, module:function")
-    folder = Path(options.resume)  # or a file in it
+def _resumed(arguments: list[str]) -> int:
+    """Continue a run."""
+    options: Resume = parse(Resume, "train", arguments, "ENV", "of the run; if it has no name, module:function")
+    folder = Path(options.resume)  # or a file in the folder
     trainer = _demo(_demo("session").algorithm_of(folder))
     config, result = trainer.resume(folder, options.env or None, options.total_steps, trust=options.trust)
     print(_demo("results").summary(config, result))
     return 0
 
 
-def evaluate(words: list[str]) -> int:
+def evaluate(arguments: list[str]) -> int:
     """puffer eval RUN"""
     require("torch", "tyro", "rich")
-    from pufferlib.cli.evaluations import asked, lines
+    from pufferlib.cli.evaluations import evaluated, lines
 
     text = "folder of a run, policy.pt of one, or, with --policy, an environment as for the other commands"
-    options: Eval = parse(Eval, "eval", words, "RUN", text, "target")
+    options: Eval = parse(Eval, "eval", arguments, "RUN", text, "target")
     console = new_console()
     next_s = time.monotonic() + SHOWN_S
 
@@ -95,7 +95,7 @@ def evaluate(words: list[str]) -> int:
             next_s = time.monotonic() + SHOWN_S
 
     with nullcontext() if options.json or options.watch else cleared(console):
-        evaluation = asked(_demo("evaluation"), options, console, None if options.json else after)
+        evaluation = evaluated(_demo("evaluation"), options, console, None if options.json else after)
     if options.json:
         print(json.dumps(evaluation.as_dict(), indent=2))
         return 0
@@ -104,11 +104,11 @@ def evaluate(words: list[str]) -> int:
     return 0
 
 
-def plot(words: list[str]) -> int:
+def plot(arguments: list[str]) -> int:
     """puffer plot RUN…"""
     require("tensorboard")
     text = "folders of runs, or globs of them"
-    options: Plot = parse(Plot, "plot", words, "RUN", text, "runs", tuple[str, ...])
+    options: Plot = parse(Plot, "plot", arguments, "RUN", text, "runs", tuple[str, ...])
     plotter = _demo("plot")
     left_out = plotter.plot(plotter.folders_of(options.runs), Path(options.out), options.tag, options.x)
     if left_out:
@@ -118,5 +118,5 @@ def plot(words: list[str]) -> int:
 
 
 def _demo(name: str) -> Any:
-    """Return a module of cleanrl_demo, by name, as that stands above this package."""
+    """Return a module of cleanrl_demo, imported by name because it is in a higher layer."""
     return importlib.import_module(f"cleanrl_demo.{name}")

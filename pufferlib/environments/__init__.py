@@ -1,9 +1,9 @@
-"""Families of environments: a file of this folder for each, and beside it the settings that suit them.
+"""Families of environments: one Python file in this folder for each, and a TOML file of the same stem with settings.
 
-A file holds ``FAMILY``, which says what its environments are called and what they need, and ``env_creator(name,
-**kwargs)``, which makes one; it imports the packages of others where one is made. The registry lists what files there
-are. What a trainer begins with stands in the TOML file of the same stem, as in ``cleanrl_demo/defaults.toml``.
-``make test-envs`` installs each family into a virtual environment of its own and plays it: docs/environments.md.
+A file holds ``FAMILY``, with the names and requirements of its environments, and ``env_creator(name, **kwargs)``, which
+makes one; it imports other packages only when it makes one. The registry lists the files. The TOML files hold the
+settings that a trainer starts with, as ``cleanrl_demo/defaults.toml`` does. ``make test-envs`` installs each family
+into its own virtual environment and plays it: docs/environments.md.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Example:
-    """One environment of a family, and how ``make test-envs`` plays it.
+    """One environment of a family, and the arguments with which ``make test-envs`` plays it.
 
-    env_kwargs: arguments of the environment, as a rule such that episodes are short: some must end within 1,000 steps.
+    env_kwargs: arguments of the environment, usually chosen for short episodes: some must end within 1,000 steps.
     """
 
     name: str
@@ -49,16 +49,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Family:
-    """What a file of this folder makes.
+    """The environments of a file in this folder.
 
-    names: what its environments are called, patterns as of a shell. package: the top-level module
-    without which there are none. extra: ``pip install "pufferlib[extra]"`` brings it. examples: the first is the
-    default of ``env_creator``. folder: the dotted path of modules, one an environment, each called as it is behind the
-    "/"; else they are ids of Gymnasium, or known to ``members``. registers: the module that makes the ids known, where
-    it is not the package. aliases: beginnings of names that stand for such ids, and how these begin. listed: returns
-    names that the package's folder tells without an import; what is not among them, the package is asked for. needs:
-    further modules that the extra brings, without which some environments cannot be made. alone: whether a process can
-    have no more than one of its environments, and none where one was when it was forked.
+    names: shell patterns of the environments' names. package: the top-level module that they need. extra: ``pip install
+    "pufferlib[extra]"`` installs it. examples: the first is the default of ``env_creator``. folder: the dotted path of
+    modules, one per environment, each named as the part after the "/"; else the names are ids of Gymnasium, or in
+    ``members``. registers: the module that registers the ids, if it is not the package. aliases: prefixes of names that
+    stand for such ids, and the prefixes of those. listed: returns the names that can be read from the package's folder
+    without an import; for other names the package is imported. needs: further modules of the extra, without which some
+    environments cannot be made. alone: whether a process can have only one of its environments, and none if it was
+    forked from a process that had one.
     """
 
     names: tuple[str, ...]
@@ -83,7 +83,7 @@ def families() -> dict[str, Family]:
 
 
 def family_of(name: str) -> tuple[str, Family, str] | None:
-    """Return the family that an environment's name is of: its stem, itself, and the pattern; None if there is none."""
+    """Return the stem, the family and the pattern that match an environment's name; None if none match."""
     for stem, family in families().items():
         for pattern in family.names:
             if fnmatchcase(name, pattern):
@@ -97,31 +97,31 @@ def module(stem: str) -> Any:
 
 
 def register(family: Family) -> None:
-    """Import what makes a family's ids known to Gymnasium."""
+    """Import the module that registers a family's ids with Gymnasium."""
     importlib.import_module(family.registers or family.package)
 
 
 def from_gymnasium(family: Family, name: str, **kwargs: Any) -> Any:
-    """Return what is registered with Gymnasium, after the import of what registers it."""
+    """Register a family's ids and return one of its environments from Gymnasium."""
     register(family)
     # Emulation checks every environment; the passive checker would check each step a second time.
     return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
 
 
 def from_module(family: Family, name: str, attribute: str = "parallel_env", **kwargs: Any) -> Any:
-    """Return what a module of the family's folder makes; name: "family/module". Raises RegistryError."""
+    """Return the environment of a module in the family's folder; name: "family/module". Raises RegistryError."""
     path = f"{family.folder}.{name.rpartition('/')[2]}"
     try:
-        found = importlib.import_module(path)
+        family_module = importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name != path:
             raise
         raise _unknown(family, name) from None
-    return getattr(found, attribute)(**kwargs)
+    return getattr(family_module, attribute)(**kwargs)
 
 
 def member(family: Family, name: str) -> str:
-    """Return what stands behind the "/" in the name of one of the family's members. Raises RegistryError."""
+    """Return the part after the "/" in the name of one of the family's members. Raises RegistryError."""
     if name not in family.members:
         raise _unknown(family, name)
     return name.rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""What is written as functions of JAX, as an environment of Gymnasium's: one copy, stepped on the CPU.
+"""Functions of JAX as one of Gymnasium's environments: one copy, stepped on the CPU.
 
-JAX starts threads, beside which nothing can be forked, and takes most of a GPU for itself. So it is imported where an
-environment is made; a worker process has it on the CPU alone, and in this one an environment's state lies there. Many
-copies in one call, on whatever device there is: ``pufferlib.adapters.gymnax``.
+JAX starts threads, with which a process cannot fork safely, and takes most of a GPU's memory. So it is imported when an
+environment is made; a worker process uses it only on the CPU, and in this process an environment's state is there.
+``pufferlib.adapters.gymnax`` steps many copies in one call, on any device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Compiled", "Functional", "Functions", "compiled", "ends", "functions
 
 
 class Functions(NamedTuple):
-    """What an environment is, as functions that JAX can compile; params: any tree that they ask for.
+    """An environment as functions that JAX can compile; params: any tree that they take.
 
     reset(key, params) returns (state, observation, infos); step(key, state, action, params) returns (state,
     observation, reward, terminated, truncated, infos).
@@ -36,25 +36,25 @@ class Functions(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """``Functions`` that take the key and return the next one before the rest, compiled when they are called first."""
+    """``Functions`` that take the key and return the next key first, compiled at their first call."""
 
     reset: Callable[..., Any]
     step: Callable[..., Any]
 
     def __deepcopy__(self, memo: Any) -> Compiled:
-        return self  # else copies of an environment, as a planner makes them, would each be compiled anew
+        return self  # else each copy of an environment, as planners make them, would be compiled again
 
 
 def load(module: str) -> Any:
     """Import a module that imports JAX."""
     if multiprocessing.parent_process() is not None:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # or each worker would claim most of a GPU's memory
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # else each worker would claim most of a GPU's memory
     return importlib.import_module(module)
 
 
 def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
-    """Have calls with the same arguments share what a function returns; where some have no hash, each has its own."""
-    kept = functools.cache(parts)
+    """Cache a function's results by its arguments. Calls with unhashable arguments are not cached."""
+    cached = functools.cache(parts)
 
     @functools.wraps(parts)
     def call(*arguments: Any) -> Any:
@@ -62,13 +62,13 @@ def shared(parts: Callable[..., Any]) -> Callable[..., Any]:
             hash(arguments)
         except TypeError:
             return parts(*arguments)
-        return kept(*arguments)
+        return cached(*arguments)
 
     return call
 
 
 def compiled(functions: Functions) -> Compiled:
-    """Return what environments share that are alike: compiling takes longer than thousands of steps."""
+    """Return the compiled functions, which equal environments share: compiling takes longer than thousands of steps."""
     jax = load("jax")
 
     def reset(key: Any, params: Any) -> Any:
@@ -85,9 +85,9 @@ def compiled(functions: Functions) -> Compiled:
 class Functional(gymnasium.Env[Any, Any]):
     """An environment whose state JAX holds, and whose observations and infos are NumPy's and Python's.
 
-    Its chance follows from the seed of ``reset``, also in the episodes after it. A deep copy goes on by itself, and is
-    cheap. last_infos: whether infos are told where an episode ends only. picture: returns an image of a state, uint8,
-    where it can be drawn; it is, on request, with the render mode "rgb_array". Raises PlanError for another mode.
+    Its randomness follows from the seed of ``reset``, also in later episodes. A deep copy is independent and cheap.
+    last_infos: whether infos are only returned at an episode's end. picture: returns an image of a state, uint8, for
+    the render mode "rgb_array"; None if states cannot be drawn. Raises PlanError for another mode.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class Functional(gymnasium.Env[Any, Any]):
         if seed is not None or self._key is None:
             jax = load("jax")
             cpu = jax.local_devices(backend="cpu")[0]
-            with jax.default_device(cpu):  # where the key lies is computed all that follows from it
+            with jax.default_device(cpu):  # JAX computes on the device that holds the key
                 self._key = jax.device_put(jax.random.key(int(self.np_random.integers(1 << 31))), cpu)
-        self._key, self._state, *told = self._functions.reset(self._key, self._params)
-        observation, infos = load("jax").device_get(told)
+        self._key, self._state, *result = self._functions.reset(self._key, self._params)
+        observation, infos = load("jax").device_get(result)
         return _fitted(self.observation_space, observation), {} if self._last_infos else _plain(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._key, self._state, *told = self._functions.step(self._key, self._state, action, self._params)
-        observation, reward, terminated, truncated, infos = load("jax").device_get(told)
+        self._key, self._state, *result = self._functions.step(self._key, self._state, action, self._params)
+        observation, reward, terminated, truncated, infos = load("jax").device_get(result)
         over = bool(terminated or truncated)
         infos = _plain(infos) if over or not self._last_infos else {}
         return (
@@ -147,32 +147,32 @@ def _fitted(space: Any, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return infos with numbers as Python has them."""
+    """Return infos with Python's numbers."""
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return value if np.ndim(value) else np.asarray(value).item()
 
 
-# ------------------------------------------------------------------------------------------ what is of gymnax's kind
+# --------------------------------------------------------------------------------- environments with gymnax's interface
 
 
-LIMITS = ("max_timesteps", "max_steps_in_episode")  # as Craftax calls it, and as gymnax does
+LIMITS = ("max_timesteps", "max_steps_in_episode")  # Craftax's name, and gymnax's
 
 
 def space_of(space: Any, dtype: Any = None) -> gymnasium.Space[Any]:
-    """Return a space of gymnax's kind as Gymnasium's; dtype: of what is shown. Raises SpaceError for other kinds."""
+    """Return a gymnax space as Gymnasium's; dtype: of the actual observations. Raises SpaceError for other kinds."""
     kind = type(space).__name__
     if kind == "Discrete":
         return spaces.Discrete(int(space.n))
     if kind != "Box":
         raise SpaceError(f"{space} is of gymnax's kind {kind}; copies have rows of a Box or a Discrete only")
-    shown = np.dtype(dtype or space.dtype)  # some say int32 and show float32
-    low, high = (np.broadcast_to(np.asarray(bound), space.shape).astype(shown) for bound in (space.low, space.high))
-    return spaces.Box(low, high, space.shape, shown.type)
+    dtype = np.dtype(dtype or space.dtype)  # some spaces are int32 and their observations float32
+    low, high = (np.broadcast_to(np.asarray(bound), space.shape).astype(dtype) for bound in (space.low, space.high))
+    return spaces.Box(low, high, space.shape, dtype.type)
 
 
 def functions_of(env: Any) -> Compiled:
-    """Return the functions of an environment object of gymnax's kind, compiled."""
+    """Return the compiled functions of an environment object with gymnax's interface."""
 
     def reset(key: Any, params: Any) -> Any:
         observation, state = env.reset_env(key, params)
@@ -180,17 +180,17 @@ def functions_of(env: Any) -> Compiled:
 
     def step(key: Any, state: Any, action: Any, params: Any) -> Any:
         observation, state, reward, done, infos = env.step_env(key, state, action, params)
-        infos = {name: infos[name] for name in infos if name != "discount"}  # whether it has terminated
+        infos = {name: infos[name] for name in infos if name != "discount"}  # discount: whether it has terminated
         return state, observation, reward, *ends(env, state, done, params), infos
 
     return compiled(Functions(reset, step))
 
 
 def ends(env: Any, state: Any, done: Any, params: Any) -> tuple[Any, Any]:
-    """Return (terminated, truncated) of a step that told the one, or, as before gymnax 1.0, an end of either kind.
+    """Return (terminated, truncated) of a step. done: terminated or, before gymnax 1.0, an end of either kind.
 
-    Such an end is a truncation if without a limit of time there would have been none. The limit is one of the
-    parameters in ``LIMITS``; where there is none of these, every end terminates.
+    Such an end is a truncation if the episode would not have ended without a time limit. The limit is one of the
+    parameters in ``LIMITS``; without one, every end terminates.
     """
     if hasattr(env, "is_truncated"):
         return done, env.is_truncated(state, params) & ~done

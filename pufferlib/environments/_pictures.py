@@ -1,4 +1,4 @@
-"""What games are learnt from as a rule: small gray pictures, one for some of their frames."""
+"""Small gray pictures, one per several frames: the usual observations for learning games."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SIZE = 84  # pixels, high and wide, since DQN played Atari's games
 
 
 class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment of RGB pictures, uint8 (height, width, 3), in gray ones, uint8 (size, size).
+    """Converts an environment's RGB pictures, uint8 (height, width, 3), to gray, uint8 (size, size).
 
-    An action is played for ``frame_skip`` frames, until the episode ends; the reward is the sum of theirs, and picture
-    and info are the last one's. sticky: the probability with which the first of these frames is played with the action
-    before, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError where there are no such pictures; the
-    environment is closed then.
+    An action is played for ``frame_skip`` frames, or until the episode ends; the reward is the sum of their rewards,
+    and picture and info are those of the last frame. sticky: the probability that the first of these frames repeats the
+    previous action, drawn from the generator that ``reset(seed)`` seeds. Raises SpaceError for other observations, and
+    closes the environment.
     """
 
     def __init__(self, env: Any, frame_skip: int = 4, size: int = SIZE, sticky: float = 0.0) -> None:
         super().__init__(env)
         if not is_picture(env.observation_space):
-            env.close()  # of some emulators a process can have one
+            env.close()  # a process can have only one of some emulators
             raise SpaceError(
                 f"gray pictures are made of RGB ones, uint8 (height, width, 3), and these are {env.observation_space}; "
                 "use the raw environment"
@@ -42,10 +42,10 @@ class GrayPictures(gymnasium.Wrapper[Any, Any, Any, Any]):
         return small_gray(picture, self._size), info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        held = self._last is not None and self._sticky > 0 and self.np_random.random() < self._sticky
+        repeated = self._last is not None and self._sticky > 0 and self.np_random.random() < self._sticky
         total = 0.0
         for frame in range(self._frame_skip):
-            played = self._last if held and frame == 0 else action
+            played = self._last if repeated and frame == 0 else action
             picture, reward, terminated, truncated, info = self.env.step(played)
             total += float(reward)
             if terminated or truncated:
@@ -60,13 +60,13 @@ def is_picture(space: Any) -> bool:
 
 
 def gray_space(size: int = SIZE) -> spaces.Box:
-    """Return the space of what ``small_gray`` makes."""
-    importlib.import_module("cv2")  # here, so that where it is lacking nothing is played before
+    """Return the space of the pictures of ``small_gray``."""
+    importlib.import_module("cv2")  # fail before anything is played if cv2 is missing
     return spaces.Box(0, 255, (size, size), np.uint8)
 
 
 def small_gray(picture: Any, size: int = SIZE) -> Any:
-    """Return an RGB picture in gray, uint8 (size, size), each pixel the mean of those in its place."""
+    """Return an RGB picture in gray, uint8 (size, size); each pixel is the mean of those that it covers."""
     cv2 = importlib.import_module("cv2")
     gray = cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY)
     return cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)

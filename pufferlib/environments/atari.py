@@ -1,4 +1,4 @@
-"""Atari 2600 games: raw under the names of ALE, and under "atari/…" as they are usually learnt."""
+"""Atari 2600 games: unchanged under ALE's names, and under "atari/…" with the usual preprocessing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pufferlib.environments import Example, Family, from_gymnasium
 
 
 def _games(folder: Path) -> Iterator[str]:
-    """Yield the names of the games whose ROM is there: breakout.bin is Breakout."""
+    """Yield the names of the games whose ROM exists: breakout.bin is Breakout."""
     for rom in (folder / "roms").glob("*.bin"):
         game = "".join(word.capitalize() for word in rom.stem.split("_"))
         yield from (f"ALE/{game}-v5", f"atari/{game}-v5")
@@ -34,11 +34,11 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a game: "ALE/…" as ALE has it, "atari/…" in gray pictures, uint8 (84, 84), one for every fourth frame.
+    """Return a game: "ALE/…" unchanged, "atari/…" in gray pictures, uint8 (84, 84), one per four frames.
 
-    The latter has up to 30 no-ops at the beginning, the maximum of the last two frames, and no sticky actions, as DQN
-    saw it; "max_episode_steps" counts the emulator's frames, four an action. Stacked frames, rewards that are bounded
-    and lives for episodes are a learner's: atari.toml.
+    As for DQN, "atari/…" starts with up to 30 no-ops, takes the maximum of the last two frames, and has no sticky
+    actions; "max_episode_steps" counts the emulator's frames, four per action. Stacking frames, clipping rewards and
+    ending episodes with a life are left to the learner: atari.toml.
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518 (2015).
     """
     if name.startswith("ALE/"):

@@ -1,4 +1,4 @@
-"""PettingZoo's arcade games for teams: raw under its names, and under "butterfly-gray/…" in small gray pictures."""
+"""PettingZoo's arcade games for teams: unchanged, and under "butterfly-gray/…" in small gray pictures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import importlib
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_module
-from pufferlib.environments._anew import parallel_made_anew
 from pufferlib.environments._pictures import gray_space, is_picture, small_gray
+from pufferlib.environments._recreated import recreated_parallel
 
 FAMILY = Family(
     names=("butterfly/*", "butterfly-gray/*"),
@@ -26,14 +26,14 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a game: "butterfly/…" as its package has it, "butterfly-gray/…" in gray pictures, uint8 (84, 84).
+    """Return a game: "butterfly/…" unchanged, "butterfly-gray/…" in gray pictures, uint8 (84, 84).
 
-    These show all that an agent's picture shows, each pixel the mean of those in its place. Observations that are no
+    These show all of an agent's picture; each pixel is the mean of those that it covers. Observations that are not
     pictures (those of knights_archers_zombies) are the same under both names, and so is the state.
     """
     make = functools.partial(from_module, FAMILY, name, **kwargs)
-    # The clock by which zombies come goes on through resets.
-    env = parallel_made_anew(make) if "knights_archers_zombies" in name else make()
+    # A reset does not reset the clock that spawns zombies.
+    env = recreated_parallel(make) if "knights_archers_zombies" in name else make()
     return _gray(env) if name.startswith("butterfly-gray/") else env
 
 
@@ -43,7 +43,7 @@ def _gray(env: Any) -> Any:
     gray = gray_space()
 
     class Gray(wrapper):  # type: ignore[misc]
-        """The same game, seen in gray."""
+        """The same game with gray pictures."""
 
         def observation_space(self, agent: Any) -> Any:
             space = self.env.observation_space(agent)
@@ -55,12 +55,12 @@ def _gray(env: Any) -> Any:
 
         def step(self, actions: Any) -> Any:
             observations, *rest = self.env.step(actions)
-            return self._seen(observations), *rest
+            return self._converted(observations), *rest
 
-        def _seen(self, observations: Any) -> Any:
+        def _converted(self, observations: Any) -> Any:
             return {
-                agent: small_gray(seen) if is_picture(self.env.observation_space(agent)) else seen
-                for agent, seen in observations.items()
+                agent: small_gray(observation) if is_picture(self.env.observation_space(agent)) else observation
+                for agent, observation in observations.items()
             }
 
     return Gray(env)

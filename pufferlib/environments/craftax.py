@@ -24,12 +24,12 @@ FAMILY = Family(
         f"craftax/Craftax-{which}-v1" for which in ("Symbolic", "Pixels", "Classic-Symbolic", "Classic-Pixels")
     ),
 )
-PIXELS = 16  # a cell's height and width in a picture; Craftax has this size drawn
+PIXELS = 16  # a cell's height and width in a picture; a size that Craftax has textures for
 
 
 @functools.cache
 def _parts(name: str) -> Any:
-    """Return Craftax's environment, and its functions as all of that name share them."""
+    """Return Craftax's environment and its functions, which all environments of that name share."""
     _game(name)
     env = load("craftax.craftax_env").make_craftax_env_from_name(name, auto_reset=False)
     return env, functions_of(env)
@@ -37,13 +37,13 @@ def _parts(name: str) -> Any:
 
 @functools.cache
 def _picture(name: str) -> Any:
-    """Return what draws a state of the game of that name, which is compiled when it is first called."""
+    """Return a function that draws a state of the game of that name; it is compiled at its first call."""
     draw = load("jax").jit(load(f"{_game(name)}.renderer").make_craftax_pixel_renderer(PIXELS))
     return lambda state: draw(state).astype("uint8")
 
 
 def _game(name: str) -> str:
-    """Return the package of a game, whose first picture has it write a file into its folder, for those after it."""
+    """Return the package of a game, patched to write its cache file atomically."""
     package = f"craftax.craftax{'_classic' if 'Classic' in name else ''}"
     constants = load(f"{package}.constants")
     constants.save_compressed_pickle = functools.partial(_keep, load("craftax.environment_base.util"))
@@ -51,7 +51,7 @@ def _game(name: str) -> str:
 
 
 def _keep(util: Any, file: str, data: Any) -> None:
-    """Write a file that other workers read as a whole or not at all; where that cannot be, it is made again."""
+    """Write a file atomically, because other workers read it. Without write access, each process computes it."""
     with contextlib.suppress(OSError), written_whole(file) as part:
         util.save_compressed_pickle(part, data)
 
@@ -61,12 +61,12 @@ def env_creator(name: str = FAMILY.examples[0].name, render_mode: str | None = N
 
     Infos come with an episode's end: for each achievement 100 if it was unlocked, else 0.
     """
-    known = member(FAMILY, name)
-    env, functions = _parts(known)
+    game = member(FAMILY, name)
+    env, functions = _parts(game)
     params = dataclasses.replace(env.default_params, **kwargs)
     observed, acted = space_of(env.observation_space(params)), space_of(env.action_space(params))
 
     def picture(state: Any) -> Any:
-        return _picture(known)(state)
+        return _picture(game)(state)
 
     return Functional(functions, observed, acted, params, last_infos=True, render_mode=render_mode, picture=picture)

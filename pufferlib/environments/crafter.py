@@ -22,24 +22,26 @@ FAMILY = Family(
 
 
 class Crafter(gymnasium.Env[Any, Any]):
-    """Crafter under Gymnasium's interface: uint8 (64, 64, 3), seeded by ``reset``, and truncated where time is up."""
+    """Crafter with Gymnasium's interface: uint8 (64, 64, 3), seeded by ``reset``, truncated at the time limit."""
 
     metadata = {"render_modes": ["rgb_array"]}
 
     def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
-        """kwargs: of ``crafter.Env``; "length" is how long an episode is at most."""
+        """kwargs: of ``crafter.Env``; "length" is the limit of an episode's length."""
         self.render_mode = render_mode
         self._world = importlib.import_module("crafter").Env(**kwargs)
-        # Creatures lie in sets, ordered by where they are in memory: who vanishes would be drawn by chance.
+        # Crafter's sets of creatures are ordered by memory address, so that the one that vanishes would be random.
         balance = self._world._balance_chunk
-        self._world._balance_chunk = lambda chunk, held: balance(chunk, sorted(held, key=lambda each: tuple(each.pos)))
-        width, height = self._world.observation_space.shape[:2]  # Crafter's size; its pictures lie the other way
+        self._world._balance_chunk = lambda chunk, objects: balance(
+            chunk, sorted(objects, key=lambda creature: tuple(creature.pos))
+        )
+        width, height = self._world.observation_space.shape[:2]  # Crafter's size; its pictures are transposed
         self.observation_space = spaces.Box(0, 255, (height, width, 3), np.uint8)
         self.action_space = spaces.Discrete(self._world.action_space.n)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # what its world comes from
+        self._world._seed, self._world._episode = int(self.np_random.integers(1 << 31)), 0  # these seed its world
         return self._world.reset(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -52,5 +54,5 @@ class Crafter(gymnasium.Env[Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return "crafter/reward", which pays for each achievement's first time and for health, or "crafter/noreward"."""
+    """Return "crafter/reward", with rewards for first achievements and for health, or "crafter/noreward"."""
     return Crafter(reward=member(FAMILY, name) == "reward", **kwargs)

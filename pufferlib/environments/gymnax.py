@@ -14,7 +14,7 @@ NAMES = (
     *(f"{task}-bsuite" for task in ("Catch", "DeepSea", "DiscountingChain", "SimpleBandit", "UmbrellaChain")),
     *("BernoulliBandit-misc", "FourRooms-misc", "FrozenLake-misc", "MetaMaze-misc", "PointRobot-misc", "Pong-misc"),
     *("Reacher-misc", "Swimmer-misc"),
-)  # MNISTBandit downloads its digits; MemoryChain and GaussianBandit show what their spaces do not have
+)  # MNISTBandit downloads its digits; MemoryChain and GaussianBandit leave their spaces
 FAMILY = Family(
     names=("gymnax/*",),
     description="classic control, bsuite, MinAtar and others, in JAX",
@@ -31,21 +31,21 @@ FAMILY = Family(
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...] = ()) -> Any:
-    """Return gymnax's environment, its parameters, and its functions as all that are made alike share them."""
+    """Return gymnax's environment, its parameters and its functions, shared by all with equal arguments."""
     env, params = load("gymnax").make(name, **dict(items))
     return env, params, functions_of(env)
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return one copy of an environment; many in one call: ``pufferlib.adapters.gymnax``.
+    """Return one copy of an environment; ``pufferlib.adapters.gymnax`` steps many in one call.
 
     kwargs: of its parameters, such as ``max_steps_in_episode``, after which it is truncated, and of its class.
     """
-    known = member(FAMILY, name)
-    fields = {each.name for each in dataclasses.fields(_parts(known)[1])}
-    env, params, functions = _parts(known, tuple(sorted((key, kwargs[key]) for key in kwargs if key not in fields)))
+    game = member(FAMILY, name)
+    fields = {field.name for field in dataclasses.fields(_parts(game)[1])}
+    env, params, functions = _parts(game, tuple(sorted((key, kwargs[key]) for key in kwargs if key not in fields)))
     params = dataclasses.replace(params, **{key: kwargs[key] for key in kwargs if key in fields})
     jax = load("jax")
-    shown, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
-    observed = space_of(env.observation_space(params), getattr(shown, "dtype", None))
-    return Functional(functions, observed, space_of(env.action_space(params)), params)
+    observation, _ = jax.eval_shape(env.reset_env, jax.random.key(0), params)
+    observation_space = space_of(env.observation_space(params), getattr(observation, "dtype", None))
+    return Functional(functions, observation_space, space_of(env.action_space(params)), params)

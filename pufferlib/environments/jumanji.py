@@ -1,4 +1,4 @@
-"""Jumanji: games, packing and routing, written in JAX, with masks of what is allowed."""
+"""Jumanji: games, packing and routing, written in JAX, with action masks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment; kwargs: of Jumanji's class of it, such as ``time_limit``.
+    """Return an environment; kwargs: of its class in Jumanji, such as ``time_limit``.
 
-    Observations are a Dict. Its "action_mask", where Jumanji has one, is of int8, an element for each choice of an
-    action; where it masks what several numbers are together, an action is one number, that counts those combinations as
-    NumPy's ``unravel_index`` does. Of several agents' rewards the sum is the reward, and ``infos["rewards"]`` has them
-    all.
+    Observations are a Dict. Its "action_mask", if Jumanji has one, is int8, with an element for each choice of an
+    action. If it masks combinations of several numbers, an action is one number that counts these combinations as
+    NumPy's ``unravel_index`` does. The reward is the sum of all agents' rewards; ``infos["rewards"]`` has each of them.
     """
     functions, observed, acted = _parts(member(FAMILY, name), tuple(sorted(kwargs.items())))
     return Functional(functions, *copy.deepcopy((observed, acted)))
@@ -42,24 +41,24 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
 
 @shared
 def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
-    """Return an environment's functions, as all that are made alike share them, and its spaces."""
+    """Return an environment's functions, shared by all with equal arguments, and its spaces."""
     jumanji, specs, jnp = load("jumanji"), load("jumanji.specs"), load("jax.numpy")
     env = jumanji.make(name, **dict(items))
     observed = specs.jumanji_specs_to_gym_spaces(env.observation_spec)
     acted = specs.jumanji_specs_to_gym_spaces(env.action_spec)
-    if "position" in observed.spaces and name.startswith("TSP-"):  # which is -1 before the first city
+    if "position" in observed.spaces and name.startswith("TSP-"):  # the position is -1 before the first city
         observed["position"] = spaces.Discrete(int(observed["position"].n) + 1, start=-1)
-    sizes: tuple[int, ...] | None = None  # of what is masked together
+    sizes: tuple[int, ...] | None = None  # of an action whose combinations are masked
     masked = observed.spaces.get("action_mask")
     if masked is not None:
         num_choices = int(np.prod(masked.shape))
         observed["action_mask"] = spaces.MultiBinary(num_choices)
-        if isinstance(acted, spaces.Box):  # MultiCVRP's, of integers whose bound is one too high
+        if isinstance(acted, spaces.Box):  # MultiCVRP's, of integers; its bound is one too high
             acted = spaces.MultiDiscrete(np.full(*masked.shape))
         elif isinstance(acted, spaces.MultiDiscrete) and masked.shape == tuple(acted.nvec):
             acted, sizes = spaces.Discrete(num_choices), masked.shape
 
-    def told(timestep: Any) -> tuple[Any, dict[str, Any]]:
+    def converted(timestep: Any) -> tuple[Any, dict[str, Any]]:
         observation = _tree(timestep.observation)
         if masked is not None:
             observation["action_mask"] = observation["action_mask"].reshape(-1).astype(jnp.int8)
@@ -67,13 +66,13 @@ def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
 
     def reset(key: Any, params: Any) -> Any:
         state, timestep = env.reset(key)
-        return state, *told(timestep)
+        return state, *converted(timestep)
 
     def step(key: Any, state: Any, action: Any, params: Any) -> Any:
         if sizes is not None:
             action = jnp.stack(jnp.unravel_index(action, sizes))
         state, timestep = env.step(state, action)
-        observation, infos = told(timestep)
+        observation, infos = converted(timestep)
         over = timestep.last()
         lasting = jnp.any(timestep.discount > 0)  # of all agents
         if timestep.reward.ndim:
@@ -84,7 +83,7 @@ def _parts(name: str, items: tuple[tuple[str, Any], ...]) -> Any:
 
 
 def _tree(observation: Any) -> Any:
-    """Return an observation of Jumanji's classes as dicts of what they hold."""
+    """Return an observation of Jumanji's classes as nested dicts."""
     if hasattr(observation, "_asdict"):
         fields = observation._asdict()
     elif dataclasses.is_dataclass(observation):

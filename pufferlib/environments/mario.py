@@ -1,4 +1,4 @@
-"""Super Mario Bros.: a frame a step as "SuperMarioBros…", and "mario/…", as it is usually learnt."""
+"""Super Mario Bros.: "SuperMarioBros…" has a frame per step, "mario/…" the usual preprocessing."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ FAMILY = Family(
         Example("mario/SuperMarioBros-1-1-v0", {"max_episode_steps": 60}),
         Example("SuperMarioBros-v0", {"max_episode_steps": 200}),
     ),
-    members=(*(f"mario/{each}" for each in IDS), *IDS),
+    members=(*(f"mario/{env_id}" for env_id in IDS), *IDS),
     needs=("cv2",),
 )
 MOVEMENTS = {"right_only": "RIGHT_ONLY", "simple": "SIMPLE_MOVEMENT", "complex": "COMPLEX_MOVEMENT"}
 
 
 class Mario(gymnasium.Env[Any, Any]):
-    """The game under Gymnasium's interface: uint8 (240, 256, 3), Discrete.
+    """The game with Gymnasium's interface: uint8 (240, 256, 3), Discrete.
 
     movement: "right_only", "simple" or "complex", the package's lists of 5, 7 and 12 combinations of buttons; None for
-    all 256. A stage by itself ends with a life or at its flag, the whole game with the third life. Nothing is drawn:
-    what is played follows from the actions alone, whatever the seed.
+    all 256. A single stage ends with a life or at its flag, the complete game with the third life. Nothing is random:
+    the game depends only on the actions, not on the seed.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 60}
@@ -61,7 +61,7 @@ class Mario(gymnasium.Env[Any, Any]):
         if movement is not None:
             bits = importlib.import_module("nes_py.wrappers").JoypadSpace._button_map
             combinations = getattr(importlib.import_module(f"{FAMILY.package}.actions"), MOVEMENTS[movement])
-            self._buttons = [sum(bits[button] for button in each) for each in combinations]
+            self._buttons = [sum(bits[button] for button in buttons) for buttons in combinations]
         self.observation_space = spaces.Box(0, 255, self._game.observation_space.shape, np.uint8)
         self.action_space = spaces.Discrete(len(self._buttons))
 
@@ -85,9 +85,9 @@ class Mario(gymnasium.Env[Any, Any]):
 def env_creator(
     name: str = FAMILY.examples[0].name, *, max_episode_steps: int | None = None, **kwargs: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Return the game, or a stage: "mario/…" in gray pictures, uint8 (84, 84), one for every fourth frame.
+    """Return the game, or a stage: "mario/…" in gray pictures, uint8 (84, 84), one per four frames.
 
-    max_episode_steps: of actions, none by default, as the game has a clock. kwargs: of ``Mario``.
+    max_episode_steps: in actions, by default no limit, because the game has a clock. kwargs: of ``Mario``.
     """
     env: Any = Mario(member(FAMILY, name), **kwargs)
     if name.startswith("mario/"):

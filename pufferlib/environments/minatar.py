@@ -21,7 +21,7 @@ FAMILY = Family(
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game that follows from the seed of a reset; by itself it may begin with the action before that once more."""
+    """A game that follows from the seed of a reset; MinAtar's may start by repeating the action before the reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
@@ -30,7 +30,7 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a game: bool (10, 10, channels), of all six actions ("…-v0") or those that do something in it ("…-v1")."""
+    """Return a game: bool (10, 10, channels), with all six actions ("…-v0") or only those with an effect ("…-v1")."""
     member(FAMILY, name)
     if name not in gymnasium.registry:
         importlib.import_module("minatar.gym").register_envs()

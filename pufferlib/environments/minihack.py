@@ -19,8 +19,8 @@ FAMILY = Family(
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     """Return a task of MiniHack that seeds make repeatable.
 
-    Its Dict is MiniHack's own choice: the map as "glyphs", "chars", "colors" and "specials", each (21, 79), and as the
-    nine by nine cells around oneself ("…_crop"), "blstats" and "message". "observation_keys" chooses among these and
+    Its Dict is MiniHack's default: the map as "glyphs", "chars", "colors" and "specials", each (21, 79), and as the
+    nine by nine cells around the agent ("…_crop"), "blstats" and "message". "observation_keys" selects among these and
     NetHack's others.
     """
     return Seeded(from_gymnasium(FAMILY, name, **kwargs))

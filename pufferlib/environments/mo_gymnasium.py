@@ -1,4 +1,4 @@
-"""MO-Gymnasium: environments of several objectives, as one of them weighted."""
+"""MO-Gymnasium: environments of several objectives, weighted to one reward."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FAMILY = Family(
 
 
 class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose reward is the weighted sum of its objectives; ``infos["rewards"]`` has them as they were.
+    """An environment whose reward is the weighted sum of its objectives; ``infos["rewards"]`` has each of them.
 
-    weights: one for each objective, by default ones. Raises SpaceError for another number of them.
+    weights: one for each objective, by default ones. Raises SpaceError for another number of weights.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], weights: Sequence[float] | None = None) -> None:
@@ -41,12 +41,12 @@ class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise SpaceError(f"weights={weights!r}, but there are {size} objectives; give one weight for each")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        told = self.env.reset(seed=seed, options=options)
+        result = self.env.reset(seed=seed, options=options)
         if seed is not None:  # Minecart's ores come from NumPy's global generator
             for mine in getattr(self.unwrapped, "mines", ()):
                 for ore in mine.distributions:
                     ore.random_state = self.unwrapped.np_random
-        return told
+        return result
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, rewards, terminated, truncated, infos = self.env.step(action)
@@ -55,5 +55,5 @@ class Weighted(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, weights: Sequence[float] | None = None, **kwargs: Any) -> Any:
-    """Return an environment with a scalar reward: weights, one an objective, say how much each counts, by default 1."""
+    """Return an environment with a scalar reward; weights: one per objective, by default 1."""
     return Weighted(from_gymnasium(FAMILY, name, **kwargs), weights)

@@ -32,5 +32,5 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return an environment as its package has it."""
+    """Return the environment of the package, unchanged."""
     return from_gymnasium(FAMILY, name, **kwargs)

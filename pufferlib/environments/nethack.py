@@ -1,4 +1,4 @@
-"""NetHack, the learning environment: raw under its names, and under "nethack/…" with what agents mostly read."""
+"""The NetHack Learning Environment: unchanged, and under "nethack/…" with the observations that most agents use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = ("glyphs", "chars", "colors", "blstats", "message")
 
 
 class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """NetHack whose games follow from the seed of the first reset; by itself it leaves seeds to a method of its own."""
+    """NetHack whose games follow from the seed of the first reset; NLE has a separate method for seeds."""
 
     _random: np.random.Generator | None = None
 
@@ -37,13 +37,13 @@ class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a task of NetHack that seeds make repeatable; but for NetHackChallenge, which refuses them.
+    """Return a task of NetHack that seeds make repeatable, except NetHackChallenge, which refuses them.
 
-    Under "NetHack…" an observation is all that NLE tells by default. Under "nethack/…" it is a Dict of the map, int16
+    Under "NetHack…" an observation has all of NLE's defaults. Under "nethack/…" it is a Dict of the map, int16
     "glyphs", uint8 "chars" and uint8 "colors", each (21, 79), of int64 "blstats" (27,) and uint8 "message" (256,): a
-    twentieth of the bytes. What is left out are descriptions of all that is on the map, the inventory, "specials" and
-    the terminal, which "observation_keys" asks for by name. Of these five NLE's own agent (nle/agent) reads "glyphs"
-    and "blstats", and MiniHack's agents are given all.
+    twentieth of the bytes. It lacks the descriptions of the map's contents, the inventory, "specials" and the terminal;
+    "observation_keys" adds them by name. Of these five, NLE's agent (nle/agent) reads "glyphs" and "blstats", and
+    MiniHack's agents get all.
     """
     if name.startswith("nethack/"):
         name, kwargs = name.replace("nethack/", "NetHack", 1), {"observation_keys": KEYS, **kwargs}

@@ -1,4 +1,4 @@
-"""OpenSpiel's games, through Shimmy: in turns, with masks of what is allowed."""
+"""OpenSpiel's games, through Shimmy: turn-based, with action masks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
     game: Any = importlib.import_module("shimmy.openspiel_compatibility").OpenSpielCompatibilityV0
 
     class Repeatable(game):  # type: ignore[misc]
-        """A game whose chance follows from the seed of the first reset, also in those after it."""
+        """A game whose randomness follows from the seed of the first reset, also in later episodes."""
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
             if seed is None and hasattr(self, "np_seed"):

@@ -1,4 +1,4 @@
-"""Overcooked: two cooks in one kitchen, who are paid for soups that they serve."""
+"""Overcooked: two cooks in one kitchen, with rewards for the soups that they serve."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ FAMILY = Family(
 
 
 class Kitchen:
-    """A kitchen under PettingZoo's parallel interface; the agents are "cook_0" and "cook_1".
+    """A kitchen with PettingZoo's parallel interface; the agents are "cook_0" and "cook_1".
 
-    Observations are the package's lossless encoding, uint8 (width, height, 26), one's own layers first. Actions:
-    up, down, right, left, stay, interact. Both get the reward of a soup; ``shaping`` times what the package gives for
-    steps towards one (dishes fetched, pots filled) goes to who did it. All kitchens begin the same each time, and
-    nothing is drawn. An episode is truncated after ``horizon`` steps.
+    Observations are the package's lossless encoding, uint8 (width, height, 26), an agent's own layers first. Actions:
+    up, down, right, left, stay, interact. Both get the reward of a soup. A cook also gets ``shaping`` times the
+    package's reward for its steps towards one (dishes fetched, pots filled). Episodes of a kitchen always start the
+    same way, and nothing is random. An episode is truncated after ``horizon`` steps.
 
-    Infos have what happened: "sparse_r", "shaped_r" and "events" of a cook where there are any, and with the last step
-    "ep_sparse_r" and "ep_shaped_r", sums over the cook's episode, which ``shaping`` leaves alone.
+    Infos have "sparse_r", "shaped_r" and "events" of a cook if there are any, and at the last step "ep_sparse_r" and
+    "ep_shaped_r", sums over the cook's episode, to which ``shaping`` does not apply.
     """
 
     metadata = {"name": "overcooked", "render_modes": ["ansi"]}
@@ -52,7 +52,7 @@ class Kitchen:
     def __init__(
         self, layout: str, horizon: int = 400, shaping: float = 0.0, render_mode: str | None = None, **kwargs: Any
     ) -> None:
-        """kwargs: of the package's ``OvercookedGridworld``, in place of what the layout says."""
+        """kwargs: of the package's ``OvercookedGridworld``, in place of the layout's."""
         game = importlib.import_module("overcooked_ai_py.mdp.overcooked_mdp")
         self._moves = importlib.import_module("overcooked_ai_py.mdp.actions").Action.ALL_ACTIONS
         self._recipes = game.Recipe
@@ -79,29 +79,29 @@ class Kitchen:
         return len(self.possible_agents)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-        self._at_work()
+        self._configure_recipes()
         self.agents = [*self.possible_agents]
         self._state = self._kitchen.get_standard_start_state()
         self._sums = {agent: {"ep_sparse_r": 0.0, "ep_shaped_r": 0.0} for agent in self.agents}
         return self._observations(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, Any, Any, Any, Any]:
-        self._at_work()
+        self._configure_recipes()
         moves = tuple(self._moves[int(actions[agent])] for agent in self.agents)
-        self._state, told = self._kitchen.get_state_transition(self._state, moves)
-        soups = float(sum(told["sparse_reward_by_agent"]))
+        self._state, outcome = self._kitchen.get_state_transition(self._state, moves)
+        soups = float(sum(outcome["sparse_reward_by_agent"]))
         over = self._state.timestep >= self._horizon
         rewards: dict[str, float] = {}
         infos: dict[str, dict[str, Any]] = {}
-        for place, agent in enumerate(self.agents):
-            own = {kind: float(told[f"{kind}_reward_by_agent"][place]) for kind in ("sparse", "shaped")}
-            rewards[agent] = soups + self._shaping * own["shaped"]
-            infos[agent] = {f"{kind}_r": own[kind] for kind in own if own[kind]}
-            events = [event for event, happened in told["event_infos"].items() if happened[place]]
+        for agent_index, agent in enumerate(self.agents):
+            earned = {kind: float(outcome[f"{kind}_reward_by_agent"][agent_index]) for kind in ("sparse", "shaped")}
+            rewards[agent] = soups + self._shaping * earned["shaped"]
+            infos[agent] = {f"{kind}_r": earned[kind] for kind in earned if earned[kind]}
+            events = [event for event, happened in outcome["event_infos"].items() if happened[agent_index]]
             if events:
                 infos[agent]["events"] = events
-            for kind in own:
-                self._sums[agent][f"ep_{kind}_r"] += own[kind]
+            for kind in earned:
+                self._sums[agent][f"ep_{kind}_r"] += earned[kind]
             if over:
                 infos[agent] |= self._sums[agent]
         observations, ends = self._observations(), {agent: bool(over) for agent in self.agents}
@@ -110,25 +110,25 @@ class Kitchen:
         return observations, rewards, terminations, ends, infos
 
     def render(self) -> str:
-        self._at_work()  # whether a soup is ready follows from its recipe
+        self._configure_recipes()  # a soup's state depends on its recipe
         return str(self._kitchen.state_string(self._state))
 
     def close(self) -> None:
         pass
 
-    def _at_work(self) -> None:
-        """Have the recipes be this kitchen's: they belong to a process, which has those of the kitchen made last."""
+    def _configure_recipes(self) -> None:
+        """Set the process's recipes to this kitchen's; they are those of the kitchen that was made or stepped last."""
         if self._recipes._conf is not self._kitchen.recipe_config:
             self._recipes.configure(self._kitchen.recipe_config)
 
     def _observations(self) -> dict[str, Any]:
         layers = self._kitchen.lossless_state_encoding(self._state, self._horizon)
         return {
-            agent: np.minimum(own, 255).astype(np.uint8)
-            for agent, own in zip(self.possible_agents, layers, strict=True)
+            agent: np.minimum(layer, 255).astype(np.uint8)
+            for agent, layer in zip(self.possible_agents, layers, strict=True)
         }
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a kitchen; kwargs: of ``Kitchen``. By default it pays for soups alone, which are rare: see ``shaping``."""
+    """Return a kitchen; kwargs: of ``Kitchen``. By default only soups give rewards, which are rare: see ``shaping``."""
     return Kitchen(member(FAMILY, name), **kwargs)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from pufferlib.environments import Example, Family, from_gymnasium
-from pufferlib.environments._anew import MadeAnew
+from pufferlib.environments._recreated import Recreated
 
 FAMILY = Family(
     names=("Panda*",),
@@ -21,11 +21,11 @@ FAMILY = Family(
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:
-    """Return a task, whose observations are Dicts: of the arm and the things, the goal, and what is reached of it.
+    """Return a task whose observations are Dicts: the arm and the objects, the goal, and the part of it achieved.
 
-    Bullet remembers touches through a reset, and where it is asked to restore a state: by itself an episode depends on
-    those before it, whatever the seed.
+    Bullet keeps contacts through a reset, and even when it restores a state. Therefore the environment is made again
+    for each seed; otherwise an episode would depend on those before it.
 
-    PandaFlip cannot be made where the package lacks its texture, as panda-gym 3.0.7 does.
+    PandaFlip cannot be made if the package lacks its texture, as panda-gym 3.0.7 does.
     """
-    return MadeAnew(functools.partial(from_gymnasium, FAMILY, name, **kwargs), draws=True)
+    return Recreated(functools.partial(from_gymnasium, FAMILY, name, **kwargs), draws=True)

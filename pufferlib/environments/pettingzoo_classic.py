@@ -1,4 +1,4 @@
-"""PettingZoo's board and card games, which are played in turns, with masks of what is allowed."""
+"""PettingZoo's board and card games: turn-based, with action masks."""
 
 from __future__ import annotations
 

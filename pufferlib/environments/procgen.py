@@ -1,4 +1,4 @@
-"""Procgen: sixteen games whose levels are drawn anew for each episode."""
+"""Procgen: sixteen games with a new level for each episode."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FAMILY = Family(
 
 
 class Procgen(gymnasium.Env[Any, Any]):
-    """A game under Gymnasium's interface: uint8 (64, 64, 3), Discrete(15).
+    """A game with Gymnasium's interface: uint8 (64, 64, 3), Discrete(15).
 
-    Procgen takes its seed where it is made, and begins the next level by itself. So a reset with a seed makes it anew;
-    one without begins the level that has followed, or, in the middle of one, makes it anew as well. The picture that an
-    episode ends with is not to be had, it is overwritten by the next one's first: what stands in its place is that.
-    Where its time is up an episode terminates too, as Procgen does not tell why one ends.
+    Procgen takes its seed at construction and starts the next level by itself. So a reset with a seed, or in the middle
+    of a level, makes the game again; any other reset returns the level that has started. Procgen overwrites an
+    episode's last picture with the first of the next, so the last observation is that picture. An episode also
+    terminates at its time limit, because Procgen does not report why an episode ends.
     """
 
     metadata = {"render_modes": ["rgb_array"]}
@@ -49,8 +49,8 @@ class Procgen(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         if seed is not None or not self._ended:
             self.close()
-            made = {"rand_seed": int(self.np_random.integers(1 << 31)), "num_threads": 0, **self._kwargs}
-            self._env = importlib.import_module("procgen").ProcgenGym3Env(num=1, env_name=self._game, **made)
+            arguments = {"rand_seed": int(self.np_random.integers(1 << 31)), "num_threads": 0, **self._kwargs}
+            self._env = importlib.import_module("procgen").ProcgenGym3Env(num=1, env_name=self._game, **arguments)
         self._ended = False
         return self._picture(), {}
 

@@ -1,10 +1,10 @@
-"""Games of consoles, each in an emulator, by stable-retro: raw as "stable-retro/…", and as they are usually learnt.
+"""Console games in stable-retro's emulator: unchanged as "stable-retro/…", with the usual preprocessing as "retro/…".
 
-The package brings one game, Airstriker. Of some thousand others it knows where in memory the score is; their ROMs are
-yours to bring: ``python -m stable_retro.import FOLDER``.
+The package contains one game, Airstriker. It knows the memory address of the score of some thousand others; import
+their ROMs with ``python -m stable_retro.import FOLDER``.
 
 A process can hold one emulator. So there must be as many workers as environments: ``backend="pool",
-num_workers=num_envs``, or "multiprocessing". On "serial" there can be one environment; a second is a PlanError.
+num_workers=num_envs``, or "multiprocessing". "serial" supports one environment; a second raises PlanError.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENUMERATIONS = {"state": "State", "use_restricted_actions": "Actions", "obs_type
 
 
 class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game whose rewards are floats, and whose buttons are what the emulator takes."""
+    """A game with float rewards and actions converted to the arrays that the emulator takes."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         picture, reward, terminated, truncated, info = self.env.step(np.asarray(action))
@@ -49,24 +49,24 @@ def env_creator(
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Return a game: "stable-retro/…" as the package has it, "retro/…" in gray pictures, uint8 (84, 84).
+    """Return a game: "stable-retro/…" unchanged, "retro/…" in gray pictures, uint8 (84, 84).
 
-    The latter are one for every fourth frame, and with a probability of a quarter the first of those is played with the
-    action before: a game begins the same each time, and is otherwise always the same. Episodes have 4,500 actions
-    at most. That is what the package's ``examples/ppo.py`` does, and retro.toml has its settings.
+    These are one per four frames; with a probability of a quarter the first of these repeats the previous action,
+    because games are deterministic and always start the same way. Episodes have at most 4,500 actions. The package's
+    ``examples/ppo.py`` does the same, and retro.toml has its settings.
 
     kwargs: of ``stable_retro.make``; members of its enumerations may be named, such as
-    ``use_restricted_actions="DISCRETE"``. Actions are MultiBinary, a bit for each button, unless those say otherwise.
-    Raises RegistryError where the ROM is lacking, PlanError where the process has an emulator, and for
-    other names than theirs; SpaceError for pictures of memory, ``obs_type="RAM"``, which only the raw game has.
+    ``use_restricted_actions="DISCRETE"``. By default actions are MultiBinary, a bit for each button.
+    Raises RegistryError if the ROM is missing, PlanError if the process has an emulator and for unknown names of
+    members, SpaceError for "retro/…" with ``obs_type="RAM"``, which only the unchanged game supports.
     """
     retro = importlib.import_module("stable_retro")
     for argument, enumeration in ENUMERATIONS.items():
         members = getattr(retro, enumeration).__members__
         if (named := kwargs.get(argument)) in members:
             kwargs[argument] = members[named]
-        elif isinstance(named, str) and argument != "state":  # whose names are also those of files
-            # The package takes what it does not know for actions of any buttons.
+        elif isinstance(named, str) and argument != "state":  # a state may also be a file's name
+            # The package would treat an unknown name as unrestricted actions.
             raise PlanError(f"{argument}={named!r} is not one of {', '.join(members)}; use one of these")
     kind, _, game = name.partition("/")
     try:

@@ -1,4 +1,4 @@
-"""TextWorld: games of text, made anew from a seed, in which one chooses among commands."""
+"""TextWorld: text games, generated from a seed, with a choice of commands."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ FAMILY = Family(
     examples=(Example("textworld/quest", {"max_episode_steps": 20}),),
     members=("textworld/quest",),
 )
-MAX_LENGTH = 4096  # letters of an answer; what is longer is cut
+MAX_LENGTH = 4096  # characters of a text; longer ones are cut
 MAX_COMMANDS = 64
 
 
 class Quest(gymnasium.Env[Any, Any]):
-    """A quest through some rooms. An observation is a Dict: what the game says ("text"), the commands that it would
-    understand, one a line ("commands"), and an "action_mask" of them; an action is the number of one.
-    There are MAX_COMMANDS of them at most: where the game has more, the last ones cannot be chosen.
+    """A quest through some rooms. An observation is a Dict: the game's text ("text"), the commands that it accepts, one
+    per line ("commands"), and their "action_mask". An action is the number of a command. There are at most
+    MAX_COMMANDS; if the game has more, the last ones cannot be chosen.
 
-    num_rooms, num_objects, quest_length: of the game, which game_seed makes; it is the same in all episodes.
-    max_episode_steps: then an episode is truncated. The reward is what the score has grown by.
+    num_rooms, num_objects, quest_length: of the game, generated from game_seed; it is the same in all episodes.
+    max_episode_steps: after these an episode is truncated. The reward is the increase of the score.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Quest(gymnasium.Env[Any, Any]):
         options.seeds = game_seed
         options.nb_rooms, options.nb_objects, options.quest_length = num_rooms, num_objects, quest_length
         game = textworld.generator.make_game(options)
-        asked = textworld.EnvInfos(admissible_commands=True, score=True, won=True, lost=True)
+        env_infos = textworld.EnvInfos(admissible_commands=True, score=True, won=True, lost=True)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "game.json"
             game.save(str(file))
-            self._game = textworld.start(str(file), asked)
+            self._game = textworld.start(str(file), env_infos)
         self._max_steps = max_episode_steps
         text = spaces.Text(MAX_LENGTH, min_length=0, charset="".join(map(chr, (10, *range(32, 127)))))
         self.observation_space = spaces.Dict(
@@ -78,13 +78,13 @@ class Quest(gymnasium.Env[Any, Any]):
         self._commands = list(state.admissible_commands or ())[:MAX_COMMANDS]
         mask = np.zeros(MAX_COMMANDS, np.int8)
         mask[: len(self._commands)] = 1
-        said = "\n".join(self._commands)
-        return {"text": _plain(state.feedback), "commands": _plain(said), "action_mask": mask}
+        commands = "\n".join(self._commands)
+        return {"text": _plain(state.feedback), "commands": _plain(commands), "action_mask": mask}
 
 
 def _plain(text: str | None) -> str:
-    """Return a text as its space has it: ASCII, and no longer than that."""
-    return "".join(each for each in text or "" if each == "\n" or " " <= each <= "~")[:MAX_LENGTH]
+    """Return a text that is in its space: ASCII, of at most MAX_LENGTH characters."""
+    return "".join(character for character in text or "" if character == "\n" or " " <= character <= "~")[:MAX_LENGTH]
 
 
 def env_creator(name: str = FAMILY.examples[0].name, **kwargs: Any) -> Any:

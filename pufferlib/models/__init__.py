@@ -1,35 +1,36 @@
-"""Policies: what a trainer asks of a network, and the networks that come with the library.
+"""Policies: the interface that trainers need of a network, and the library's networks.
 
-A policy is any ``torch.nn.Module`` that can be made as ``Class(observation_layout, action_space, **kwargs)``, of a
+A policy is any ``torch.nn.Module`` that can be made as ``Class(observation_layout, action_space, **kwargs)``, with a
 VecEnv's ``observation_layout`` and ``single_action_space``, and that has
 
     forward(observations, state, action_mask) -> outputs, values, state
 
-observations: flat rows as a VecEnv gives them, (rows, *layout.shape) of ``layout.dtype``; ``layout.unflatten`` views
-    them as the structure that the environment had.
-state: what the policy returned with these agents' last rows, a tuple of tensors (rows, …); zeros at the beginning of an
-    episode, as ``initial_state(num_rows)`` gives them. A policy without that method has no state: None comes and goes.
-action_mask: bool (rows, num_options), the options that are allowed; None where the environment masks none. Whoever uses
-    the outputs applies it, so a policy may ignore it.
-outputs: logits, (rows, num_options), of Discrete, MultiDiscrete and MultiBinary spaces, all options one after another;
-    (mean, std), each (rows, num_aims), of Box spaces, where -1 to 1 spans the bounds; (logits, mean, std) of both.
-values: the discounted returns that it expects, (rows,) float32.
+observations: flat rows of a VecEnv, (rows, *layout.shape) of ``layout.dtype``; ``layout.unflatten`` views them as the
+    environment's structure.
+state: the state that the policy returned with these agents' last rows, a tuple of tensors (rows, …); at the start of an
+    episode that of ``initial_state(num_rows)``. A policy without that method has no state: it is always None.
+action_mask: bool (rows, num_options), the allowed options; None if the environment masks none. The caller applies it to
+    the outputs, so a policy may ignore it.
+outputs: logits, (rows, num_options), for Discrete, MultiDiscrete and MultiBinary spaces, all options one after another;
+    (mean, std), each (rows, num_aims), for Box spaces, where -1 to 1 spans the bounds; (logits, mean, std) for both.
+values: the expected discounted returns, (rows,) float32.
 
-A policy that goes by the places of agents in their environment has ``num_places``, how many there are, and is told
+A policy that depends on the agents' indices in their environment has ``num_places``, their number, and is called as
 
     forward(observations, state, action_mask, places)
 
-places: int64 (rows,), of each row's agent; it may be left out where the rows are those of whole environments, in order.
+places: int64 (rows,), the index of each row's agent; may be omitted if rows are those of complete environments, in
+    order.
 
-A policy with a state may have, to be learnt from sooner, what calls of ``forward`` one after another would return:
+A policy with a state may have ``unroll``, which returns the results of successive calls of ``forward`` faster:
 
     unroll(observations, state, starts, action_mask) -> outputs, values
 
 observations: (steps, rows, *layout.shape); action_mask likewise. state: before the first step. starts: bool (steps,
-    rows), True where an episode begins, and the state is that of ``initial_state``. It returns steps * rows rows.
+    rows), True where an episode begins with the state of ``initial_state``. The results have steps * rows rows.
 
-``Decisions`` (distributions.py) counts the options and makes of outputs a distribution, and of that actions.
-``save_policy`` keeps a policy in a file; ``load_policy`` gives it back, at play on a raw environment.
+``Decisions`` (distributions.py) counts the options, turns outputs into a distribution, and its samples into actions.
+``save_policy`` saves a policy to a file; ``load_policy`` loads it to play on a raw environment.
 """
 
 from pufferlib.models.distributions import Decisions, Distribution

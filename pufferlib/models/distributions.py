@@ -1,7 +1,8 @@
-"""What a policy decides for a space of actions, and the distribution over it that its outputs describe.
+"""The parts of an action space, and the distribution over it that a policy's outputs describe.
 
-An action is two tensors: ``choices``, int64 (rows, num_choices), one for each discrete part, and ``aims``, float32
-(rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either may have no columns.
+An action is two tensors: ``discrete_actions``, int64 (rows, len(nvec)), one per discrete part, and
+``continuous_actions``, float32 (rows, num_aims), for the continuous parts, where -1 to 1 spans a part's bounds. Either
+may have no columns.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from pufferlib.errors import SpaceError
 
 __all__ = ["Decisions", "Distribution", "num_options"]
 
-# Logits (rows, num_options); or (mean, std), each (rows, num_aims); or, where a space has both, all three.
+# Logits (rows, num_options); or (mean, std), each (rows, num_aims); or all three, if a space has both.
 Outputs = Tensor | tuple[Tensor, ...]
 
 
 class Decisions:
-    """The discrete and the continuous parts of a flat action space: of a VecEnv's ``single_action_space``.
+    """The discrete and the continuous parts of a flat action space, a VecEnv's ``single_action_space``.
 
-    nvec: the options of each choice. num_options: of all choices together, a logit each. num_aims: continuous parts.
-    Raises SpaceError for a space that has other parts than Discrete, MultiDiscrete, MultiBinary and Box.
+    nvec: the number of options of each discrete part. num_options: their sum, the number of logits. num_aims: the
+    number of continuous parts. Raises SpaceError for parts other than Discrete, MultiDiscrete, MultiBinary and Box.
     """
 
     def __init__(self, action_space: gymnasium.Space[Any]) -> None:
@@ -43,11 +44,11 @@ class Decisions:
 
     @property
     def num_outputs(self) -> int:
-        """How many numbers a network has to say for each row: a logit an option, a mean an aim."""
+        """The number of a network's outputs per row: a logit per option, a mean per continuous part."""
         return self.num_options + self.num_aims
 
     def outputs(self, numbers: Tensor, log_std: Tensor) -> Outputs:
-        """Return a network's numbers, (rows, num_outputs), as a policy's ``forward`` returns them.
+        """Return a network's numbers, (rows, num_outputs), in the form that a policy's ``forward`` returns.
 
         log_std: (num_aims,), the same for all rows, or (rows, num_aims).
         """
@@ -60,13 +61,13 @@ class Decisions:
     def distribution(self, outputs: Outputs, action_mask: Tensor | None = None) -> Distribution:
         """Return the distribution that a policy's outputs describe.
 
-        action_mask: bool (rows, num_options), the options that are allowed; None allows all. What it forbids is never
-        drawn, whatever its logit; where it allows no option of a choice, as in the rows of absent agents, any may be.
+        action_mask: bool (rows, num_options), the allowed options; None allows all. Other options are never drawn,
+        whatever their logits. If a part has no allowed option, as in the rows of absent agents, any may be drawn.
         """
         logits, mean, std = self._split(outputs)
         if action_mask is not None and self.nvec:
             logits = logits.masked_fill(~action_mask, torch.finfo(logits.dtype).min)
-        # One choice is the most frequent case, which nothing need be cut for.
+        # One discrete part is the most frequent case and needs no split.
         if len(self.nvec) == 1:
             return Distribution([logits], mean, std)
         return Distribution(torch.split(logits, self.nvec, dim=1), mean, std)
@@ -81,23 +82,23 @@ class Decisions:
         mean, std = outputs
         return mean[:, :0], mean, std
 
-    def actions(self, choices: Tensor, aims: Tensor) -> Any:
-        """Return the flat actions that ``VecEnv.send`` takes: an array, or a pair of them for a Tuple."""
-        choices, aims = choices.cpu(), aims.cpu()
+    def actions(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Any:
+        """Return flat actions for ``VecEnv.send``: an array, or a pair of arrays for a Tuple."""
+        discrete_actions, continuous_actions = discrete_actions.cpu(), continuous_actions.cpu()
         if isinstance(self.space, Tuple):
-            return tuple(_flat_actions(part, choices, aims) for part in self.space)
-        return _flat_actions(self.space, choices, aims)
+            return tuple(_flat_actions(part, discrete_actions, continuous_actions) for part in self.space)
+        return _flat_actions(self.space, discrete_actions, continuous_actions)
 
 
 class Distribution:
-    """Independent parts: categorical for each choice, normal for each aim."""
+    """Independent parts: categorical for each discrete part, normal for each continuous part."""
 
     def __init__(self, logits: Sequence[Tensor], mean: Tensor, std: Tensor) -> None:
         self.log_probs = [part.log_softmax(1) for part in logits]  # each (rows, n)
         self.mean, self.std = mean, std  # (rows, num_aims)
 
     def sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw (choices, aims), without gradients. generator: of the same device; None for torch's own."""
+        """Draw (discrete_actions, continuous_actions) without gradients. generator: on their device; None: torch's."""
         # Of exponential clocks with rates p, the one with rate p[i] rings first with probability p[i].
         log_probs, mean = [part.detach() for part in self.log_probs], self.mean.detach()
         clocks = [torch.empty_like(part).exponential_(generator=generator) for part in log_probs]
@@ -108,22 +109,22 @@ class Distribution:
         return self._stacked(chosen), mean + self.std.detach() * noise
 
     def mode(self) -> tuple[Tensor, Tensor]:
-        """Return the likeliest (choices, aims), without gradients."""
+        """Return the most likely (discrete_actions, continuous_actions), without gradients."""
         return self._stacked([part.argmax(1) for part in self.log_probs]), self.mean.detach()
 
-    def log_prob(self, choices: Tensor, aims: Tensor) -> Tensor:
-        """Return the log-probability of whole actions, (rows,): the sum over their parts."""
+    def log_prob(self, discrete_actions: Tensor, continuous_actions: Tensor) -> Tensor:
+        """Return the log-probability of actions, (rows,): the sum over their parts."""
         terms = [
             part.gather(1, chosen.unsqueeze(1)).squeeze(1)
-            for part, chosen in zip(self.log_probs, choices.unbind(1), strict=True)
+            for part, chosen in zip(self.log_probs, discrete_actions.unbind(1), strict=True)
         ]
         if self.mean.shape[1]:
-            deviations = (aims - self.mean) / self.std
+            deviations = (continuous_actions - self.mean) / self.std
             terms.append((-0.5 * deviations.square() - self.std.log() - 0.5 * math.log(2 * math.pi)).sum(1))
         return reduce(torch.add, terms)
 
     def entropy(self) -> Tensor:
-        """Return the entropy of whole actions, (rows,): the sum over their parts."""
+        """Return the entropy of actions, (rows,): the sum over their parts."""
         terms = [-(part.exp() * part).sum(1) for part in self.log_probs]
         if self.mean.shape[1]:
             terms.append((self.std.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(1))
@@ -136,7 +137,7 @@ class Distribution:
 
 
 def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
-    """Return how many options each discrete part of a space has; none for other spaces."""
+    """Return the number of options of each discrete part of a space; [] for other spaces."""
     if isinstance(space, Discrete):
         return [int(space.n)]
     if isinstance(space, MultiDiscrete):
@@ -146,18 +147,20 @@ def num_options(space: gymnasium.Space[Any] | None) -> list[int]:
     return []
 
 
-def _flat_actions(space: gymnasium.Space[Any], choices: Tensor, aims: Tensor) -> np.ndarray[Any, Any]:
+def _flat_actions(
+    space: gymnasium.Space[Any], discrete_actions: Tensor, continuous_actions: Tensor
+) -> np.ndarray[Any, Any]:
     shape = (-1, *(space.shape or ()))
     if not isinstance(space, Box):
-        flat: np.ndarray[Any, Any] = (choices.numpy().reshape(shape) + getattr(space, "start", 0)).astype(space.dtype)
-        return flat
+        flat: np.ndarray[Any, Any] = discrete_actions.numpy().reshape(shape) + getattr(space, "start", 0)
+        return flat.astype(space.dtype)
     low, high = np.isfinite(space.low), np.isfinite(space.high)
-    # Where one bound is missing, or both, the aims -1 to 1 span two units: from the other bound, or around 0.
+    # Without one bound, or both, -1 to 1 spans two units: from the other bound, or around 0.
     least = np.where(low, space.low, np.where(high, space.high - 2.0, -1.0))
     most = np.where(high, space.high, np.where(low, space.low + 2.0, 1.0))
     low, high = least / 2, most / 2
     values: np.ndarray[Any, Any] = np.clip(
-        (high + low) + (high - low) * aims.numpy().reshape(shape), space.low, space.high
+        (high + low) + (high - low) * continuous_actions.numpy().reshape(shape), space.low, space.high
     )
     rounded: np.ndarray[Any, Any] = values if np.issubdtype(space.dtype, np.floating) else np.rint(values)
     return np.asarray(rounded, space.dtype)

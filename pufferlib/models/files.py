@@ -1,4 +1,4 @@
-"""Policies in files: weights, how the policy was made, and for what; no code."""
+"""Policies in files: the weights, the policy's arguments and its environment; no code."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ __all__ = [
 
 VERSION = 1
 POLICY = "pufferlib policy"
-POLICY_FILE = "policy.pt"  # of a trainer, in its run's folder
-OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # modules that a file may name wherever they lie
+POLICY_FILE = "policy.pt"  # a trainer's, in its run's folder
+OURS = {"pufferlib", "ocean", "cuda_ext", "cleanrl_demo", "__main__"}  # modules that a file may name in any location
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a policy was made, and for what.
+    """The arguments of a policy and of its environment.
 
-    policy, policy_kwargs, frame_stack: as ``Actor`` takes them, the policy by name. env: a name; None if it has none.
-    Raises PlanError for arguments of the policy that a file cannot hold. Those of the environment are not in the file
-    then, nor is its name, so that ``load_policy`` has to be given it.
+    policy, policy_kwargs, frame_stack: those of ``Actor``, the policy by name. env: a name; None if it has none.
+    Raises PlanError for arguments of the policy that a file cannot hold. If a file cannot hold those of the
+    environment, it has neither them nor the name, and ``load_policy`` needs the environment.
     """
 
     policy: str = "default"
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
     env: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as ``make`` takes them
-    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)  # as ``make`` takes them
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # those of ``make``
+    wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)  # those of ``make``
     frame_stack: int = 1
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
-        """Return a policy made so, for these observations and actions. Raises as ``Actor`` does."""
+        """Return such a policy for these observations and actions. Raises what ``Actor`` raises."""
         return Actor(self.policy, layout, action_space, self.frame_stack, **self.policy_kwargs)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Origin:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is made of numbers, texts, lists and dicts alone, which files can hold without code."""
+    """Return whether a value consists of numbers, texts, lists and dicts, which files can hold without code."""
     if type(value) is dict:
         return all(map(is_plain, value)) and all(map(is_plain, value.values()))
     if type(value) in (list, tuple):
@@ -81,16 +81,16 @@ def is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """What a policy's file holds."""
+    """The content of a policy's file."""
 
     path: str  # of the file
-    origin: Origin  # how it was made, and for what
+    origin: Origin  # the arguments of the policy and its environment
     weights: Mapping[str, Tensor]  # by name
 
     def actor(self, layout: Layout, action_space: gymnasium.Space[Any]) -> Actor:
         """Return the policy, for a VecEnv's ``observation_layout`` and ``single_action_space``.
 
-        Raises CheckpointError where it was trained on others.
+        Raises CheckpointError if it was trained on others.
         """
         actor = self.origin.actor(layout, action_space)
         try:
@@ -101,33 +101,33 @@ class SavedPolicy:
         return actor
 
 
-def misfit(held: str, error: Exception) -> CheckpointError:
-    """Return the error of weights that a network does not take. held: what they are."""
+def misfit(description: str, error: Exception) -> CheckpointError:
+    """Return the error for weights that do not fit a network. description: of the weights."""
     return CheckpointError(
-        f"{held} for other observations or actions, or of a pufferlib whose networks were made otherwise, as those for "
-        f"images among other leaves were; train it again: {error}"
+        f"{description} for other observations or actions, or of a pufferlib whose networks were made otherwise, as "
+        f"those for images among other leaves were; train it again: {error}"
     )
 
 
 def save_policy(path: str | os.PathLike[str], policy: nn.Module, origin: Origin) -> None:
     """Write a policy's weights, and its origin, to a file that ``torch.load(weights_only=True)`` reads.
 
-    A file that is there already is replaced, and whole at any time.
+    An existing file is replaced atomically.
     """
     save_weights(path, policy.state_dict(), origin)
 
 
 def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor], origin: Origin) -> None:
-    """Write such a file of a policy that is not there, but its weights are."""
+    """Write a policy's file from its weights alone."""
     save_checkpoint(path, POLICY, {**vars(origin), "weights": dict(weights)})
 
 
 def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = False) -> SavedPolicy:
-    """Return what a policy's file holds, or the one of a run's folder. Raises CheckpointError for what is no such file.
+    """Return the content of a policy's file, or of the one in a run's folder. Raises CheckpointError for other files.
 
-    A file has no code, but names some: the environment and the policy may be module:name of one's own. Where these do
-    not lie in the current folder, as one's own do, it takes ``trust``, for they are going to be imported and called.
-    env: of the caller's, in place of the file's.
+    A file has no code, but may name some: the environment and the policy may be the user's module:name. Such code is
+    going to be imported and called, so it needs ``trust`` unless it is in the current folder. env: the caller's, in
+    place of the file's.
     """
     if Path(path).is_dir():
         path = Path(path) / POLICY_FILE
@@ -135,10 +135,10 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
             raise CheckpointError(
                 f"the folder {path.parent} has no {POLICY_FILE}: it is no run's, or that has learnt nothing"
             )
-    kept = read_checkpoint(path, POLICY, POLICY_FILE)
+    content = read_checkpoint(path, POLICY, POLICY_FILE)
     try:
-        origin = Origin(**{name: kept[name] for name in Origin.__dataclass_fields__})
-        saved = SavedPolicy(os.fspath(path), origin, dict(kept["weights"]))
+        origin = Origin(**{name: content[name] for name in Origin.__dataclass_fields__})
+        saved = SavedPolicy(os.fspath(path), origin, dict(content["weights"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} holds no whole {POLICY} ({error!r}); train it again") from error
     named = [origin.policy, origin.policy_kwargs, origin.env if env is None else None, origin.env_kwargs]
@@ -147,10 +147,10 @@ def read_policy(path: str | os.PathLike[str], *, env: Any = None, trust: bool = 
 
 
 def require_trust(path: str | os.PathLike[str], named: Any, trust: bool) -> None:
-    """Raise CheckpointError where a file's values name code elsewhere than in the current folder. trust: never do."""
+    """Raise CheckpointError if a file's values name code outside of the current folder, unless ``trust``."""
     for name in () if trust else _names(named):
         module = name.partition(":")[0]
-        if ":" in name and not _lies_here(module):
+        if ":" in name and not _is_local(module):
             raise CheckpointError(
                 f"{path} names code that is not in the current folder, {name}; if you know where the file comes from, "
                 "pass trust=True (--trust), or the environment itself where it is that"
@@ -168,7 +168,7 @@ def _names(value: Any) -> Iterator[str]:
             yield from _names(part)
 
 
-def _lies_here(module: str) -> bool:
+def _is_local(module: str) -> bool:
     top = module.partition(".")[0]
     if top in OURS:
         return True
@@ -177,11 +177,13 @@ def _lies_here(module: str) -> bool:
     except (ImportError, ValueError):
         return False
     if spec is None:
-        return True  # nothing can come of it but an error
-    places = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else ())]
-    here = Path.cwd().resolve()
-    found = [Path(place).resolve() for place in places]
-    return bool(found) and all(here in place.parents and "site-packages" not in place.parts for place in found)
+        return True  # its import can only fail
+    paths = [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.has_location and spec.origin else ())]
+    current_folder = Path.cwd().resolve()
+    resolved = [Path(path).resolve() for path in paths]
+    return bool(resolved) and all(
+        current_folder in path.parents and "site-packages" not in path.parts for path in resolved
+    )
 
 
 def load_policy(
@@ -192,19 +194,20 @@ def load_policy(
     seed: int | None = None,
     trust: bool = False,
 ) -> Player:
-    """Return the policy of a file, or of a run's folder, at play.
+    """Return a Player of the policy in a file, or in a run's folder.
 
-    env: a raw environment such as the policy was trained on, which stays yours; or what makes one. By default the one
-    that the file names is made. greedy, seed: as ``BatchPlayer`` has them; trust: as ``read_policy``. Raises
-    CheckpointError for what is no such file, or does not fit env, and what making the environment raises.
+    env: a raw environment like that of the training, which the caller has to close; or a callable or name that makes
+    one. By default the file's environment is made. greedy, seed: those of ``BatchPlayer``; trust: that of
+    ``read_policy``. Raises CheckpointError for other files and for a policy that does not fit env, and what making the
+    environment raises.
     """
     saved = read_policy(path, env=env, trust=trust)
     origin = saved.origin
     if env is None and origin.env is None:
         raise CheckpointError(f"{path} does not name the environment; pass one: load_policy(path, env)")
-    given: Any = origin.env if env is None else env
-    owned = isinstance(given, (str, type)) or not hasattr(given, "step")
-    rows = emulate(registry.creator(given)(**origin.env_kwargs) if owned else given, **origin.wrap_kwargs)
+    source: Any = origin.env if env is None else env
+    owned = isinstance(source, (str, type)) or not hasattr(source, "step")
+    rows = emulate(registry.creator(source)(**origin.env_kwargs) if owned else source, **origin.wrap_kwargs)
     try:
         actor = saved.actor(rows.observation_layout, rows.action_space)
         return Player(actor, rows, owned=owned, greedy=greedy, seed=seed)
@@ -215,33 +218,33 @@ def load_policy(
 
 
 def save_checkpoint(path: str | os.PathLike[str], kind: str, content: Mapping[str, Any]) -> None:
-    """Write plain values and tensors, whole or not at all, to a file that ``read_checkpoint`` reads. kind: of file."""
+    """Write plain values and tensors atomically to a file that ``read_checkpoint`` reads. kind: of file."""
     with written_whole(path) as part:
         torch.save({"format": kind, "version": VERSION, "pufferlib": __version__, **content}, part)
 
 
 def read_checkpoint(path: str | os.PathLike[str], kind: str, name: str) -> dict[str, Any]:
-    """Return what ``save_checkpoint`` wrote, tensors on the CPU, read as they are used; nothing in the file is run.
+    """Return the content of a file of ``save_checkpoint``, tensors on the CPU, read on use; no code in it is run.
 
-    name: of such files in a run's folder, for the errors. Raises CheckpointError for a file that is not there, not
-    whole, of another kind, or of another version.
+    name: of such files in a run's folder, for the errors. Raises CheckpointError for a file that is missing,
+    incomplete, of another kind, or of another version.
     """
     if not Path(path).is_file():
         raise CheckpointError(f"there is no file {path}; a trainer's run folder has {name}")
     try:
-        kept = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # damaged files make torch raise whatever comes
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # damaged files make torch raise any exception
         reason = str(error).partition("\n")[0]
-        if "mmap" in reason:  # which is torch's word for files that are none of its own, or end in the middle
+        if "mmap" in reason:  # torch's message for files of others, and for truncated ones
             reason = f"torch did not write it, or not to its end; those are called {name}"
-        if "weights only" in reason.lower():  # torch goes on to tell how to run such code all the same
+        if "weights only" in reason.lower():  # torch would explain how to run such code
             reason = "there is code in it, which is not run"
         raise CheckpointError(f"{path} holds no {kind}, or not all of one ({reason}); train it again") from error
-    if not isinstance(kept, dict) or kept.get("format") != kind:
+    if not isinstance(content, dict) or content.get("format") != kind:
         raise CheckpointError(f"{path} is no {kind}; those are called {name}")
-    if kept.get("version") != VERSION:
+    if content.get("version") != VERSION:
         raise CheckpointError(
-            f"{path} has version {kept.get('version')} of the format, as pufferlib {kept.get('pufferlib')} writes it; "
-            f"pufferlib {__version__} reads version {VERSION}: install the other one"
+            f"{path} has version {content.get('version')} of the format, as pufferlib {content.get('pufferlib')} "
+            f"writes it; pufferlib {__version__} reads version {VERSION}: install the other one"
         )
-    return kept
+    return content

@@ -1,4 +1,4 @@
-"""Policies at play: the distribution of their actions, actions for batches, and actions for one raw environment."""
+"""Inference with policies: the distribution of actions, actions for batches, and actions for one raw environment."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pufferlib.layout import Layout
 from pufferlib.models.distributions import Decisions, Distribution, Outputs
 from pufferlib.models.making import action_mask_reader, make_policy
 from pufferlib.models.networks import State
-from pufferlib.models.per_agent import FrameStack, Memory, beside, newest, stacked_layout
+from pufferlib.models.per_agent import FrameStack, Memory, expand_masks, newest, stacked_layout
 
 __all__ = ["Actor", "BatchPlayer", "Player"]
 
 
 class Actor:
-    """A policy, and what becomes of its outputs: the distribution of actions that the masks allow.
+    """A policy with the distribution of actions that the masks allow.
 
-    policy, kwargs: as ``make_policy`` takes them. layout, action_space: of the environments. frame_stack: how many
-    frames ``observations`` hold, as ``FrameStack`` makes them. Raises as ``make_policy`` and ``FrameStack`` do.
+    policy, kwargs: those of ``make_policy``. layout, action_space: of the environments. frame_stack: the number of
+    frames in ``observations``, made by ``FrameStack``. Raises what ``make_policy`` and ``FrameStack`` raise.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class Actor:
         self.decisions = Decisions(action_space)
         self._num_places: int | None = getattr(self.policy, "num_places", None)
         self._read_mask = action_mask_reader(layout, action_space)
-        self._checked = False  # what the policy returns, once
-        self.precision: torch.dtype | None = None  # that networks compute in, such as torch.bfloat16; None: as they are
+        self._checked = False  # whether the policy's first result has been checked
+        self.precision: torch.dtype | None = None  # of computations, such as torch.bfloat16; None: that of the weights
 
     @property
     def recurrent(self) -> bool:
@@ -55,11 +55,11 @@ class Actor:
 
     @property
     def by_places(self) -> bool:
-        """Whether the policy goes by the places of agents in their environment."""
+        """Whether the policy depends on the agents' indices in their environment."""
         return self._num_places is not None
 
     def require_places(self, agents_per_env: int) -> None:
-        """Raise SpaceError where the policy goes by places, and was made for another number of them."""
+        """Raise SpaceError if the policy depends on agents' indices and was made for another number of agents."""
         if self._num_places is not None and self._num_places != agents_per_env:
             raise SpaceError(
                 f"the policy goes by the places of {self._num_places} agents, and these environments have "
@@ -67,12 +67,12 @@ class Actor:
             )
 
     def initial_state(self, num_rows: int) -> State | None:
-        """Return the state at the beginning of an episode; None of a policy without a memory."""
+        """Return the state at the beginning of an episode; None if the policy has no memory."""
         first: Callable[[int], State] | None = getattr(self.policy, "initial_state", None)
         return None if first is None else first(num_rows)
 
     def mask(self, observations: Tensor) -> Tensor | None:
-        """Return the options that are allowed, bool (rows, num_options); None where the environment masks none."""
+        """Return the allowed options, bool (rows, num_options); None if the environment masks none."""
         if self._read_mask is None:
             return None
         return self._read_mask(newest(self.layout, self.frame_stack, observations))
@@ -82,8 +82,8 @@ class Actor:
     ) -> tuple[Distribution, Tensor, State | None]:
         """Return the distribution of allowed actions, the values, (rows,) float32, and the next state.
 
-        observations: flat rows of ``seen_layout``. state: what came back with these agents' last rows. agent_ids: of
-        the rows, for policies that go by agents' places; None: rows are those of whole environments, in order.
+        observations: flat rows of ``seen_layout``. state: the one returned with these agents' last rows. agent_ids: of
+        the rows, for policies that depend on agents' indices; None: rows are those of complete environments, in order.
         """
         mask = self.mask(observations)
         outputs, values, state = self.outputs(observations, state, mask, agent_ids)
@@ -96,40 +96,41 @@ class Actor:
         mask: Tensor | None = None,
         agent_ids: Tensor | None = None,
     ) -> tuple[Outputs, Tensor, State | None]:
-        """Return what the policy's ``forward`` returns, float32. mask: as ``mask`` makes it of these observations."""
+        """Return the result of the policy's ``forward``, float32. mask: that of ``mask`` for these observations."""
         places = () if self._num_places is None or agent_ids is None else (agent_ids % self._num_places,)
-        told = self._computed(self.policy, observations, state, mask, *places)
+        result = self._computed(self.policy, observations, state, mask, *places)
         if not self._checked:
-            self._check(told, len(observations))
+            self._check(result, len(observations))
             self._checked = True
-        outputs, values, state = told
+        outputs, values, state = result
         return outputs, values, state
 
-    def _check(self, told: Any, num_rows: int) -> None:
-        """Raise SpaceError unless this is what ``forward`` has to return; a wrong number of logits plays on unseen."""
+    def _check(self, result: Any, num_rows: int) -> None:
+        """Raise SpaceError unless this is a valid result of ``forward``: wrong numbers of logits would go unnoticed."""
         name = f"{type(self.policy).__name__}.forward"
-        if not isinstance(told, tuple) or len(told) != 3:
-            raise SpaceError(f"{name} returned {_shape(told)}; it has to return (outputs, values, state)")
-        outputs, values, _ = told
-        aims = (num_rows, self.decisions.num_aims)
-        wanted = [(num_rows, self.decisions.num_options)] if self.decisions.nvec else []
-        wanted += [aims, aims] if aims[1] else []
-        came = outputs if isinstance(outputs, tuple) else (outputs,)
-        if [_shape(part) for part in came] != wanted:
-            meant = {1: "logits", 2: "(mean, std)", 3: "(logits, mean, std)"}[len(wanted)]
-            shapes = ", ".join(str(_shape(part)) for part in came)
+        if not isinstance(result, tuple) or len(result) != 3:
+            raise SpaceError(f"{name} returned {_shape(result)}; it has to return (outputs, values, state)")
+        outputs, values, _ = result
+        continuous_shape = (num_rows, self.decisions.num_aims)
+        expected_shapes = [(num_rows, self.decisions.num_options)] if self.decisions.nvec else []
+        expected_shapes += [continuous_shape, continuous_shape] if continuous_shape[1] else []
+        parts = outputs if isinstance(outputs, tuple) else (outputs,)
+        if [_shape(part) for part in parts] != expected_shapes:
+            expected = {1: "logits", 2: "(mean, std)", 3: "(logits, mean, std)"}[len(expected_shapes)]
+            shapes = ", ".join(str(_shape(part)) for part in parts)
             raise SpaceError(
-                f"{name} returned outputs {shapes}; {self.decisions.space} needs {meant}: {', '.join(map(str, wanted))}"
+                f"{name} returned outputs {shapes}; {self.decisions.space} needs {expected}: "
+                f"{', '.join(map(str, expected_shapes))}"
             )
         if _shape(values) != (num_rows,):
             wrong = _shape(values)
             raise SpaceError(f"{name} returned values {wrong}; they have to be {(num_rows,)}: values.squeeze(1)")
 
     def unroll(self, observations: Tensor, state: State, starts: Tensor) -> tuple[Distribution, Tensor]:
-        """Return the distributions and values of many steps, as calls one after another would, (steps * rows, …).
+        """Return the distributions and values of many steps, (steps * rows, …), equal to those of successive calls.
 
-        observations: (steps, rows, *seen_layout.shape). state: before the first step. starts: bool (steps, rows), where
-        an episode begins, and with it the state anew.
+        observations: (steps, rows, *seen_layout.shape). state: before the first step. starts: bool (steps, rows), True
+        where an episode begins, which resets the state.
         """
         mask = self.mask(observations.flatten(0, 1))
         at_once = getattr(self.policy, "unroll", None)
@@ -143,30 +144,30 @@ class Actor:
     def _unrolled(self, observations: Tensor, state: State, starts: Tensor, mask: Tensor | None) -> Any:
         initial = cast(State, self.initial_state(starts.shape[1]))
         masks = [None] * len(starts) if mask is None else mask.reshape(*starts.shape, -1)
-        told: list[Any] = []
-        for seen, begins, allowed in zip(observations, starts, masks, strict=True):
-            before = tuple(
-                torch.where(beside(begins, part), first, part) for part, first in zip(state, initial, strict=True)
+        results: list[Any] = []
+        for rows, start, allowed_options in zip(observations, starts, masks, strict=True):
+            state_before = tuple(
+                torch.where(expand_masks(start, part), first, part) for part, first in zip(state, initial, strict=True)
             )
-            outputs, values, state = self._computed(self.policy, seen, before, allowed)
-            told.append((*outputs, values) if isinstance(outputs, tuple) else (outputs, values))
-        *joined, values = (torch.cat(parts) for parts in zip(*told, strict=True))
+            outputs, values, state = self._computed(self.policy, rows, state_before, allowed_options)
+            results.append((*outputs, values) if isinstance(outputs, tuple) else (outputs, values))
+        *joined, values = (torch.cat(parts) for parts in zip(*results, strict=True))
         return (tuple(joined) if isinstance(outputs, tuple) else joined[0]), values
 
     def _computed(self, network: Callable[..., Any], observations: Tensor, *others: Any) -> Any:
-        """Return what a network makes of these, in the precision that is asked for; float32 comes of it."""
+        """Call a network in ``self.precision`` and return its results as float32."""
         if self.precision is None:
             return network(observations, *others)
         with torch.autocast(observations.device.type, self.precision):
-            told = network(observations, *others)
-        return _as_float(told, self.precision)
+            results = network(observations, *others)
+        return _as_float(results, self.precision)
 
 
-def _as_float(told: Any, precision: torch.dtype) -> Any:
-    """Return the same with tensors of this precision as float32; a state may have others, such as counts."""
-    if isinstance(told, tuple):
-        return tuple(_as_float(part, precision) for part in told)
-    return told.float() if isinstance(told, Tensor) and told.dtype == precision else told
+def _as_float(results: Any, precision: torch.dtype) -> Any:
+    """Return the results with tensors of this precision as float32. A state may have others, such as counts."""
+    if isinstance(results, tuple):
+        return tuple(_as_float(part, precision) for part in results)
+    return results.float() if isinstance(results, Tensor) and results.dtype == precision else results
 
 
 def _shape(value: Any) -> Any:
@@ -174,10 +175,10 @@ def _shape(value: Any) -> Any:
 
 
 class BatchPlayer:
-    """An actor at play in a VecEnv: flat actions for batches, whichever agents are in them.
+    """An actor that plays in a VecEnv: it returns flat actions for batches of any agents.
 
-    It keeps what the next row of each of ``num_agents`` needs. greedy: the likeliest actions instead of drawn ones.
-    seed: of what is drawn; None for any.
+    It stores the frames and the memory of each of ``num_agents`` between its rows. greedy: the most likely actions
+    instead of sampled ones. seed: of the samples; None for any.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class BatchPlayer:
         greedy: bool = False,
         seed: int | None = None,
     ) -> None:
-        """agents_per_env: by default all agents. Raises SpaceError where a policy goes by the places of others."""
+        """agents_per_env: by default all agents. Raises SpaceError if the policy needs another number of them."""
         actor.require_places(num_agents if agents_per_env is None else agents_per_env)
         self.actor, self.greedy = actor, greedy
         device = next((weights.device for weights in actor.policy.parameters()), torch.device("cpu"))
@@ -206,7 +207,7 @@ class BatchPlayer:
 
     @torch.inference_mode()
     def act(self, observations: Any, agent_ids: Any, masks: Any) -> Any:
-        """Return flat actions. All three are arrays or tensors, as a Batch has them."""
+        """Return flat actions. All three are arrays or tensors, as in a Batch."""
         ids, lives = self._tensor(agent_ids), self._tensor(masks)
         rows = self._frames(self._tensor(observations), ids, lives)
         state = None if self._memory is None else self._memory.of(ids, lives)
@@ -218,13 +219,13 @@ class BatchPlayer:
 
     def _tensor(self, values: Any) -> Tensor:
         if isinstance(values, np.ndarray):
-            # A batch's ids may be read-only, of which torch would warn; they are only looked at.
+            # A batch's ids may be read-only, and torch would warn; they are only read.
             values = torch.from_numpy(values if values.flags.writeable else values.copy())
         return cast(Tensor, values.to(self._device))
 
 
 class Player:
-    """A policy at play on one raw environment: raw observations in, raw actions out.
+    """A policy that plays one raw environment: raw observations in, raw actions out.
 
     ::
 
@@ -236,25 +237,25 @@ class Player:
                 over = terminated or truncated
             player.reset()
 
-    actor: the policy. Of a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
-    greedy, seed: as ``BatchPlayer`` has them.
+    actor: the policy. For a PettingZoo parallel environment, observations, infos and actions are dicts by agent.
+    greedy, seed: those of ``BatchPlayer``.
     """
 
     def __init__(
         self, actor: Actor, rows: RowEnv, *, owned: bool = True, greedy: bool = False, seed: int | None = None
     ) -> None:
-        """rows: the environment, emulated; it is asked for spaces, not stepped. owned: ``close`` closes it."""
+        """rows: the emulated environment, used for its spaces and not stepped. owned: whether ``close`` closes it."""
         self.policy, self._owned, self._rows = actor.policy, owned, rows
         self._alone = rows.num_agents == 1 and not rows.multi_agent
         self._player = BatchPlayer(actor, rows.num_agents, greedy=greedy, seed=seed)
         self._ids: dict[Any, int] = {}  # of the agents whose last row was seen
 
     def act(self, observations: Any, infos: Any = None) -> Any:
-        """Return the action for an observation; of several agents, a dict of actions for a dict of observations.
+        """Return the action for an observation; for several agents, a dict of actions for a dict of observations.
 
-        infos: what came with the observations; of use where action masks are in them. Where the policy was trained with
-        the environment's state, that is taken from an agent's info["state"], if you put it there, else zeros: actors of
-        "central" policies do not look at it. Raises SpaceError for an observation that the environment would not give.
+        infos: those that came with the observations, needed if they hold action masks. A policy that was trained with
+        the environment's state reads it from an agent's info["state"], if you put it there, else zeros: actors of
+        "central" policies do not use it. Raises SpaceError for an observation that is not in the environment's space.
         """
         if self._alone:
             return self._act({None: observations}, {None: infos})[None]
@@ -265,7 +266,7 @@ class Player:
         return self._act(observations, infos or {})
 
     def reset(self) -> None:
-        """Forget what was seen; to be called at the end of an episode."""
+        """Clear frames and memory; call it at the end of an episode."""
         self._ids.clear()
 
     def _act(self, observations: Mapping[Any, Any], infos: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -273,19 +274,19 @@ class Player:
         if not agents:
             return {}
         rows = [self._rows.row_of(observations[agent], infos.get(agent), agent) for agent in agents]
-        known = {agent: self._ids[agent] for agent in agents if agent in self._ids}
+        known_ids = {agent: self._ids[agent] for agent in agents if agent in self._ids}
         if self._player.actor.by_places:
             self._ids = {agent: self._rows.agent_names.index(str(agent)) for agent in agents}
         else:
-            free = (number for number in range(self._rows.num_agents) if number not in known.values())
-            self._ids = {agent: known[agent] if agent in known else next(free) for agent in agents}
-        masks = np.array([agent in known for agent in agents])
+            free = (number for number in range(self._rows.num_agents) if number not in known_ids.values())
+            self._ids = {agent: known_ids[agent] if agent in known_ids else next(free) for agent in agents}
+        masks = np.array([agent in known_ids for agent in agents])
         flat = self._player.act(np.stack(rows), np.array(list(self._ids.values())), masks)
         pairs = zip(*flat, strict=True) if isinstance(flat, tuple) else flat
         return {agent: self._rows.action_of(row, agent) for agent, row in zip(agents, pairs, strict=True)}
 
     def close(self) -> None:
-        """Close the environment that was made to know its spaces. Safe to call again."""
+        """Close the environment that was made for its spaces. Safe to call again."""
         if self._owned:
             self._rows.close()
 

@@ -1,8 +1,8 @@
 """Policies for several agents: a critic that sees the environment's state, and a policy for each type or team of them.
 
-The first two find what they need among the leaves of the observation, where ``wrap(state=True)`` and
-``wrap(agent_type=True)`` put it, so that whoever trains, keeps or plays them does so as with any policy. Teams go by
-the agents' places: for environments to whose rows nothing can be added, such as kernels.
+The first two read leaves of the observation, which ``wrap(state=True)`` and ``wrap(agent_type=True)`` add, so that they
+are trained, saved and played like any policy. Teams use the agents' indices: for environments whose rows cannot get
+further leaves, such as kernels.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Central", "RecurrentSeparate", "Separate", "Teams", "num_types", "se
 
 
 class Central(ActorCritic):
-    """A centralised critic: the actor sees all of an observation but the leaf "state", the critic that as well.
+    """A centralised critic: the actor sees all of an observation except the leaf "state", the critic sees all.
 
-    So the critic learns from what no agent knows, and an agent acts by what it knows itself. Two tanh layers each, as
-    in ``MLP``. Raises SpaceError where there is no such leaf.
+    So the critic learns from information that no agent has, and an agent acts on its own. Two tanh layers each, as in
+    ``MLP``. Raises SpaceError if there is no such leaf.
     Source: Lowe et al., arXiv:1706.02275; with PPO, Yu et al., arXiv:2103.01955.
     """
 
@@ -66,9 +66,9 @@ class Columns(nn.Module):
 class Separate(nn.Module):
     """A policy for each type of agents; each row goes to that of its leaf "agent_type", and trains only that one.
 
-    policies: one a type, in the order in which ``wrap(agent_type=True)`` numbers them, all for the same layout and
-    actions. Rows of absent agents, which are zeros, go to the first. On a GPU each call waits once, for the rows of
-    each type to be counted.
+    policies: one per type, in the order in which ``wrap(agent_type=True)`` numbers them, all for the same layout and
+    actions. Rows of absent agents, which are zeros, go to the first. On a GPU each call synchronizes once, to count the
+    rows of each type.
     """
 
     def __init__(self, observation_layout: Layout, policies: Sequence[nn.Module]) -> None:
@@ -98,7 +98,7 @@ class Separate(nn.Module):
 
 
 class RecurrentSeparate(Separate):
-    """The same where the policies have a memory, of the same shape for all types."""
+    """A Separate whose policies have a memory, of the same shape for all types."""
 
     def initial_state(self, num_rows: int) -> State:
         """Return the state at the beginning of an episode, a tuple of tensors (num_rows, …)."""
@@ -106,26 +106,26 @@ class RecurrentSeparate(Separate):
 
 
 class Teams(nn.Module):
-    """A policy for each team, by the places of its agents among those of an environment.
+    """A policy for each team, by the indices of its agents in an environment.
 
-    policies: one a team, without memories, all for the same layout and actions. places: those of each team, by its
-    name; each place belongs to one. Raises PlanError for places that belong to none, or to two, and for memories.
+    policies: one per team, without memories, all for the same layout and actions. places: the indices of each team's
+    agents, by its name. Raises PlanError for indices that belong to no team, or to two, and for memories.
     """
 
     def __init__(self, policies: Mapping[str, nn.Module], places: Mapping[str, Sequence[int]]) -> None:
         super().__init__()
-        listed = sorted(place for each in places.values() for place in each)
+        listed = sorted(agent_index for indices in places.values() for agent_index in indices)
         if listed != list(range(len(listed))) or set(places) != set(policies) or not all(places.values()):
-            told = ", ".join(f"{name}: {list(each)}" for name, each in places.items())
+            team_places = ", ".join(f"{name}: {list(indices)}" for name, indices in places.items())
             raise PlanError(
-                f"teams of {told}: each place from 0 on has to belong to one team, and each team needs some"
+                f"teams of {team_places}: each place from 0 on has to belong to one team, and each team needs some"
             )
         if any(hasattr(policy, "initial_state") for policy in policies.values()):
             raise PlanError("a team's policy cannot have a memory; use one without")
         self.num_places = len(listed)
-        # A team may be called as no module may: "train".
-        self.policies = nn.ModuleDict({f"team_{name}".replace(".", "_"): each for name, each in policies.items()})
-        team_of = [next(number for number, each in enumerate(places.values()) if place in each) for place in listed]
+        # A team may have a name that a module may not have: "train".
+        self.policies = nn.ModuleDict({f"team_{name}".replace(".", "_"): policy for name, policy in policies.items()})
+        team_of = [next(team for team, indices in enumerate(places.values()) if index in indices) for index in listed]
         self.register_buffer("team_of", torch.tensor(team_of), persistent=False)
 
     def policy_of(self, team: str) -> nn.Module:
@@ -141,41 +141,41 @@ class Teams(nn.Module):
     ) -> tuple[Outputs, Tensor, State | None]:
         """Return (outputs, values, state), in the order of the rows.
 
-        places: int64 (rows,), of each row's agent. None: rows are those of whole environments, one after another.
+        places: int64 (rows,), the index of each row's agent. None: rows are those of complete environments, in order.
         """
         if places is None:
             places = torch.arange(self.num_places, device=observations.device).repeat(
                 len(observations) // self.num_places
             )
         teams = cast(Tensor, self.team_of)[places]
-        told: Any = None
+        results: Any = None
         for number, policy in enumerate(self.policies.values()):
             rows = (teams == number).nonzero().squeeze(1)
             mask = None if action_mask is None else action_mask[rows]
             outputs, values, _ = policy(observations[rows], None, mask)
-            each = (*outputs, values) if isinstance(outputs, tuple) else (outputs, values)
-            if told is None:
-                told = [part.new_zeros((len(observations), *part.shape[1:])) for part in each]
-            told = [whole.index_copy(0, rows, part) for whole, part in zip(told, each, strict=True)]
-        *outputs, values = told
+            parts = (*outputs, values) if isinstance(outputs, tuple) else (outputs, values)
+            if results is None:
+                results = [part.new_zeros((len(observations), *part.shape[1:])) for part in parts]
+            results = [result.index_copy(0, rows, part) for result, part in zip(results, parts, strict=True)]
+        *outputs, values = results
         return tuple(outputs) if len(outputs) > 1 else outputs[0], values, state
 
 
 def separate(observation_layout: Layout, policies: Sequence[nn.Module]) -> Separate:
-    """Return one policy that is made of these, one a type. Raises SpaceError where their states differ in shape."""
+    """Return one policy that combines these, one per type. Raises SpaceError if their states differ in shape."""
     shapes = [_state_shapes(policy) for policy in policies]
-    for number, its in enumerate(shapes):
-        if its != shapes[0]:
+    for number, shape in enumerate(shapes):
+        if shape != shapes[0]:
             raise SpaceError(
                 f"policies of separate types need states of the same shape, for rows of all types are kept together; "
-                f"that of type 0 has {_told(shapes[0])}, that of type {number} has {_told(its)}"
+                f"that of type 0 has {_shapes_text(shapes[0])}, that of type {number} has {_shapes_text(shape)}"
             )
     kind = Separate if shapes[0] is None else RecurrentSeparate
     return kind(observation_layout, policies)
 
 
 def num_types(layout: Layout) -> int:
-    """Return how many types of agents there are. Raises SpaceError where the observation has no "agent_type"."""
+    """Return the number of types of agents. Raises SpaceError if the observation has no "agent_type"."""
     return int(_types(layout).n)
 
 
@@ -199,7 +199,7 @@ def _leaf(layout: Layout, name: str, policy: str, flag: str) -> gymnasium.Space[
 
 
 def _joined(parts: Sequence[Any], back: Tensor) -> Any:
-    """Return tensors, or tuples of them, of all types as those of all rows; None of None."""
+    """Join tensors, or tuples of them, of all types into those of all rows; None for None."""
     if parts[0] is None:
         return None
     if isinstance(parts[0], Tensor):
@@ -212,5 +212,5 @@ def _state_shapes(policy: nn.Module) -> list[tuple[int, ...]] | None:
     return None if first is None else [tuple(part.shape[1:]) for part in first(1)]
 
 
-def _told(shapes: list[tuple[int, ...]] | None) -> str:
+def _shapes_text(shapes: list[tuple[int, ...]] | None) -> str:
     return "none" if shapes is None else ", ".join(map(str, shapes))

@@ -1,4 +1,4 @@
-"""Networks: the policies that come with the library, and their layers."""
+"""Networks: the library's policies and their layers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ State = tuple[Tensor, ...]
 
 
 class ActorCritic(nn.Module):
-    """An actor and a critic that share nothing: with large returns the critic's gradients would drown the actor's.
+    """An actor and a critic without shared weights: with large returns the critic's gradients would dominate.
 
-    read: makes features of observations. network(num_outputs, gain): makes each of the two, from features to outputs.
+    read: computes features of observations. network(num_outputs, gain): makes each of the two, from features to
+    outputs.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class ActorCritic(nn.Module):
 
 
 class MLP(ActorCritic):
-    """Two tanh layers each, over observations of any structure as numbers.
+    """An actor and a critic of two tanh layers each, on the numbers of observations of any structure.
 
-    hidden_size: of each layer. normalize: as ``Features`` has it.
+    hidden_size: of each layer. normalize: that of ``Features``.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class MLP(ActorCritic):
 
 
 class CNN(ActorCritic):
-    """The same, over observations of any structure with images in it, which pass three convolutions first.
+    """An MLP on observations of any structure with images, which first pass three convolutions.
 
-    hidden_size: of each layer after. channels: of the convolutions. normalize: as ``Features`` has it, for the numbers
-    beside images.
+    hidden_size: of each later layer. channels: of the convolutions. normalize: that of ``Features``, for the numbers
+    that are not images.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class CNN(ActorCritic):
 
 
 class Nature(nn.Module):
-    """One encoder of images, from which both actor and critic read: half of a CNN's work, and usual for Atari.
+    """One encoder of images that actor and critic share: half of a CNN's work, and usual for Atari.
 
-    hidden_size: of its last layer. normalize: as ``Features`` has it, for the numbers beside images.
+    hidden_size: of its last layer. normalize: that of ``Features``, for the numbers that are not images.
     Source: Mnih et al., "Human-level control through deep reinforcement learning", Nature 518, 2015.
     """
 
@@ -121,11 +122,10 @@ class Nature(nn.Module):
 
 
 class LSTM(nn.Module):
-    """A memory around any encoder: its features go through an LSTM, whose state is the policy's.
+    """An LSTM on the features of any encoder; its state is the policy's.
 
     encoder: a module from observations to features, (rows, num_features); by default the default policy's first layers.
-    hidden_size: of the memory, from which actor and critic read. normalize: as ``Features`` has it, in the default
-    encoder.
+    hidden_size: of the LSTM, which actor and critic read. normalize: that of ``Features``, in the default encoder.
     """
 
     def __init__(
@@ -164,15 +164,15 @@ class LSTM(nn.Module):
     def unroll(
         self, observations: Tensor, state: State, starts: Tensor, action_mask: Tensor | None = None
     ) -> tuple[Outputs, Tensor]:
-        """Return (outputs, values) of many steps, all but the memory at once."""
+        """Return (outputs, values) of many steps; all layers but the LSTM compute them at once."""
         num_steps, rows = starts.shape
         features = self.encoder(observations.flatten(0, 1)).unflatten(0, (num_steps, rows))
         hidden, cell = state
-        seen = []
-        for now, goes_on in zip(features, (~starts).unsqueeze(2).to(features.dtype), strict=True):
-            hidden, cell = self.cell(now, (hidden * goes_on, cell * goes_on))
-            seen.append(hidden)
-        return self._heads(torch.cat(seen))
+        hiddens = []
+        for step_features, continues in zip(features, (~starts).unsqueeze(2).to(features.dtype), strict=True):
+            hidden, cell = self.cell(step_features, (hidden * continues, cell * continues))
+            hiddens.append(hidden)
+        return self._heads(torch.cat(hiddens))
 
     def _heads(self, hidden: Tensor) -> tuple[Outputs, Tensor]:
         return self.decisions.outputs(self.actor(hidden), self.log_std), self.critic(hidden).squeeze(1)
@@ -182,7 +182,7 @@ class LSTM(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Layers behind what reads observations."""
+    """A reader of observations followed by layers."""
 
     def __init__(self, read: Callable[[Tensor], Any], *layers: nn.Module) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class Encoder(nn.Module):
 
 
 def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return what makes features of observations: ``image_encoder`` where there are images, else a tanh layer."""
+    """Return an encoder of observations: ``image_encoder`` if there are images, else a tanh layer."""
     if has_images(layout):
         return image_encoder(layout, hidden_size, normalize)
     features = Features(layout, normalize)
@@ -203,7 +203,7 @@ def default_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -
 
 
 def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> nn.Module:
-    """Return three convolutions and a layer behind them."""
+    """Return three convolutions followed by a layer."""
     read = images_of(layout, normalize)
     layers, size = vision(layout, read, (32, 64, 64))
     return Encoder(read, layers, orthogonal(nn.Linear(size, hidden_size)), nn.ReLU())
@@ -212,8 +212,8 @@ def image_encoder(layout: Layout, hidden_size: int, normalize: bool = False) -> 
 class Perceptron(nn.Sequential):
     """Linear layers and tanh in turn. Computes the same as ``nn.Sequential``, without the cost of a call per layer.
 
-    For the few rows of a batch, calling five modules took almost half of the time (26 us, without 15). Layers with
-    hooks, and of other types, are called.
+    For the few rows of a batch, calling five modules took almost half of the time (26 us, without 15). It calls layers
+    with hooks and layers of other types.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -231,12 +231,12 @@ class Perceptron(nn.Sequential):
 
 
 def _hooked(layer: Any) -> bool:
-    """Return whether only a call of the layer itself runs all that users have attached to it."""
+    """Return whether a layer has hooks, which only run if the layer itself is called."""
     return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float) -> Perceptron:
-    """Return two tanh layers and one of outputs, whose weights have this gain."""
+    """Return two tanh layers and an output layer with weights of this gain."""
     return Perceptron(
         orthogonal(nn.Linear(num_inputs, hidden_size)),
         nn.Tanh(),
@@ -247,7 +247,7 @@ def perceptron(num_inputs: int, hidden_size: int, num_outputs: int, gain: float)
 
 
 class Sight(nn.Module):
-    """Convolutions for the images of each size; behind what they make, the numbers that there are beside.
+    """Convolutions for the images of each size, with other numbers appended to their features.
 
     shapes: of the images, each (channels, height, width).
     """
@@ -257,13 +257,13 @@ class Sight(nn.Module):
         self.encoders = nn.ModuleList(convolutions(shape[0], channels) for shape in shapes)
 
     def forward(self, seen: list[Tensor]) -> Tensor:
-        """Return features, (rows, num_features), of what ``Images`` has read."""
+        """Return features, (rows, num_features), of the tensors of ``Images``."""
         images, numbers = seen[: len(self.encoders)], seen[len(self.encoders) :]
         return torch.cat([*(encode(image) for encode, image in zip(self.encoders, images, strict=True)), *numbers], 1)
 
 
 def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """Return what makes features of that which ``images_of(layout)`` reads, and how many."""
+    """Return an encoder of the output of ``images_of(layout)``, and its number of features."""
     encoder = convolutions(read.shape[0], channels) if isinstance(read, Frames) else Sight(read.shapes, channels)
     row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
     with torch.no_grad():
@@ -271,7 +271,7 @@ def vision(layout: Layout, read: Frames | Images, channels: tuple[int, int, int]
 
 
 def convolutions(num_channels: int, channels: tuple[int, int, int]) -> nn.Sequential:
-    """Return what makes (rows, size) of images: the layers of Mnih et al., 2015."""
+    """Return an encoder of images to (rows, size): the layers of Mnih et al., 2015."""
     first, second, third = channels
     return nn.Sequential(
         orthogonal(nn.Conv2d(num_channels, first, 8, stride=4)),

@@ -1,6 +1,6 @@
-"""What is kept of each agent between its rows, by agent id: the last frames, and the memory of a recurrent policy.
+"""Data of each agent between its rows, by agent id: the last frames, and the memory of a recurrent policy.
 
-Where a row's mask is False something begins: an episode, an agent's life, a place in other hands. So do these.
+Where a row's mask is False, an episode, an agent's life, or another agent with this id begins, and the data is reset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FrameStack", "Memory"]
 class Memory:
     """The state of each agent.
 
-    initial: the state at the beginning of an episode, of as many rows as there are agents; it is kept, not changed.
+    initial: the state at the beginning of an episode, with a row per agent; it is stored and not changed.
     """
 
     def __init__(self, initial: State) -> None:
@@ -31,30 +31,30 @@ class Memory:
         self._states = tuple(part.clone() for part in initial)
 
     def of(self, agent_ids: Tensor, masks: Tensor) -> State:
-        """Return the states with which these agents' rows are to be seen, new tensors (rows, …).
+        """Return the states for these agents' rows, new tensors (rows, …).
 
         agent_ids: (rows,) int64; masks: (rows,) bool. Both on the device of the states.
         """
         return tuple(
-            torch.where(beside(masks, known), known[agent_ids], initial[agent_ids])
-            for known, initial in zip(self._states, self._initial, strict=True)
+            torch.where(expand_masks(masks, stored), stored[agent_ids], initial[agent_ids])
+            for stored, initial in zip(self._states, self._initial, strict=True)
         )
 
     def keep(self, agent_ids: Tensor, state: State) -> None:
-        """Keep the states that a policy returned with these agents' rows."""
-        for known, new in zip(self._states, state, strict=True):
-            known[agent_ids] = new
+        """Store the states that a policy returned with these agents' rows."""
+        for stored, new in zip(self._states, state, strict=True):
+            stored[agent_ids] = new
 
     def forget(self) -> None:
-        """Begin anew with all agents."""
+        """Reset the states of all agents."""
         self.keep(torch.arange(len(self._initial[0]), device=self._initial[0].device), self._initial)
 
 
 class FrameStack:
-    """The last ``num_frames`` observations of each agent as one; at the beginning all of them are the first.
+    """The last ``num_frames`` observations of each agent as one; at the start all of them are the first.
 
-    layout: of one observation; its own is that of the stack. num_agents: whose frames are kept. Images get more
-    channels, other Boxes a longer first axis, oldest frames first; of anything else it is a Tuple of observations.
+    layout: of one observation; the attribute is that of the stack. num_agents: the number of agents. Images get more
+    channels, other Boxes a longer first axis, oldest frames first; other observations become a Tuple.
     Raises PlanError for less than one frame.
     """
 
@@ -66,7 +66,7 @@ class FrameStack:
         self._frames = torch.from_numpy(np.zeros((num_agents, num_frames, *layout.shape), layout.dtype)).to(device)
 
     def __call__(self, observations: Tensor, agent_ids: Tensor, masks: Tensor) -> Tensor:
-        """Return rows of ``layout`` that end with these observations; for one frame, these.
+        """Return rows of ``layout`` that end with these observations; with one frame, the observations themselves.
 
         observations: (rows, *single.shape); agent_ids: (rows,) int64; masks: (rows,) bool.
         """
@@ -74,7 +74,7 @@ class FrameStack:
             return observations
         newest = observations.unsqueeze(1)
         frames = torch.cat([self._frames[agent_ids, 1:], newest], 1)
-        frames = torch.where(beside(masks, frames), frames, newest)
+        frames = torch.where(expand_masks(masks, frames), frames, newest)
         self._frames[agent_ids] = frames
         return _joined(self.single, frames)
 
@@ -96,7 +96,7 @@ def stacked_layout(layout: Layout, num_frames: int) -> Layout:
 
 
 def newest(layout: Layout, num_frames: int, stacked: Tensor) -> Tensor:
-    """Return the newest frame of each stacked row of a layout that is no Box's."""
+    """Return the newest frame of each stacked row; for layouts of other spaces than Box."""
     return stacked if num_frames == 1 else stacked.reshape(len(stacked), num_frames, *layout.shape)[:, -1]
 
 
@@ -117,6 +117,6 @@ def _is_box(layout: Layout) -> bool:
     return layout.is_leaf and isinstance(layout.space, Box)
 
 
-def beside(masks: Tensor, values: Tensor) -> Tensor:
-    """Return masks, (rows,), in a shape in which they choose among rows of values."""
+def expand_masks(masks: Tensor, values: Tensor) -> Tensor:
+    """Return masks, (rows,), in a shape that broadcasts to values, (rows, …)."""
     return masks.reshape(-1, *[1] * (values.dim() - 1))

@@ -1,4 +1,4 @@
-"""What reads observations: rows of any layout as images for convolutions, and as numbers."""
+"""Readers of observations: rows of any layout as images for convolutions, and as numbers."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from pufferlib.models.running_norm import RunningNorm
 
 __all__ = ["SMALLEST_IMAGE", "Features", "Frames", "Images", "has_images", "images_of"]
 
-SMALLEST_IMAGE = 36  # pixels, high and wide, that the convolutions need
+SMALLEST_IMAGE = 36  # pixels, the height and width that the convolutions need
 
 
 def has_images(layout: Layout) -> bool:
-    """Whether rows are images, or have some among their leaves, that are large enough for the convolutions."""
+    """Return whether rows are images, or have some among their leaves, that are large enough for the convolutions."""
     return next(_images(layout), None) is not None
 
 
 def images_of(layout: Layout, normalize: bool = False) -> Frames | Images:
-    """Return what reads images: ``Frames`` where rows are nothing else. Raises SpaceError where there are none.
+    """Return a reader of images: ``Frames`` if a row is one image, else ``Images``. Raises SpaceError without images.
 
-    normalize: as ``Features`` has it, for the numbers beside images.
+    normalize: that of ``Features``, for the numbers that are not images.
     """
-    found = list(_images(layout))
-    if not found:
+    images = list(_images(layout))
+    if not images:
         raise SpaceError(
             f"{layout.space} holds no images: uint8, with their channels last, first or left out, and of "
             f'{SMALLEST_IMAGE} pixels at least; use the policy "mlp"'
         )
-    return found[0][1] if layout.is_leaf else Images(layout, normalize)
+    return images[0][1] if layout.is_leaf else Images(layout, normalize)
 
 
 def _images(layout: Layout) -> Iterator[tuple[Path, Frames]]:
     """Yield the leaves that are images: Boxes of bytes, (height, width) or with their channels last or first."""
     for leaf in layout.leaves:
         sides = [leaf.shape] if len(leaf.shape) == 2 else [leaf.shape[:2], leaf.shape[1:]]
-        large = len(leaf.shape) in (2, 3) and any(min(each) >= SMALLEST_IMAGE for each in sides)
+        large = len(leaf.shape) in (2, 3) and any(min(side) >= SMALLEST_IMAGE for side in sides)
         space = _space_at(layout.space, leaf.path)
         if large and leaf.nbytes and leaf.dtype == np.uint8 and isinstance(space, Box):
             yield leaf.path, Frames(space)
 
 
 class Frames:
-    """Images of one leaf, uint8, as (rows, channels, height, width) float32 from 0 to 1, the most that its space says.
+    """Images of one leaf, uint8, as (rows, channels, height, width) float32 from 0 to 1, which is its space's maximum.
 
     space: (height, width), or with the channels last or first.
     """
@@ -66,21 +66,21 @@ class Frames:
         self.channels_last = not self.flat and min(shape[:2]) >= SMALLEST_IMAGE
         height, width, channels = shape if self.channels_last else (*shape[-2:], 1 if self.flat else shape[0])
         self.shape = (channels, height, width)
-        self.most = max(1, int(space.high.max()))  # a grid of ones and zeros would be all but black among 255
+        self.most = max(1, int(space.high.max()))  # divided by 255, a grid of ones and zeros would be almost black
 
     def __call__(self, observations: Tensor) -> Tensor:
         images = observations.unsqueeze(1) if self.flat else observations
         images = images.permute(0, 3, 1, 2) if self.channels_last else images
-        # In memory the channels come last, which convolutions take a sixth less time for. Divided in place: to have
-        # the pages of a second tensor took 14 ms for 128 images, as long as a convolution.
+        # In memory the channels come last, with which convolutions take a sixth less time. Divided in place: the pages
+        # of a second tensor took 14 ms for 128 images, as long as a convolution.
         return images.to(torch.float32, memory_format=torch.channels_last).div_(self.most)
 
 
 class Images(nn.Module):
-    """The images among the leaves of a layout, and beside them its numbers.
+    """The images among the leaves of a layout, and the numbers of its other leaves.
 
-    Images of one size are one of more channels, as a stack of frames is. normalize: as ``Features`` has it, for the
-    numbers. shapes: of what is made of images, each (channels, height, width).
+    Images of the same size become one with more channels, like a stack of frames. normalize: that of ``Features``, for
+    the numbers. shapes: of the resulting images, each (channels, height, width).
     """
 
     def __init__(self, layout: Layout, normalize: bool = False) -> None:
@@ -103,7 +103,7 @@ class Images(nn.Module):
 
 
 class Features(nn.Module):
-    """Rows of any layout as (rows, size) float32: one-hot where a leaf is discrete, else its numbers.
+    """Rows of any layout as (rows, size) float32: one-hot for discrete leaves, else their numbers.
 
     normalize: standardise the numbers of Boxes by running statistics; see ``observe``. without: paths of leaves that
     are left out.
@@ -118,7 +118,7 @@ class Features(nn.Module):
             (leaf.path, Tensor.float if number else _reader(space))
             for (leaf, space), number in zip(spaces, numbers, strict=True)
         ]
-        self.one_hots = nn.ModuleList([read for _, read in self.readers if isinstance(read, OneHot)])  # moves them
+        self.one_hots = nn.ModuleList([read for _, read in self.readers if isinstance(read, OneHot)])  # for ``to``
         row = torch.from_numpy(np.zeros((1, *layout.shape), layout.dtype))
         pieces = self._pieces(row)
         self.size = sum(piece.shape[1] for piece in pieces)
@@ -139,12 +139,12 @@ class Features(nn.Module):
         return [read(leaf.flatten(1) if leaf.dim() > 1 else leaf.unsqueeze(1)) for leaf, read in leaves]
 
     def columns_without(self, name: str) -> list[int]:
-        """Return which features come of other leaves than the one of this name at the top of the observation."""
+        """Return the columns of features that do not come from the leaf of this name at the top of the observation."""
         pieces = self._pieces(torch.from_numpy(np.zeros((1, *self.layout.shape), self.layout.dtype)))
-        kept: list[bool] = []
+        column_flags: list[bool] = []
         for (path, _), piece in zip(self.readers, pieces, strict=True):
-            kept += [path[:1] != (name,)] * piece.shape[1]
-        return [column for column, keep in enumerate(kept) if keep]
+            column_flags += [path[:1] != (name,)] * piece.shape[1]
+        return [column for column, flag in enumerate(column_flags) if flag]
 
 
 class OneHot(nn.Module):
@@ -163,12 +163,12 @@ class OneHot(nn.Module):
         self.register_buffer("_elements", elements, persistent=False)
 
     def forward(self, leaf: Tensor) -> Tensor:
-        """Compare, not index: the zeros of an absent agent's row may be no option at all."""
+        """Return the one-hot rows. Compares and does not index: zeros of an absent agent's row may not be an option."""
         return (leaf[:, self._elements] == self._options).float()
 
 
 def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
-    """Return what turns a leaf of this space, (rows, elements), into numbers, (rows, size) float32."""
+    """Return a function from a leaf of this space, (rows, elements), to numbers, (rows, size) float32."""
     if isinstance(space, (Discrete, MultiDiscrete)):
         return OneHot(space)
     if isinstance(space, Box) and np.all(np.abs(space.low) <= 1) and np.all(np.abs(space.high) <= 1):
@@ -177,7 +177,7 @@ def _reader(space: gymnasium.Space[Any] | None) -> Callable[[Tensor], Tensor]:
 
 
 def _tame(leaf: Tensor) -> Tensor:
-    """Return counts, letters, positions without bounds, …, at a size that networks like."""
+    """Return unbounded values, such as counts, letters and positions, on a logarithmic scale that suits networks."""
     numbers = leaf.float()
     return numbers.abs().log1p().copysign(numbers)
 

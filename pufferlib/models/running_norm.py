@@ -1,7 +1,7 @@
-"""Observations at mean 0 and deviation 1, by statistics that are a part of the policy's weights.
+"""Normalize observations to mean 0 and standard deviation 1, by statistics that are part of the policy's weights.
 
-So they are saved with it, and stand still wherever it only plays: nothing but ``observe`` changes them. A trainer calls
-it between rollouts; within one, and while that is learnt from, the policy must see an observation in the same way.
+The statistics are saved with the policy, and only ``observe`` changes them. A trainer calls it between rollouts: while
+a rollout is played and learnt from, the policy must normalize each observation in the same way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 __all__ = ["RunningNorm", "observe"]
 
-SHOWN_NBYTES = 1 << 24  # of rows, shown at once: what convolutions make of a whole rollout of images takes gigabytes
+SHOWN_NBYTES = 1 << 24  # of rows per call: the activations of convolutions on a whole rollout of images take gigabytes
 
 
 class RunningNorm(nn.Module):
-    """Numbers, (rows, size) float32, standardised by all rows that ``observe`` has shown so far.
+    """Standardizes numbers, (rows, size) float32, by the statistics of all rows passed to ``observe`` so far.
 
-    which: (size,) bool, the columns that are; others stay as they are. bound: of what comes out.
+    which: (size,) bool, the columns to standardize; others do not change. bound: of the absolute results.
     """
 
     _which: Tensor
@@ -36,28 +36,28 @@ class RunningNorm(nn.Module):
     def forward(self, numbers: Tensor) -> Tensor:
         """Return the numbers standardised."""
         if self.observing:
-            self._take_in(numbers.detach())
-        spread = (self.variance + 1e-8).sqrt()
-        return ((numbers - self.mean) / spread).clamp(-self.bound, self.bound)
+            self._update(numbers.detach())
+        std = (self.variance + 1e-8).sqrt()
+        return ((numbers - self.mean) / std).clamp(-self.bound, self.bound)
 
-    def _take_in(self, numbers: Tensor) -> None:
-        """Join the moments of these rows with those so far: Chan, Golub, LeVeque, 1983."""
+    def _update(self, numbers: Tensor) -> None:
+        """Combine the moments of these rows with those so far: Chan, Golub, LeVeque, 1983."""
         if not len(numbers):
             return
         variance, mean = torch.var_mean(numbers, 0, correction=0)
         share = len(numbers) / (self.count + len(numbers))
-        apart = mean - self.mean
+        shift = mean - self.mean
         joined = torch.where(
-            self.count == 0, variance, self.variance.lerp(variance, share) + share * (1 - share) * apart.square()
+            self.count == 0, variance, self.variance.lerp(variance, share) + share * (1 - share) * shift.square()
         )
         self.variance.copy_(torch.where(self._which, joined, self.variance))
-        self.mean.copy_(torch.where(self._which, self.mean + share * apart, self.mean))
+        self.mean.copy_(torch.where(self._which, self.mean + share * shift, self.mean))
         self.count += len(numbers)
 
 
 @torch.no_grad()
 def observe(policy: nn.Module, observations: Tensor) -> None:
-    """Have all statistics in a policy take in these flat rows; where it has none, nothing happens."""
+    """Update all statistics of a policy with these flat rows; do nothing if it has none."""
     norms = [module for module in policy.modules() if isinstance(module, RunningNorm)]
     if not norms or not len(observations):
         return

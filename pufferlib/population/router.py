@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pufferlib.errors import CallError, PlanError
 from pufferlib.models import Actor, Decisions, FrameStack, State, action_mask_reader
-from pufferlib.models.per_agent import beside
+from pufferlib.models.per_agent import expand_masks
 from pufferlib.population.matchmaker import Matchmaker
 from pufferlib.population.matchup import Matchup
 from pufferlib.population.pool import PolicyPool
@@ -287,7 +287,7 @@ class Router:
             self._states[key] = tuple(part.new_zeros((self._num_agents, *part.shape[1:])) for part in initial)
         new = self._new[agents]
         return tuple(
-            torch.where(beside(new, first), first, known[agents])
+            torch.where(expand_masks(new, first), first, known[agents])
             for known, first in zip(self._states[key], initial, strict=True)
         )
 

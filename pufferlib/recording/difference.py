@@ -1,4 +1,4 @@
-"""A difference between what was recorded and what is now, and how values that differ are written."""
+"""A difference between a recording and its replay, and the text of values that differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["UNKNOWN", "Difference", "leaf_text", "told_apart"]
+__all__ = ["UNKNOWN", "Difference", "leaf_text", "value_texts"]
 
 Array = np.ndarray[Any, Any]
 
@@ -17,13 +17,13 @@ UNKNOWN = "not kept"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first thing that is not as recorded.
+    """The first difference from a recording.
 
-    env_id, step: the environment, and its own step: 0 is its first reset, n what its n-th action led to. Both are None
-    where it is about the spaces. place: the agent's, None where there is one, or it is about all.
-    field: "observation", or "observation.PATH" of one leaf; "reward", "terminated", "truncated", "mask"; "episode",
-    whose return and length are told at its end; "error". recorded, now: the values, as text; "not kept" where a file
-    has hashes only. also: the other fields that differ in the same step. episode: the environment's episode, counted
+    env_id, step: the environment and its step: 0 is its first reset, n the result of its n-th action. Both are None for
+    a difference of spaces. place: the agent's index, None for a single agent or a difference that concerns all.
+    field: "observation", or "observation.PATH" for one leaf; "reward", "terminated", "truncated", "mask"; "episode",
+    the return and length reported at its end; "error". recorded, now: the values, as text; "not kept" if the file has
+    only hashes. also: the other fields that differ in the same step. episode: the number of the environment's episode,
     from 1, and the step in it; None in the first. traceback: of an exception.
     """
 
@@ -39,12 +39,12 @@ class Difference:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Differences are in order of step, then of environment."""
+        """The sort key of differences: the step, then the environment."""
         return (-1 if self.step is None else self.step, -1 if self.env_id is None else self.env_id)
 
     @property
     def where(self) -> str:
-        """Environment, step and field, in words."""
+        """The environment, step and field, as text."""
         if self.step is None:
             return self.field
         agent = "" if self.place is None else f", agent {self.place}"
@@ -64,25 +64,25 @@ class Difference:
 
 
 def leaf_text(leaf: Any, recorded: Array | None, now: Array) -> tuple[str, str]:
-    """Return both values of one leaf of a row; of a large one where it first differs.
+    """Return the texts of both values of one leaf of a row; for a large leaf, of the first element that differs.
 
-    leaf: of a Layout. recorded: the row as it was, None if it was not kept.
+    leaf: of a Layout. recorded: the recorded row, None if it was not kept.
     """
-    is_now = _leaf_of(leaf, now)
+    current = _leaf_of(leaf, now)
     if recorded is None:
-        return UNKNOWN, array_text(is_now)
-    then = _leaf_of(leaf, recorded)
-    if then.size <= SHORT:
-        return told_apart(then, is_now)
-    differs = [one.tobytes() != other.tobytes() for one, other in zip(then.ravel(), is_now.ravel(), strict=True)]
+        return UNKNOWN, array_text(current)
+    original = _leaf_of(leaf, recorded)
+    if original.size <= SHORT:
+        return value_texts(original, current)
+    differs = [one.tobytes() != other.tobytes() for one, other in zip(original.ravel(), current.ravel(), strict=True)]
     first = differs.index(True)
-    index = tuple(int(place) for place in np.unravel_index(first, then.shape))
-    texts = told_apart(then[index], is_now[index])
-    return f"{texts[0]} at {list(index)}", f"{texts[1]}; {sum(differs):,} of {then.size:,} elements differ"
+    index = tuple(int(coordinate) for coordinate in np.unravel_index(first, original.shape))
+    texts = value_texts(original[index], current[index])
+    return f"{texts[0]} at {list(index)}", f"{texts[1]}; {sum(differs):,} of {original.size:,} elements differ"
 
 
-def told_apart(recorded: Any, now: Any) -> tuple[str, str]:
-    """Return two values that differ as texts that do, too: all NaNs read alike."""
+def value_texts(recorded: Any, now: Any) -> tuple[str, str]:
+    """Return different texts of two different values. Adds the bytes if the texts are equal, as those of NaNs."""
     texts = array_text(np.asarray(recorded)), array_text(np.asarray(now))
     if texts[0] == texts[1]:
         return f"{texts[0]} (bytes {recorded.tobytes().hex()})", f"{texts[1]} (bytes {now.tobytes().hex()})"
@@ -90,7 +90,7 @@ def told_apart(recorded: Any, now: Any) -> tuple[str, str]:
 
 
 def array_text(array: Array) -> str:
-    """Return an array in one line, its numbers in full, of a large one the ends."""
+    """Return an array as one line, with all digits; of a large array only the ends."""
     if array.ndim == 0:
         return str(array[()])
     with np.printoptions(floatmode="unique", threshold=SHORT, edgeitems=3, linewidth=10**6):

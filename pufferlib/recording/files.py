@@ -1,13 +1,13 @@
-"""Recordings, and the files that they are kept in.
+"""Recordings and their files.
 
-A file is an .npz, which is a zip of arrays in NumPy's own format (numpy.lib.format): any NumPy opens it, none of it is
-pickled, and the same recording is the same file, to the byte. ``header`` is JSON, in a string:
+A file is an .npz, a zip of arrays in NumPy's format (numpy.lib.format): any NumPy opens it, nothing in it is pickled,
+and the same recording gives the same file, to the byte. ``header`` is a string of JSON:
 
     {"format": "pufferlib recording", "version": 1, "env": "ocean/squared", "env_args": "()", …}
 
-The other arrays hold environment after environment, ``lengths`` rows of each. Row 0 is that of the first reset, row n
-that of the n-th step after it, whatever batch it came in; ``actions_0`` (and ``actions_1``, where an action is a pair)
-is what was sent in answer to that row. A later version reads what an earlier one has written.
+The other arrays hold one environment after another, ``lengths`` rows of each. Row 0 is that of the first reset, row n
+that of the n-th step after it, in any batch; ``actions_0`` (and ``actions_1`` if an action is a pair) is the answer to
+that row. Later versions read files of earlier ones.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ ROWS = ("hashes", "rewards", "terminations", "truncations", "masks")  # (rows, a
 EPISODES = ("episode_rows", "episode_places", "episode_returns", "episode_lengths")
 ARGUMENTS = ("env_args", "env_kwargs", "wrap_kwargs")
 FAILURE = ("env_id", "step", "text")
-MISSING = object()  # an argument that is no Python literal, which a file does not hold
+MISSING = object()  # an argument that is not a Python literal; files do not hold it
 
 
 class Origin(NamedTuple):
-    """What was recorded, as ``pufferlib.make`` takes it.
+    """The arguments of ``pufferlib.make`` for a recording.
 
-    env: a name, or a list of one an environment; None where one has no name. env_args, env_kwargs, wrap_kwargs: MISSING
-    where they are not Python literals. seeds: of each environment's first reset. versions: of what may matter.
+    env: a name, or a list with one per environment; None if one has no name. env_args, env_kwargs, wrap_kwargs: MISSING
+    if they are not Python literals. seeds: of each environment's first reset. versions: of all that may matter.
     """
 
     env: Any
@@ -63,10 +63,10 @@ class Origin(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Where a recording ended before its time, and why.
+    """The place and reason of a recording's early end.
 
-    text: such as "raised in step: ValueError: …". traceback: of the exception, where it has just been recorded;
-    files have it not, as it names folders of the machine.
+    text: such as "raised in step: ValueError: …". traceback: of the exception, if it has just been recorded;
+    files do not have it because it names folders of the machine.
     """
 
     env_id: int
@@ -80,7 +80,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """One environment's part of a recording; arrays hold one entry a row."""
+    """One environment's part of a recording; arrays have one entry per row."""
 
     actions: tuple[Array, ...]  # each (rows, agents, …): the answer to the row; that of the last was not sent
     hashes: Array  # (rows, agents, leaves) uint64
@@ -89,13 +89,13 @@ class Tape:
     truncations: Array  # (rows, agents) bool
     masks: Array  # (rows, agents) bool
     episodes: dict[int, tuple[Episode, ...]]  # by the row in which they ended
-    observations: Array | None  # (rows, agents, …), where they were kept
+    observations: Array | None  # (rows, agents, …), if they were kept
 
     @classmethod
     def blank(cls, row_spec: RowSpec, num_rows: int, observations: Array | None) -> Tape:
-        """Return a tape of ``num_rows`` still to be written, whose rows are like ``row_spec``.
+        """Return a tape with space for ``num_rows`` rows of ``row_spec``.
 
-        observations: of as many rows, to be kept; or None.
+        observations: the array for as many rows, or None to keep none.
         """
         agents = (num_rows, row_spec.agents_per_env)
         return cls(
@@ -120,20 +120,20 @@ class Tape:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are: that of the first reset, and one a step."""
+        """The number of rows: that of the first reset, and one per step."""
         return len(self.hashes)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Environments that were played, and what came of it; made by ``record``, kept in files. Treat it as read-only.
+    """The trajectories of some environments; made by ``record``, stored in files. Treat it as read-only.
 
-    failure: where an environment raised, or ended its worker; no environment's tape goes on beyond that step.
+    failure: of an environment that raised or ended its worker; no environment's tape continues beyond that step.
     """
 
-    origin: Origin  # what was played
-    row_spec: RowSpec  # what its rows are like
-    tapes: tuple[Tape, ...]  # one an environment
+    origin: Origin  # how the environments were made
+    row_spec: RowSpec  # the arrays of a row
+    tapes: tuple[Tape, ...]  # one per environment
     failure: Failure | None = None
 
     @property
@@ -144,19 +144,19 @@ class Recording:
 
     @property
     def num_envs(self) -> int:
-        """How many environments there are."""
+        """The number of environments."""
         return len(self.tapes)
 
     @property
     def num_steps(self) -> int:
-        """Steps of all environments together, first resets left out."""
+        """The steps of all environments together, without first resets."""
         return sum(max(0, tape.num_rows - 1) for tape in self.tapes)
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that ended; an environment of many agents has one for all."""
-        whole = ENV if any(each.place == ENV for each in self._episodes()) else None
-        return sum(whole is None or each.place == whole for each in self._episodes())
+        """The number of episodes that ended; a multi-agent environment has one episode for all agents."""
+        env_agent = ENV if any(episode.place == ENV for episode in self._episodes()) else None
+        return sum(env_agent is None or episode.place == env_agent for episode in self._episodes())
 
     def _episodes(self) -> Iterator[Episode]:
         for tape in self.tapes:
@@ -165,7 +165,7 @@ class Recording:
 
     @property
     def size_text(self) -> str:
-        """Environments and steps in words, such as "4 environments × 1,000 steps"."""
+        """The numbers of environments and steps as text, such as "4 environments × 1,000 steps"."""
         envs = f"{self.num_envs} environment{'s' * (self.num_envs != 1)}"
         lengths = {tape.num_rows for tape in self.tapes}
         if len(lengths) > 1:
@@ -173,7 +173,7 @@ class Recording:
         return f"{envs} × {self.num_steps // self.num_envs:,} steps"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file; one that is there already is replaced, and whole at any time."""
+        """Write a file, replacing an existing one atomically."""
         with written_whole(path) as part, open(part, "wb") as file:
             arrays: Any = self._arrays()
             np.savez_compressed(file, header=np.array(json.dumps(self._header())), **arrays)
@@ -204,19 +204,19 @@ class Recording:
             arrays[name] = np.concatenate([getattr(tape, name) for tape in tapes])
         ended, start = [], 0
         for tape in tapes:
-            ended += [(start + row, each) for row in sorted(tape.episodes) for each in tape.episodes[row]]
+            ended += [(start + row, episode) for row in sorted(tape.episodes) for episode in tape.episodes[row]]
             start += tape.num_rows
         arrays["episode_rows"] = np.array([row for row, _ in ended], np.int64)
-        arrays["episode_places"] = np.array([each.place for _, each in ended], np.int64)
-        arrays["episode_returns"] = np.array([each.total for _, each in ended], np.float64)
-        arrays["episode_lengths"] = np.array([each.length for _, each in ended], np.int64)
+        arrays["episode_places"] = np.array([episode.place for _, episode in ended], np.int64)
+        arrays["episode_returns"] = np.array([episode.total for _, episode in ended], np.float64)
+        arrays["episode_lengths"] = np.array([episode.length for _, episode in ended], np.int64)
         if all(tape.observations is not None for tape in tapes):
             arrays["observations"] = np.concatenate([tape.observations for tape in tapes])
         return arrays
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
-        """Return what a file holds. Raises RecordingError for what is no recording, or of a later format."""
+        """Return the recording in a file. Raises RecordingError if it is no recording, or of a later format."""
         if not Path(path).is_file():
             raise RecordingError(f"there is no file {path}; `puffer record ENV` makes one")
         if not zipfile.is_zipfile(path):
@@ -242,8 +242,11 @@ class Recording:
             versions=dict(header["versions"]),
             **{name: MISSING if header[name] is None else ast.literal_eval(header[name]) for name in ARGUMENTS},
         )
-        leaves = [[Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in own] for own in header["leaves"]]
-        actions = [(each["dtype"], tuple(each["shape"])) for each in header["actions"]]
+        leaves = [
+            [Leaf(leaf["name"], leaf["dtype"], tuple(leaf["shape"])) for leaf in row_leaves]
+            for row_leaves in header["leaves"]
+        ]
+        actions = [(action["dtype"], tuple(action["shape"])) for action in header["actions"]]
         row_spec = RowSpec(header["agents_per_env"], tuple(map(tuple, leaves)), tuple(actions))
         failure = None if header["failure"] is None else Failure(*(header["failure"][name] for name in FAILURE))
 
@@ -256,19 +259,19 @@ class Recording:
         if sizes != {stops[-1]} or len(lengths) != len(origin.seeds):
             raise ValueError(f"{stops[-1]} rows of {len(lengths)} environments, but arrays of {sorted(sizes)}")
         ended: list[dict[int, tuple[Episode, ...]]] = [{} for _ in lengths]
-        for row, *told in zip(*(arrays[name].tolist() for name in EPISODES), strict=True):
+        for row, *values in zip(*(arrays[name].tolist() for name in EPISODES), strict=True):
             env_id = bisect.bisect_right(stops, row)
-            own_row = row - stops[env_id] + lengths[env_id]
-            ended[env_id][own_row] = (*ended[env_id].get(own_row, ()), Episode(*told))
+            env_row = row - stops[env_id] + lengths[env_id]
+            ended[env_id][env_row] = (*ended[env_id].get(env_row, ()), Episode(*values))
         tapes = []
         for length, stop, episodes in zip(lengths, stops, ended, strict=True):
-            own = slice(stop - length, stop)
+            rows = slice(stop - length, stop)
             tapes.append(
                 Tape(
-                    actions=tuple(array[own] for array in acted),
-                    **{name: array[own] for name, array in columns.items()},
+                    actions=tuple(array[rows] for array in acted),
+                    **{name: array[rows] for name, array in columns.items()},
                     episodes=episodes,
-                    observations=None if observations is None else observations[own],
+                    observations=None if observations is None else observations[rows],
                 )
             )
         return cls(origin, row_spec, tuple(tapes), failure)
@@ -281,7 +284,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise RecordingError(f"{path} is no recording of pufferlib's; `puffer record ENV` makes one")
     if header.get("version") not in range(1, VERSION + 1):
-        versions = header.get("versions")  # which a later format may have otherwise
+        versions = header.get("versions")  # a later format may store them differently
         writer = versions.get("pufferlib", "unknown") if isinstance(versions, dict) else "unknown"
         raise RecordingError(
             f"{path} has version {header.get('version')} of the format, as pufferlib {writer} writes it; pufferlib "
@@ -291,7 +294,7 @@ def _checked_header(path: Any, text: Array | None) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> str | None:
-    """Return a value as Python source; None where that would not give the value again."""
+    """Return a value as Python source; None if that source does not evaluate to an equal value."""
     if value is MISSING:
         return None
     text = repr(value)

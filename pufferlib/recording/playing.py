@@ -1,4 +1,4 @@
-"""Having each environment of a VecEnv play its own part, whatever batches its rows come in."""
+"""Play each environment of a VecEnv by its own script, in any order of batches."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ import numpy as np
 from pufferlib.recording.rows import Reader, Row
 from pufferlib.vectorization import Batch, VecEnv
 
-__all__ = ["After", "Arriving", "Part", "play"]
+__all__ = ["After", "Arrival", "Part", "play"]
 
 Array = np.ndarray[Any, Any]
 Action = tuple[Array, ...]  # of all of an environment's agents, one array for each component of the action space
 After = Callable[[int, int], None] | None
 
 
-class Arriving(NamedTuple):
-    """Rows that have just come.
+class Arrival(NamedTuple):
+    """The rows of one environment that have just arrived.
 
-    place: the environment's, in the batch. is_last: the episode is over and will be reset, which takes no action.
+    batch_index: the environment's, in the batch. is_last: the episode is over and will be reset, without an action.
     """
 
     env_id: int
     batch: Batch
-    place: int
+    batch_index: int
     row: Row
     is_last: bool
 
 
 class Part(Protocol):
-    """What environments are to do."""
+    """The script that environments follow."""
 
     def is_done(self, env_id: int) -> bool:
-        """Whether nothing is wanted of this environment any more."""
+        """Whether this environment needs no further steps."""
 
-    def take(self, arriving: Arriving) -> None:
-        """Take the next rows of an environment of which something is wanted."""
+    def take(self, arrival: Arrival) -> None:
+        """Take the next rows of an environment that is not done."""
 
     def action(self, env_id: int) -> Action:
         """Return the answer to the last rows of an environment that is not done."""
 
     def progress(self) -> tuple[int, int]:
-        """Return how many rows of how many have been taken."""
+        """Return the numbers of rows: taken so far, and in all."""
 
 
 def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after: After) -> None:
-    """Reset all environments and have them play until all are done.
+    """Reset all environments and play them until all are done.
 
-    vec: has on_error="restart", so that whatever is sent is answered by rows. An environment that is done and needed to
-    fill a batch is reset: that is always allowed, and takes no action. after: called with the steps so far, and of how
-    many.
+    vec: has on_error="restart", so that rows answer everything that is sent. If an environment that is done is needed
+    to fill a batch, it is reset, which is always allowed and takes no action. after: called with the steps so far and
+    in all.
     """
     batch_size = vec.agents_per_batch // vec.agents_per_env
     disabled = vec.autoreset_mode == "disabled"
@@ -70,7 +70,7 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after:
                 row = reader.row(batch, index, infos.get(env_id, ()))
                 is_last = disabled and row.over and row.crash is None
                 (overs.add if is_last else overs.discard)(env_id)
-                part.take(Arriving(env_id, batch, index, row, is_last))
+                part.take(Arrival(env_id, batch, index, row, is_last))
         if after is not None:
             after(*(max(0, rows - vec.num_envs) for rows in part.progress()))
         if all(map(part.is_done, range(vec.num_envs))):
@@ -87,7 +87,7 @@ def play(vec: VecEnv, reader: Reader, seeds: tuple[int, ...], part: Part, after:
         resets += spare[: max(0, batch_size - coming - len(actions) - len(resets))]
         if actions:
             joined = tuple(map(np.concatenate, zip(*actions.values(), strict=True)))
-            # By plain calls where that will do: it is what learners do, on the short way.
+            # Send without env_ids if possible, as learners do: the fast path.
             everyone = list(actions) == ids
             vec.send(joined if len(joined) > 1 else joined[0], env_ids=None if everyone else list(actions))
         if resets:

@@ -1,4 +1,4 @@
-"""record: play environments with random actions and keep what came of it."""
+"""record: play environments with random actions and store their trajectories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pufferlib import registry
 from pufferlib.construct import make
 from pufferlib.errors import PlanError, RecordingError, WorkerError
 from pufferlib.recording.files import ROWS, Failure, Origin, Recording, Tape
-from pufferlib.recording.playing import Action, Arriving, play
+from pufferlib.recording.playing import Action, Arrival, play
 from pufferlib.recording.rows import Crash, Reader, RowSpec
 from pufferlib.testing.backends import Actor, stacked
 from pufferlib.util.suggestions import says_what_was_meant
@@ -49,28 +49,28 @@ def record(
     context: str | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Return a recording of environments that were played with random actions, and save it.
+    """Play environments with random actions; return the recording, and save it.
 
-    Of each environment and step it has the action, the reward, the flags, the mask, the returns and lengths of episodes
-    that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
+    For each environment and step it has the action, the reward, the flags, the mask, the returns and lengths of
+    episodes that ended, and a hash of each leaf of the observation: 64 bits of BLAKE2b over its bytes.
 
-    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: as ``pufferlib.make`` takes them. What has no name, or is no
-    Python literal, is not in the file, and ``replay`` has to be told again.
+    env, env_args, env_kwargs, wrap_kwargs, autoreset_mode: those of ``pufferlib.make``. An env without a name and
+    arguments that are not Python literals are not in the file; pass them to ``replay`` again.
     path: of the file, an .npz; None saves nothing.
-    num_steps: of each environment; the steps in which it is reset by itself count. num_envs: 4 unless env is a list.
-    seed: of the environments, as make takes it, and of the actions, which obey action masks.
-    keep: keep the observations, too, so that ``replay`` can show both where they differ.
-    backend, num_workers, batch_size, context: as make takes them. The recording is the same on all, to the bit, if the
+    num_steps: of each environment, including the steps in which it resets itself. num_envs: 4 unless env is a list.
+    seed: of the environments, as in make, and of the actions, which obey action masks.
+    keep: also keep the observations, so that ``replay`` can show both values of a difference.
+    backend, num_workers, batch_size, context: those of make. The recording is the same on all, to the bit, if the
         environment is deterministic.
-    after: called now and then with how many steps of how many are done.
+    after: called now and then with the numbers of steps: done so far, and in all.
 
-    An environment that raises, or ends its worker, ends the recording, which then holds what came before and has it as
-    its ``failure``: a replay is expected to end in the same way. Raises what make raises, and RecordingError where
-    there is no folder for the file.
+    If an environment raises or ends its worker, the recording ends there, with all steps before it and the error as its
+    ``failure``; a replay should end in the same way. Raises what make raises, and RecordingError if there is no folder
+    for the file.
     """
     if num_steps < 1:
         raise PlanError(f"num_steps={num_steps} leaves nothing to record; use 1 or more")
-    if path is not None and not Path(path).parent.is_dir():  # told before anything is played
+    if path is not None and not Path(path).parent.is_dir():  # checked before anything is played
         folder, name = Path(path).parent, Path(path).name
         raise RecordingError(f"there is no folder {folder} for {name}; make it, or save elsewhere")
     if num_envs is None and not isinstance(env, (list, tuple)):
@@ -95,12 +95,12 @@ def record(
         reader = Reader(vec)
         recorder = _Recorder(vec, reader.row_spec, seed, num_steps + 1, keep)
         play(vec, reader, seeds, recorder, after)
-    each, kwargs = isinstance(env, (list, tuple)), cast(Any, env_kwargs or {})
-    names = [_name(one) for one in env] if each else [_name(env)]  # type: ignore[union-attr]
+    several, kwargs = isinstance(env, (list, tuple)), cast(Any, env_kwargs or {})
+    names = [_name(name_or_creator) for name_or_creator in env] if several else [_name(env)]  # type: ignore[union-attr]
     origin = Origin(
-        None if None in names else names if each else names[0],
+        None if None in names else names if several else names[0],
         tuple(env_args),
-        dict(kwargs) if isinstance(kwargs, Mapping) else [dict(own) for own in kwargs],
+        dict(kwargs) if isinstance(kwargs, Mapping) else [dict(one_env_kwargs) for one_env_kwargs in kwargs],
         dict(wrap_kwargs or {}),
         checked_mode(autoreset_mode),
         int(seed),  # a file's header takes none of NumPy's
@@ -114,7 +114,7 @@ def record(
 
 
 class _Recorder:
-    """The part of environments that are recorded: to play at random."""
+    """The script of a recording: random actions."""
 
     def __init__(self, vec: VecEnv, row_spec: RowSpec, seed: int, num_rows: int, keep: bool) -> None:
         self.row_spec = row_spec
@@ -132,8 +132,8 @@ class _Recorder:
     def is_done(self, env_id: int) -> bool:
         return self._num_rows[env_id] >= self._targets[env_id]
 
-    def take(self, arriving: Arriving) -> None:
-        env_id, row, tape = arriving.env_id, arriving.row, self._tapes[arriving.env_id]
+    def take(self, arrival: Arrival) -> None:
+        env_id, row, tape = arrival.env_id, arrival.row, self._tapes[arrival.env_id]
         step = self._num_rows[env_id]
         if row.crash is not None:
             self._fail(env_id, step, row.crash)
@@ -144,9 +144,9 @@ class _Recorder:
             getattr(tape, name)[step] = getattr(row, name)
         if tape.observations is not None:
             tape.observations[step] = row.observations
-        if not arriving.is_last:
-            mine = slice(arriving.place * self._agents_per_env, (arriving.place + 1) * self._agents_per_env)
-            drawn = stacked(self._space, self._actors[env_id].actions(arriving.batch, mine))
+        if not arrival.is_last:
+            mine = slice(arrival.batch_index * self._agents_per_env, (arrival.batch_index + 1) * self._agents_per_env)
+            drawn = stacked(self._space, self._actors[env_id].actions(arrival.batch, mine))
             for array, part in zip(tape.actions, drawn if isinstance(drawn, tuple) else (drawn,), strict=True):
                 array[step] = part
         self._num_rows[env_id] += 1
@@ -164,13 +164,13 @@ class _Recorder:
         if crash.env_id is None:
             raise WorkerError(f"nothing was recorded: {crash.text}", env_id=env_id)
         if crash.env_id != env_id:
-            return  # it has lost its worker to another one, whose crash ends the recording
+            return  # another environment crashed their worker; its crash ends the recording
         if self._failure is None or (step, env_id) < (self._failure.step, self._failure.env_id):
             self._failure = Failure(env_id, step, crash.text, crash.traceback)
             self._targets = [min(step, target) for target in self._targets]
 
     def recording(self, origin: Origin) -> Recording:
-        """Return what was recorded."""
+        """Return the recording."""
         row_spec, failure = self.row_spec, self._failure
         limits = self._num_rows if failure is None else [min(failure.step, num) for num in self._num_rows]
         tapes = [tape.cut(num) for tape, num in zip(self._tapes, limits, strict=True)]
@@ -183,28 +183,28 @@ def _name(env: Any) -> str | None:
         return env
     name = f"{getattr(env, '__module__', None)}:{getattr(env, '__qualname__', None)}"
     try:
-        found = registry.creator(name)
+        registered = registry.creator(name)
     except (LookupError, ImportError, AttributeError, ValueError):
         return None
-    return name if found is env and not name.startswith("__main__:") else None
+    return name if registered is env and not name.startswith("__main__:") else None
 
 
 def versions_of(env: Any) -> dict[str, str]:
-    """Return the versions of what trajectories may depend on: interpreter, machine, packages, the environment's own."""
-    found = {
+    """Return the versions that trajectories may depend on: interpreter, machine, packages."""
+    versions = {
         "Python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "pufferlib": __version__,
         "numpy": np.__version__,
         "gymnasium": gymnasium.__version__,
     }
-    for one in env if isinstance(env, (list, tuple)) else [env]:
-        package = _package(one)
+    for env_creator in env if isinstance(env, (list, tuple)) else [env]:
+        package = _package(env_creator)
         try:
-            found.setdefault(package, metadata.version(package))
+            versions.setdefault(package, metadata.version(package))
         except (metadata.PackageNotFoundError, ValueError):
-            continue  # a module of the user's own, which is in no package
-    return found
+            continue  # a module of the user's, in no package
+    return versions
 
 
 def _package(env: Any) -> str:

@@ -1,4 +1,4 @@
-"""replay: send the recorded actions again, and say where what comes of them is first different."""
+"""replay: send the recorded actions again and find the first difference."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from pufferlib.construct import make
 from pufferlib.errors import RecordingError, WorkerError
-from pufferlib.recording.difference import UNKNOWN, Difference, leaf_text, told_apart
+from pufferlib.recording.difference import UNKNOWN, Difference, leaf_text, value_texts
 from pufferlib.recording.files import ARGUMENTS, MISSING, Recording, Tape
-from pufferlib.recording.playing import Action, Arriving, play
+from pufferlib.recording.playing import Action, Arrival, play
 from pufferlib.recording.recorder import versions_of
 from pufferlib.recording.rows import ENV, Crash, Reader, Row, RowSpec
 from pufferlib.vectorization import VecEnv
@@ -26,10 +26,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Replay:
-    """What a replay has found. Print it.
+    """The result of a replay. Print it.
 
-    recording: what was replayed. difference: the first one, by step and then by environment; None if there is none.
-    versions: (recorded, now) of what has another version now. backend, num_workers, batch_size: where it was replayed.
+    recording: the one that was replayed. difference: the first, by step and then by environment; None if there is none.
+    versions: (recorded, now) of all that has changed. backend, num_workers, batch_size: those of the replay.
     """
 
     recording: Recording
@@ -46,7 +46,7 @@ class Replay:
 
     @property
     def where(self) -> str:
-        """Where it was replayed, in words."""
+        """The backend, workers and batches of the replay, as text."""
         if self.backend == "serial":
             where = "serial"
         else:
@@ -55,7 +55,7 @@ class Replay:
 
     @property
     def shows_values(self) -> bool:
-        """Whether both values of what differs are known, rather than a hash of one."""
+        """Whether both values of the difference are known, and not only a hash of one."""
         return self.difference is not None and self.difference.recorded != UNKNOWN
 
     def __str__(self) -> str:
@@ -83,38 +83,38 @@ def replay(
     wrap_kwargs: Mapping[str, Any] | None = None,
     after: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Return where environments, seeded and told to do what was recorded, first do something else.
+    """Replay the recorded seeds and actions and return a report with the first difference.
 
     recording: one, or the path of its file.
-    backend, num_workers, batch_size, context: as ``pufferlib.make`` takes them; they need not be those that it was
-        recorded with, as each environment is compared step by step of its own.
-    env, env_args, env_kwargs, wrap_kwargs: in place of what the file names, such as a new version of an environment.
-    after: called now and then with how many steps of how many are done.
+    backend, num_workers, batch_size, context: those of ``pufferlib.make``. They may differ from those of the recording,
+        because each environment is compared by its own steps.
+    env, env_args, env_kwargs, wrap_kwargs: in place of those in the file, such as a new version of an environment.
+    after: called now and then with the numbers of steps: done so far, and in all.
 
     Everything is compared by its bytes: 0.0 differs from -0.0, and a NaN equals only the same NaN. Nothing in a file is
-    unpickled, but a replay runs the environment that the file names, which may be any function that can be imported:
-    replay files of others as you would run programs of theirs.
+    unpickled, but a replay runs the environment that the file names, which may be any function that can be imported.
+    Trust a file before you replay it, as you would a program.
 
-    Raises RecordingError for a file that is no recording, or does not say what to play; WorkerError where rows to
+    Raises RecordingError for a file that is no recording or does not name its environment; WorkerError if rows to
     compare were lost with a worker; what make raises.
     """
-    known = recording if isinstance(recording, Recording) else Recording.load(recording)
-    origin = known.origin
-    given = {"env_args": env_args, "env_kwargs": env_kwargs, "wrap_kwargs": wrap_kwargs}
+    stored = recording if isinstance(recording, Recording) else Recording.load(recording)
+    origin = stored.origin
+    overrides = {"env_args": env_args, "env_kwargs": env_kwargs, "wrap_kwargs": wrap_kwargs}
     arguments: dict[str, Any] = {
-        name: getattr(origin, name) if given[name] is None else given[name] for name in ARGUMENTS
+        name: getattr(origin, name) if overrides[name] is None else overrides[name] for name in ARGUMENTS
     }
     played = origin.env if env is None else env
     missing = [name for name in ARGUMENTS if arguments[name] is MISSING]
     if played is None or missing:
-        wanted = " and ".join(f"{name}=" for name in (["env"] if played is None else []) + missing)
-        raise RecordingError(f"the recording cannot hold what it was made of; pass {wanted} as to record")
-    each = isinstance(played, (list, tuple))
-    plan = Plan.of(known.num_envs, num_workers, batch_size)
+        names = " and ".join(f"{name}=" for name in (["env"] if played is None else []) + missing)
+        raise RecordingError(f"the recording cannot hold what it was made of; pass {names} as to record")
+    several = isinstance(played, (list, tuple))
+    plan = Plan.of(stored.num_envs, num_workers, batch_size)
     with make(
         played,
         backend=backend,
-        num_envs=None if each else known.num_envs,
+        num_envs=None if several else stored.num_envs,
         num_workers=num_workers,
         batch_size=batch_size,
         seed=origin.seed,
@@ -125,9 +125,9 @@ def replay(
         **arguments,
     ) as vec:
         reader = Reader(vec)
-        difference = _spec_difference(known.row_spec, reader.row_spec)
+        difference = _spec_difference(stored.row_spec, reader.row_spec)
         if difference is None:
-            replayer = _Replayer(known, vec)
+            replayer = _Replayer(stored, vec)
             play(vec, reader, origin.seeds, replayer, after)
             difference = replayer.difference
             if difference is None and replayer.lost:
@@ -135,17 +135,17 @@ def replay(
     now = versions_of(played)
     versions = {name: (then, now.get(name, "none")) for name, then in origin.versions.items() if now.get(name) != then}
     workers = 1 if backend == "serial" else plan.num_workers
-    return Replay(known, difference, versions, backend, workers, plan.batch_size)
+    return Replay(stored, difference, versions, backend, workers, plan.batch_size)
 
 
 def _spec_difference(recorded: RowSpec, now: RowSpec) -> Difference | None:
-    """Return what is different about the spaces themselves."""
+    """Return a difference of the spaces themselves, if there is one."""
     if recorded.agents_per_env != now.agents_per_env:
         return Difference(None, None, None, "number of agents", str(recorded.agents_per_env), str(now.agents_per_env))
-    for place in range(now.agents_per_env):
-        then, is_now = recorded.leaves_of(place), now.leaves_of(place)
+    for agent_index in range(now.agents_per_env):
+        then, is_now = recorded.leaves_of(agent_index), now.leaves_of(agent_index)
         if then != is_now:
-            whose = f"observation space of agent {place}" if now.agents_per_env > 1 else "observation space"
+            whose = f"observation space of agent {agent_index}" if now.agents_per_env > 1 else "observation space"
             return Difference(None, None, None, whose, _arrays_text(then), _arrays_text(is_now))
     if recorded.actions != now.actions:
         arrays = ([("", *part) for part in row_spec.actions] for row_spec in (recorded, now))
@@ -159,18 +159,18 @@ def _arrays_text(arrays: Sequence[tuple[str, str, tuple[int, ...]]]) -> str:
 
 
 class _Replayer:
-    """The part of environments that are compared: to do what they did."""
+    """The script of a replay: the recorded actions, with a comparison of each row."""
 
     def __init__(self, recording: Recording, vec: VecEnv) -> None:
         self.difference: Difference | None = None
         self._recording = recording
         self._layouts = vec.observation_layouts
         self._num_rows = [0] * recording.num_envs
-        self._targets = [tape.num_rows for tape in recording.tapes]  # one more where a failure is expected
+        self._targets = [tape.num_rows for tape in recording.tapes]  # one more if a failure is expected
         failure = recording.failure
         if failure is not None:
-            # It may take its worker's other environments with it. As a rule these have played their tapes by then: none
-            # is longer, and a worker does what it is sent in the order of sending.
+            # It may end its worker's other environments too. As a rule these have finished their tapes by then: none is
+            # longer, and a worker processes messages in the order of sending.
             self._targets[failure.env_id] += 1
         self.lost = ""  # what could not be compared
 
@@ -181,16 +181,16 @@ class _Replayer:
         step = self._num_rows[env_id]
         return tuple(actions[step - 1] for actions in self._recording.tapes[env_id].actions)
 
-    def take(self, arriving: Arriving) -> None:
-        env_id, row = arriving.env_id, arriving.row
+    def take(self, arrival: Arrival) -> None:
+        env_id, row = arrival.env_id, arrival.row
         step, tape = self._num_rows[env_id], self._recording.tapes[env_id]
         self._num_rows[env_id] += 1
-        found = self._compared(env_id, step, tape, row)
-        if found is not None:
+        difference = self._compared(env_id, step, tape, row)
+        if difference is not None:
             self._num_rows[env_id] = self._targets[env_id]
-            if self.difference is None or found.order < self.difference.order:
-                self.difference = found
-                # The others go on to where they could still be the first.
+            if self.difference is None or difference.order < self.difference.order:
+                self.difference = difference
+                # The others continue only to steps at which they could still differ first.
                 self._targets = [min(target, step + (other < env_id)) for other, target in enumerate(self._targets)]
         elif row.crash is not None:
             self._num_rows[env_id] = self._targets[env_id]
@@ -199,7 +199,7 @@ class _Replayer:
         return sum(self._num_rows), sum(self._targets)
 
     def _compared(self, env_id: int, step: int, tape: Tape, row: Row) -> Difference | None:
-        """Return what is different about an environment's rows of a step."""
+        """Return the first difference in an environment's rows of a step."""
         failure, crash = self._recording.failure, row.crash
         if step == tape.num_rows:
             assert failure is not None
@@ -213,38 +213,46 @@ class _Replayer:
                 self.lost = f"environment {env_id}, step {step:,}: environment {crash.env_id} {crash.text}"
                 return None
             return self._differs(env_id, step, None, ["error"], "none", crash.text, crash)
-        found = list(self._differing(env_id, step, tape, row))
-        if not found:
+        differences = list(self._differing(env_id, step, tape, row))
+        if not differences:
             return None
-        place, _, recorded, now = found[0]
-        names = list(dict.fromkeys(name for _, name, *_ in found))
-        return self._differs(env_id, step, place, names, recorded, now)
+        agent_index, _, recorded, now = differences[0]
+        names = list(dict.fromkeys(name for _, name, *_ in differences))
+        return self._differs(env_id, step, agent_index, names, recorded, now)
 
     def _differs(
         self,
         env_id: int,
         step: int,
-        place: int | None,
+        agent_index: int | None,
         names: list[str],
         recorded: str,
         now: str,
         crash: Crash | None = None,
     ) -> Difference:
-        if self._recording.row_spec.agents_per_env == 1 or place == ENV:
-            place = None
+        if self._recording.row_spec.agents_per_env == 1 or agent_index == ENV:
+            agent_index = None
         episode = _episode(self._recording, env_id, step)
         return Difference(
-            env_id, step, place, names[0], recorded, now, tuple(names[1:]), episode, crash.traceback if crash else ""
+            env_id,
+            step,
+            agent_index,
+            names[0],
+            recorded,
+            now,
+            tuple(names[1:]),
+            episode,
+            crash.traceback if crash else "",
         )
 
     def _differing(self, env_id: int, step: int, tape: Tape, row: Row) -> Iterator[tuple[int | None, str, str, str]]:
-        """Yield agent, field, and both values of all that is different."""
-        for place, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
-            leaf = self._recording.row_spec.leaves_of(place)[index]
-            own = self._layouts[place].leaves[index]
-            kept = None if tape.observations is None else tape.observations[step][place]
+        """Yield agent, field and both values of each difference."""
+        for agent_index, index in np.argwhere(tape.hashes[step] != row.hashes).tolist():
+            leaf = self._recording.row_spec.leaves_of(agent_index)[index]
+            now_leaf = self._layouts[agent_index].leaves[index]
+            recorded_row = None if tape.observations is None else tape.observations[step][agent_index]
             name = f"observation.{leaf.name}" if leaf.name else "observation"
-            yield place, name, *leaf_text(own, kept, row.observations[place])
+            yield agent_index, name, *leaf_text(now_leaf, recorded_row, row.observations[agent_index])
         for name, recorded, now in (
             ("reward", tape.rewards[step], row.rewards),
             ("terminated", tape.terminations[step], row.terminations),
@@ -252,15 +260,15 @@ class _Replayer:
             ("mask", tape.masks[step], row.masks),
         ):
             if recorded.tobytes() != now.tobytes():
-                for place, (then, is_now) in enumerate(zip(recorded, now, strict=True)):
+                for agent_index, (then, is_now) in enumerate(zip(recorded, now, strict=True)):
                     if then.tobytes() != is_now.tobytes():
-                        yield place, name, *told_apart(then, is_now)
-        told = {each.place: each for each in tape.episodes.get(step, ())}
-        tells = {each.place: each for each in row.episodes}
-        for place in sorted({*told, *tells}):
-            one, other = told.get(place), tells.get(place)
+                        yield agent_index, name, *value_texts(then, is_now)
+        recorded_episodes = {episode.place: episode for episode in tape.episodes.get(step, ())}
+        current_episodes = {episode.place: episode for episode in row.episodes}
+        for agent_index in sorted({*recorded_episodes, *current_episodes}):
+            one, other = recorded_episodes.get(agent_index), current_episodes.get(agent_index)
             if repr(one) != repr(other):
-                yield place, "episode", _episode_text(one), _episode_text(other)
+                yield agent_index, "episode", _episode_text(one), _episode_text(other)
 
 
 def _episode_text(episode: Any) -> str:
@@ -268,12 +276,12 @@ def _episode_text(episode: Any) -> str:
 
 
 def _episode(recording: Recording, env_id: int, step: int) -> tuple[int, int] | None:
-    """Return an environment's episode at a step, and the step in it; None where its episodes are not known."""
+    """Return the number of an environment's episode at a step, and the step in it; None in the first episode."""
     multi_agent = recording.row_spec.agents_per_env > 1
     ends = [
         row
         for row, episodes in sorted(recording.tapes[env_id].episodes.items())
-        if row < step and any(not multi_agent or each.place == ENV for each in episodes)
+        if row < step and any(not multi_agent or episode.place == ENV for episode in episodes)
     ]
     if not ends:
         return None

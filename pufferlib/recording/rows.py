@@ -1,4 +1,4 @@
-"""What is kept of an environment's rows: values where they are small, hashes of observations, leaf by leaf."""
+"""The recorded part of an environment's rows: small values as they are, and a hash of each observation leaf."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["ENV", "Crash", "Episode", "Leaf", "Reader", "Row", "RowSpec"]
 
 Array = np.ndarray[Any, Any]
 
-ENV = -1  # in place of an agent's: the environment as a whole
+ENV = -1  # in place of an agent's index: the environment
 HASH_NBYTES = 8
-_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # where an object happens to lie; never the same twice
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+")  # an object's address, which changes from run to run
 _RAISED = re.compile(r"environment (?P<env_id>\d+) \(worker \d+\) (?P<what>raised in .*)")
 _DIED = re.compile(
     r"worker \d+, with environments? [\d to]+, "
@@ -26,7 +26,7 @@ _DIED = re.compile(
 
 
 class Leaf(NamedTuple):
-    """One array of a nested observation. name: its path, "" of an observation that is one array anyway."""
+    """One array of a nested observation. name: its path, "" if the observation is one array."""
 
     name: str
     dtype: str  # as NumPy writes it, such as "<f4"
@@ -34,15 +34,15 @@ class Leaf(NamedTuple):
 
 
 class RowSpec(NamedTuple):
-    """What rows look like. leaves: of each agent; all leaves of the others where ``alike``."""
+    """The arrays of a row. leaves: of each agent's observation, or of one if all agents have equal leaves."""
 
     agents_per_env: int
-    leaves: tuple[tuple[Leaf, ...], ...]  # one an agent, or one for all
-    actions: tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each array that an agent's action consists of
+    leaves: tuple[tuple[Leaf, ...], ...]  # one per agent, or one for all
+    actions: tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each array of an agent's action
 
     @classmethod
     def of(cls, vec: VecEnv) -> RowSpec:
-        """Return the face of a VecEnv's environments."""
+        """Return the RowSpec of a VecEnv's environments."""
         leaves = tuple(
             tuple(Leaf(leaf.name, leaf.dtype.str, leaf.shape) for leaf in layout.leaves)
             for layout in vec.observation_layouts
@@ -52,18 +52,18 @@ class RowSpec(NamedTuple):
         actions = tuple((np.dtype(part.dtype).str, tuple(part.shape or ())) for part in parts)
         return cls(vec.agents_per_env, leaves[:1] if len(set(leaves)) == 1 else leaves, actions)
 
-    def leaves_of(self, place: int) -> tuple[Leaf, ...]:
+    def leaves_of(self, agent_index: int) -> tuple[Leaf, ...]:
         """Return the leaves of one agent's observation."""
-        return self.leaves[place if len(self.leaves) > 1 else 0]
+        return self.leaves[agent_index if len(self.leaves) > 1 else 0]
 
     @property
     def num_leaves(self) -> int:
-        """The most leaves of an agent."""
+        """The largest number of leaves of any agent."""
         return max(map(len, self.leaves))
 
 
 class Episode(NamedTuple):
-    """An episode that ended in a row. place: the agent's, or ENV."""
+    """An episode that ended in a row. place: the agent's index, or ENV."""
 
     place: int
     total: float  # the sum of its rewards
@@ -71,10 +71,10 @@ class Episode(NamedTuple):
 
 
 class Crash(NamedTuple):
-    """Why an environment has no row: what happened, in words that are the same on every backend.
+    """The reason why an environment has no row, in a text that is the same on every backend.
 
-    env_id: the environment at fault, which is another one where that took a shared worker with it; None if nobody was.
-    traceback: from there; "" of a dead worker.
+    env_id: the environment at fault, which may be another one of the same worker; None if none was.
+    traceback: of the exception; "" for a dead worker.
     """
 
     env_id: int | None
@@ -83,19 +83,19 @@ class Crash(NamedTuple):
 
     @classmethod
     def of(cls, cause: str) -> Crash:
-        """Return what ``info["restarted"]`` says, without what depends on workers and on addresses."""
+        """Parse ``info["restarted"]``, leaving out what depends on workers and addresses."""
         line, _, rest = cause.strip().partition("\n")
-        found = _RAISED.match(line)
-        if found is not None:
-            return cls(int(found["env_id"]), _ADDRESS.sub("0x…", found["what"]), rest.strip())
-        found = _DIED.match(line)
-        if found is not None:
-            return cls(int(found["env_id"]), f"ended its worker, which {found['what']}, in its {found['phase']}")
+        match = _RAISED.match(line)
+        if match is not None:
+            return cls(int(match["env_id"]), _ADDRESS.sub("0x…", match["what"]), rest.strip())
+        match = _DIED.match(line)
+        if match is not None:
+            return cls(int(match["env_id"]), f"ended its worker, which {match['what']}, in its {match['phase']}")
         return cls(None, line)
 
 
 class Row(NamedTuple):
-    """One environment's rows of one step: first its agents', shaped as in a Batch, then what is told of all."""
+    """One environment's rows of one step: first its agents', shaped as in a Batch, then values for all agents."""
 
     observations: Array
     hashes: Array  # (agents, leaves) uint64: of the bytes of each leaf
@@ -104,12 +104,12 @@ class Row(NamedTuple):
     truncations: Array
     masks: Array
     episodes: tuple[Episode, ...]
-    over: bool  # the environment's episode is
+    over: bool  # whether the environment's episode is over
     crash: Crash | None = None
 
 
 class Reader:
-    """Takes batches apart."""
+    """Splits batches into the rows of environments."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.row_spec = RowSpec.of(vec)
@@ -120,13 +120,13 @@ class Reader:
 
     def infos(self, batch: Batch) -> dict[int, list[dict[str, Any]]]:
         """Return a batch's infos by environment."""
-        told: dict[int, list[dict[str, Any]]] = {}
+        env_infos: dict[int, list[dict[str, Any]]] = {}
         for info in batch.infos:
-            told.setdefault(info["env_id"], []).append(info)
-        return told
+            env_infos.setdefault(info["env_id"], []).append(info)
+        return env_infos
 
     def row(self, batch: Batch, index: int, infos: Sequence[Mapping[str, Any]]) -> Row:
-        """Return the rows of a batch's environment ``index``, as views that expire with the batch."""
+        """Return the rows of environment ``index`` in a batch, as views that expire with the batch."""
         mine = slice(index * self._num_agents, (index + 1) * self._num_agents)
         observations = batch.observations[mine]
         episodes, over, crash = [], False, None
@@ -134,10 +134,10 @@ class Reader:
         for info in infos:
             if "restarted" in info:
                 crash = Crash.of(info["restarted"])
-            place = info["agent_id"] - first_agent if "agent_id" in info else ENV
-            if info.get("env") is True and (place == ENV or not self._multi_agent):
+            agent_index = info["agent_id"] - first_agent if "agent_id" in info else ENV
+            if info.get("env") is True and (agent_index == ENV or not self._multi_agent):
                 over = True
-            episode = _episode(place, info.get("episode"))
+            episode = _episode(agent_index, info.get("episode"))
             if episode is not None:
                 episodes.append(episode)
         flags = (batch.terminations[mine], batch.truncations[mine], batch.masks[mine])
@@ -146,16 +146,16 @@ class Reader:
 
     def _hashes(self, observations: Array) -> Array:
         hashes = np.zeros((self._num_agents, self.row_spec.num_leaves), np.uint64)
-        for place, cuts in enumerate(self._cuts):
-            row = observations[place].tobytes()
+        for agent_index, cuts in enumerate(self._cuts):
+            row = observations[agent_index].tobytes()
             digests = [blake2b(row[start:stop], digest_size=HASH_NBYTES).digest() for start, stop in cuts]
-            hashes[place, : len(cuts)] = np.frombuffer(b"".join(digests), "<u8")
+            hashes[agent_index, : len(cuts)] = np.frombuffer(b"".join(digests), "<u8")
         return hashes
 
 
-def _episode(place: int, told: Any) -> Episode | None:
-    """Return an episode's return and length; None where there are none, as in an entry of the environment's own."""
+def _episode(agent_index: int, episode: Any) -> Episode | None:
+    """Return an episode's return and length; None for another value, such as an "episode" of the environment's own."""
     try:
-        return Episode(place, float(np.asarray(told["r"]).item()), int(np.asarray(told["l"]).item()))
+        return Episode(agent_index, float(np.asarray(episode["r"]).item()), int(np.asarray(episode["l"]).item()))
     except (TypeError, KeyError, ValueError, IndexError):
         return None

@@ -1,15 +1,15 @@
-"""Conformance: does an environment do what learners, and pufferlib, rely on?
+"""Conformance: checks of an environment for everything that learners and pufferlib rely on.
 
     report = pufferlib.testing.check_env(make_env)
     print(report)
 
-In pytest, which this module does without, one test has it all:
+In pytest, which this module does not need, one test for everything:
 
     def test_my_env():
         report = pufferlib.testing.check_env(make_env)
         assert report.passed, str(report)
 
-and a test for each check, of one run:
+and one test for each check, from a single run:
 
     @pytest.fixture(scope="module")
     def report():
@@ -32,7 +32,7 @@ from pufferlib.registry import creator
 from pufferlib.testing.checks import ALL, Check
 from pufferlib.testing.context import CheckContext
 from pufferlib.testing.kernels import Difference, KernelReport, check_kernel
-from pufferlib.testing.play import Subject, unnoted
+from pufferlib.testing.play import Subject, ignore_call
 from pufferlib.testing.report import Report, Result
 from pufferlib.testing.wording import error_text
 from pufferlib.util.suggestions import says_what_was_meant
@@ -55,41 +55,41 @@ def check_env(
     only: Iterable[str] | None = None,
     before: Callable[[str], None] | None = None,
     after: Callable[[Result], None] | None = None,
-    noted: Callable[[str], None] = unnoted,
+    noted: Callable[[str], None] = ignore_call,
 ) -> Report:
-    """Return a report on an environment, made many times and played with random actions.
+    """Make an environment many times, play it with random actions, and return a report.
 
-    env: a callable that makes one environment, or a name as ``pufferlib.make`` takes it; env_args, env_kwargs,
-        wrap_kwargs: as there.
+    env: a callable that makes one environment, or a name, as in ``pufferlib.make``; env_args, env_kwargs, wrap_kwargs:
+        as there.
     num_steps: of the one long rollout, which also ends after 5 s; the replays that compare trajectories are shorter.
-    only: names out of CHECKS; by default all. What those need is checked too, and left out of the report.
+    only: names of CHECKS; by default all. The checks that they need run too, but are not in the report.
     before, after: called around each check, with its name and its result, for live output.
-    noted: called with each call of the environment as it begins, in words, and with "" when it is over.
+    noted: called at the start of each call of the environment, with a description, and at its end with "".
 
-    Nothing is raised because of env itself, whatever it does. But it plays in this process, and a crash is this one's;
-    `puffer check` has a process for it, and says which call ended that, or never returned. Raises RegistryError and
-    MissingExtra for names, PlanError for names of checks that do not exist.
+    env itself never causes an exception. But it plays in this process, which ends with it if it crashes; `puffer check`
+    starts a process and reports the call that ended it or never returned. Raises RegistryError and MissingExtra for
+    names of environments, PlanError for names of checks that do not exist.
     """
     maker = creator(env)
     kwargs = dict(env_kwargs or {})
     if accepts_env_index(maker):
         kwargs.setdefault("env_index", 0)
-    wanted = set(CHECKS if only is None else only)
-    unknown = sorted(wanted - set(CHECKS))
+    requested = set(CHECKS if only is None else only)
+    unknown = sorted(requested - set(CHECKS))
     if unknown:
         raise PlanError(f"there is no check {', '.join(unknown)}; there are {', '.join(CHECKS)}")
     context = CheckContext(Subject(maker, tuple(env_args), kwargs, dict(wrap_kwargs or {}), noted), num_steps, seed)
-    needed = _with_needs(wanted)
+    needed = _with_needs(requested)
     results: list[Result] = []
     causes: dict[str, str] = {}
     for check in ALL:
         if check.name not in needed:
             continue
-        shown = check.name in wanted
-        if shown and before is not None:
+        reported = check.name in requested
+        if reported and before is not None:
             before(check.name)
         result = _run(check, context, causes)
-        if shown:
+        if reported:
             results.append(result)
             if after is not None:
                 after(result)
@@ -98,28 +98,28 @@ def check_env(
 
 def _with_needs(names: Iterable[str]) -> set[str]:
     needs = {check.name: check.needs for check in ALL}
-    found: set[str] = set()
+    needed: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             waiting += needs[name]
-    return found
+    return needed
 
 
 def _run(check: Check, context: CheckContext, causes: dict[str, str]) -> Result:
-    """Run one check. causes: which failed check stands behind each that failed or could not be made; extended."""
+    """Run one check. causes: by name of a check that failed or was not run, the check that caused it; extended."""
     cause = next((causes[need] for need in check.needs if need in causes), None)
     if cause is not None:
         causes[check.name] = cause
         return Result(check.name, "not applicable", f"waits for {cause}", waits_for=cause)
     start_s = perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what matters of them is in the results
+        warnings.simplefilter("ignore")  # the results report those that matter
         try:
             status, text = check.run(context)
-        except (Exception, SystemExit) as error:  # of sys.exit in an environment
+        except (Exception, SystemExit) as error:  # SystemExit: sys.exit in an environment
             status, text = "failed", error_text(error)
     if status == "failed":
         causes[check.name] = check.name

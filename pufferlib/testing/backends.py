@@ -1,4 +1,4 @@
-"""The same environments on every backend: what comes back must be the same to the bit."""
+"""The same environments on every backend: the rows must be equal to the bit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RECV_TIMEOUT_S = 300.0
 
 
 def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **counts: int) -> list[list[str]]:
-    """Return, for each environment, a digest of its rows after each of num_steps random actions that masks allow.
+    """Play num_steps random actions that masks allow; return the digests of each environment's rows.
 
-    counts: as ``pufferlib.make`` takes them. Raises what it raises.
+    counts: those of ``pufferlib.make``. Raises what it raises.
     """
     with make(
         subject.creator,
@@ -53,7 +53,7 @@ def trace_rows(subject: Subject, backend: str, num_steps: int, seed: int, **coun
 
 
 class Actor:
-    """Draws the actions of one environment: the same ones, whatever batches its rows come in."""
+    """Draws the actions of one environment, which do not depend on the batches that its rows come in."""
 
     def __init__(self, vec: VecEnv, entropy: list[int]) -> None:
         self._layouts = vec.observation_layouts
@@ -62,20 +62,22 @@ class Actor:
 
     def actions(self, batch: Batch, mine: slice) -> list[Any]:
         """Return an action for each of these rows."""
-        told = {info["agent_id"]: info[ACTION_MASK] for info in batch.infos if {"agent_id", ACTION_MASK} <= info.keys()}
+        masks = {
+            info["agent_id"]: info[ACTION_MASK] for info in batch.infos if {"agent_id", ACTION_MASK} <= info.keys()
+        }
         chosen = []
         for layout, row, agent_id in zip(
             self._layouts, batch.observations[mine], batch.agent_ids[mine].tolist(), strict=True
         ):
-            mask = told.get(agent_id)
+            mask = masks.get(agent_id)
             if mask is None and has_mask(layout.space):
-                mask = layout.unflatten(_own_part(layout, row))[ACTION_MASK]
+                mask = layout.unflatten(_agent_part(layout, row))[ACTION_MASK]
             chosen.append(sampled(self._space, None if mask is None else _fitted(self._space, mask)))
         return chosen
 
 
-def _own_part(layout: Any, row: Any) -> Any:
-    """Return an agent's own flat observation out of a row that may be larger."""
+def _agent_part(layout: Any, row: Any) -> Any:
+    """Return an agent's flat observation from a row that may be larger."""
     flat = row.reshape(-1)
     if flat.dtype != layout.dtype:
         flat = flat[: flat.size - flat.size % layout.dtype.itemsize].view(layout.dtype)
@@ -83,7 +85,7 @@ def _own_part(layout: Any, row: Any) -> Any:
 
 
 def _fitted(space: Space[Any], mask: Any) -> Any:
-    """Return an agent's mask as ``space`` takes it, which may have more choices than the agent; None if it cannot."""
+    """Return an agent's mask in the form of ``space``, which may have more choices than the agent."""
     if isinstance(space, spaces.Discrete) and np.size(mask) <= space.n:
         return np.pad(np.ravel(mask), (0, int(space.n) - np.size(mask)))
     if isinstance(space, spaces.MultiDiscrete) and not isinstance(mask, tuple) and np.size(mask) == space.nvec.sum():
@@ -92,7 +94,7 @@ def _fitted(space: Space[Any], mask: Any) -> Any:
 
 
 def stacked(space: Space[Any], actions: list[Any]) -> Any:
-    """Return samples of a space as one array with a row for each, a tuple of such arrays for a Tuple."""
+    """Return samples of a space as one array with a row per sample; for a Tuple, as a tuple of such arrays."""
     if isinstance(space, spaces.Tuple):
         return tuple(stacked(part, [action[i] for action in actions]) for i, part in enumerate(space.spaces))
     return np.stack(actions).astype(space.dtype)

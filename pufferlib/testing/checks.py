@@ -1,7 +1,7 @@
-"""The checks, each a sentence about one thing, in the order in which they make sense.
+"""The checks, each about one property, in an order in which causes come first.
 
-A check takes a CheckContext and returns (status, text). It is not applicable where one that it ``needs`` has failed, so
-that a report names causes and not their consequences.
+A check takes a CheckContext and returns (status, text). It is not applicable if one that it ``needs`` has failed:
+reports name causes, not their consequences.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def wraps(context: CheckContext) -> Verdict:
                 env.reset()
             agents = env.agents
         kinds = {(shown_space(env.observation_space(agent)), shown_space(env.action_space(agent))) for agent in agents}
-        shown = "; ".join(f"observations {seen}, actions {done}" for seen, done in sorted(kinds)[:3])
-        return "passed", f"{len(agents)} agents: {shown}{'; …' if len(kinds) > 3 else ''}"
+        text = "; ".join(f"observations {observation}, actions {action}" for observation, action in sorted(kinds)[:3])
+        return "passed", f"{len(agents)} agents: {text}{'; …' if len(kinds) > 3 else ''}"
     except PufferError as error:
         return "failed", f"pufferlib.wrap: {error}"
     except Exception as error:
@@ -162,7 +162,7 @@ def ends(context: CheckContext) -> Verdict:
 
 @_check("runs")
 def agents(context: CheckContext) -> Verdict:
-    """Agents come and go as PettingZoo has it, and their action masks leave them something to do."""
+    """Agents come and go by PettingZoo's rules, and their action masks allow an action."""
     rollout = context.rollout
     if not rollout.num_alive:
         return "not applicable", "one agent" if rollout.num_steps else "no step was made"
@@ -177,7 +177,7 @@ def agents(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def live_buffers(context: CheckContext) -> Verdict:
-    """Observations stay what they are while the environment goes on."""
+    """Observations do not change while the environment continues."""
     fault = context.rollout.faults.get("live")
     if fault is not None:
         return "warning", (
@@ -189,19 +189,19 @@ def live_buffers(context: CheckContext) -> Verdict:
 
 @_check("ranges")
 def global_generators(context: CheckContext) -> Verdict:
-    """No draws from generators that all code of the process shares."""
+    """It does not draw from the generators that all code of the process shares."""
     if not context.drawn:
         return "passed", "random, numpy.random and torch are left alone"
-    found = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(context.drawn.items())]
+    draws = [f"{name} (in {', '.join(sorted(calls))})" for name, calls in sorted(context.drawn.items())]
     return "failed", (
-        f"it draws from the global generator of {' and of '.join(found)}, which reset(seed) must not seed and which "
+        f"it draws from the global generator of {' and of '.join(draws)}, which reset(seed) must not seed and which "
         "other code draws from too; draw from self.np_random"
     )
 
 
 @_check("global_generators")
 def clock(context: CheckContext) -> Verdict:
-    """What happens does not depend on the time of day or on how fast it happens."""
+    """Trajectories do not depend on the time of day or on the speed of play."""
     traces = context.traces
     if parting(traces["first"], traces["second"]) is not None:
         return "not applicable", "two runs by the same clock differ already: see seeding"
@@ -229,13 +229,13 @@ def seeding(context: CheckContext) -> Verdict:
 
 @_check("seeding")
 def reseeding(context: CheckContext) -> Verdict:
-    """``reset(seed)`` starts everything anew, whatever has been played before."""
+    """``reset(seed)`` gives the same trajectory as in a new environment, whatever was played before."""
     if context.leftovers is not None:
         return "warning", (
             f"reset(seed) of an environment that has played before differs from that of a new one: "
-            f"{context.leftovers}; have reset start everything anew, or evaluations cannot be repeated"
+            f"{context.leftovers}; reset all state in reset(seed), or evaluations cannot be repeated"
         )
-    return "passed", "reset(seed) starts everything anew"
+    return "passed", "reset(seed) resets all state"
 
 
 @_check("seeding")
@@ -243,8 +243,8 @@ def other_seeds(context: CheckContext) -> Verdict:
     """Another seed gives another trajectory."""
     if parting(context.traces["first"], context.traces["other seed"]) is None:
         return "warning", (
-            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right where "
-            "there is no chance, else have reset use its seed"
+            f"seeds {context.seed} and {context.seed + 1} give the same {context.replay_steps} steps; right if "
+            "nothing is random, else use the seed in reset"
         )
     return "passed", "another seed gives another trajectory"
 
@@ -273,11 +273,11 @@ def pickles(context: CheckContext) -> Verdict:
     try:
         cloudpickle.dumps(context.subject)
     except Exception as error:
-        return "failed", f"the creator cannot be pickled ({error_text(error)}); have it make, not hold, what it needs"
-    for outcome in context.replays:
-        if outcome.stage == "started":
+        return "failed", f"the creator cannot be pickled ({error_text(error)}); let it make what it needs, not hold it"
+    for result in context.replays:
+        if result.stage == "started":
             return "failed", (
-                f"the creator cannot be loaded in another process ({outcome.error}); "
+                f"the creator cannot be loaded in another process ({result.error}); "
                 "put it into a module that can be imported from here"
             )
     return "passed", "the creator travels to other processes"
@@ -287,10 +287,10 @@ def pickles(context: CheckContext) -> Verdict:
 def processes(context: CheckContext) -> Verdict:
     """Other processes, with other hash seeds, play the same trajectory."""
     traces = []
-    for outcome in context.replays:
-        if outcome.trace is None:
-            return "failed", f"it works in this process, and in another one raises {outcome.error}"
-        traces.append(outcome.trace)
+    for result in context.replays:
+        if result.trace is None:
+            return "failed", f"it works in this process, but raises in another one: {result.error}"
+        traces.append(result.trace)
     where = parting(*traces)
     if where is not None:
         (once_more,) = context.replay_in_processes(HASH_SEEDS[:1])
@@ -353,8 +353,8 @@ def api(context: CheckContext) -> Verdict:
                 require_api(lambda: _wrapped(context), context.replay_steps)
                 return "passed", "PettingZoo's parallel_api_test and parallel_seed_test, on the wrapped environment"
             env = _wrapped(context)
-            known = inspect.signature(gymnasium_check_env).parameters  # Gymnasium 0.29 has no skip_close_check
-            skipped = {name: True for name in ("skip_render_check", "skip_close_check") if name in known}
+            parameters = inspect.signature(gymnasium_check_env).parameters  # Gymnasium 0.29 has no skip_close_check
+            skipped = {name: True for name in ("skip_render_check", "skip_close_check") if name in parameters}
             gymnasium_check_env(env, **skipped)
             return "passed", "Gymnasium's check_env, on the wrapped environment"
     except Exception as error:
@@ -364,14 +364,14 @@ def api(context: CheckContext) -> Verdict:
 @_check("processes")
 def step_after_end(context: CheckContext) -> Verdict:
     """A step after the end of an episode does no harm; pufferlib never makes one."""
-    outcome = context.replays[0]
-    if outcome.stage == "played":
-        return "warning", f"a step after an episode's end ends the process ({outcome.error}); pufferlib never makes one"
-    if outcome.stage == "stepped":
-        return "failed", f"the reset after it raises {outcome.error}"
-    if outcome.after_end is None:
+    result = context.replays[0]
+    if result.stage == "played":
+        return "warning", f"a step after an episode's end ends the process ({result.error}); pufferlib never makes one"
+    if result.stage == "stepped":
+        return "failed", f"the reset after it raises {result.error}"
+    if result.after_end is None:
         return "not applicable", "no episode ended"
-    return "passed", f"it {outcome.after_end}, and reset starts anew; pufferlib never makes one"
+    return "passed", f"it {result.after_end}, and reset starts an episode; pufferlib never makes one"
 
 
 @_check("ranges")
@@ -386,13 +386,13 @@ def close(context: CheckContext) -> Verdict:
     try:
         env.close()
     except Exception as error:
-        return "warning", f"close() a second time raises {error_text(error)}; have it do nothing then"
+        return "warning", f"close() a second time raises {error_text(error)}; let it do nothing then"
     return "passed", "closes, and a second time too"
 
 
 @_check("runs")
 def speed(context: CheckContext) -> Verdict:
-    """How long steps and resets take; for information."""
+    """Steps and resets take this long; for information."""
     step_s, reset_s = np.array(context.rollout.step_s), np.array(context.rollout.reset_s)
     if not step_s.size:
         return "not applicable", "no step was made"

@@ -1,4 +1,4 @@
-"""Clocks that run as we like, to see whether an environment looks at them."""
+"""Fake clocks, which show whether an environment reads the time."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 __all__ = ["fake_clock"]
 
-# Theirs are left alone: they wait by the clock, or measure for us.
+# Modules that keep the real clocks: they wait by the clock, or measure for us.
 _SPARED = {*sys.stdlib_module_names, "numpy", "torch", "gymnasium", "pufferlib", "_pytest", "pytest", "hypothesis"}
 
 
 @contextmanager
 def fake_clock(start_s: float, tick_s: float) -> Iterator[None]:
-    """Have all of Python's clocks start at start_s, and gain tick_s whenever one is looked at.
+    """Replace all of Python's clocks by one that starts at start_s and advances by tick_s at each reading.
 
-    Replaced are the functions of ``time`` and the classes of ``datetime``, also where a module has imported them by
-    name. Clocks read by compiled code run on.
+    This replaces the functions of ``time`` and the classes of ``datetime``, even in modules that have imported them by
+    name. Clocks read by compiled code do not change.
     """
     ticks = itertools.count()
 

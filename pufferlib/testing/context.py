@@ -1,4 +1,4 @@
-"""What the checks look at, worked out once and when it is first asked for."""
+"""The data of the checks, computed once, on first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLOCK, OTHER_CLOCK = (1_600_000_000.25, 0.001), (1_700_000_000.5, 1.75)  # (star
 
 
 class CheckContext:
-    """One subject, and everything that has been found out about it."""
+    """One subject and the results of its plays, which the checks share."""
 
     def __init__(self, subject: Subject, num_steps: int, seed: int) -> None:
         self.subject = subject
@@ -37,14 +37,14 @@ class CheckContext:
 
     @functools.cached_property
     def replay_steps(self) -> int:
-        """How many steps a replay has: fewer where they are slow."""
+        """The number of steps of a replay: fewer if steps are slow."""
         step_s = float(np.mean(self.rollout.step_s)) if self.rollout.step_s else 0.0
         return max(8, min(self.num_steps, MAX_REPLAY_STEPS, int(REPLAY_S / max(step_s, 1e-6))))
 
     @functools.cached_property
     def drawn(self) -> dict[str, set[str]]:
-        """Which global generators change in which calls, such as {"numpy.random": {"reset", "step"}}."""
-        found: dict[str, set[str]] = {}
+        """By global generator, the calls that change it, such as {"numpy.random": {"reset", "step"}}."""
+        methods: dict[str, set[str]] = {}
         states: dict[str, Any] = {}
 
         def before() -> None:
@@ -52,20 +52,20 @@ class CheckContext:
 
         def after(method: str) -> None:
             for name in drawn_from(states, generator_states()):
-                found.setdefault(name, set()).add(method)
+                methods.setdefault(name, set()).add(method)
 
         before()
         player = Player(self.subject, before, after)
         after("__init__")
         replay(player, self.seed, self.replay_steps)
         player.close()
-        return found
+        return methods
 
     @functools.cached_property
     def traces(self) -> dict[str, Trace]:
         """Replays in this process, by name.
 
-        "first", "second": of two environments by the same clock; "later": by another clock; "other seed".
+        "first", "second": of two environments with the same clock; "later": with another clock; "other seed".
         """
         return {
             "first": self._trace(self.seed, CLOCK),
@@ -84,14 +84,14 @@ class CheckContext:
 
     @functools.cached_property
     def leftovers(self) -> str | None:
-        """Where reset(seed) after play parts from that of a new environment, in words; None if it does not."""
+        """The first difference between reset(seed) after play and in a new environment, as text; None if equal."""
         first = self.traces["first"]
         with fake_clock(*CLOCK):
             player = Player(self.subject)
             try:
-                for turn in range(NUM_USES):  # several, as what is left of an episode may matter only now and then
-                    replay(player, self.seed + 2 + turn, self.replay_steps // NUM_USES)
-                    num_steps = 1 if turn < NUM_USES - 1 else self.replay_steps
+                for use in range(NUM_USES):  # several: state left over from an episode may show only sometimes
+                    replay(player, self.seed + 2 + use, self.replay_steps // NUM_USES)
+                    num_steps = 1 if use < NUM_USES - 1 else self.replay_steps
                     where = parting(first[:num_steps], replay(player, self.seed, num_steps))
                     if where is not None:
                         return where

@@ -1,4 +1,4 @@
-"""Where an observation leaves its space, in words, and whether two observations are the same."""
+"""Find the first fault of an observation against its space, and compare observations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ __all__ = ["Fault", "find_fault", "same"]
 
 
 class Fault(NamedTuple):
-    """kind: "type" (structure, shape, dtype), "shape" (one that emulation reshapes), "cast" (a dtype that emulation
-    casts), or "range" (a value)."""
+    """A fault of an observation.
+
+    kind: "type" (structure, shape, dtype), "shape" (one that emulation reshapes), "cast" (a dtype that emulation
+    casts), or "range" (a value).
+    """
 
     kind: Literal["type", "shape", "cast", "range"]
     text: str
 
 
 def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Fault | None:
-    """Return the first thing about value that does not fit space; None if it fits."""
+    """Return the first fault of value against space; None if it fits."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
             return Fault("type", f"{path} should be a dict, and is {_described(value)}")
@@ -45,7 +48,7 @@ def find_fault(space: Space[Any], value: Any, path: str = "observation") -> Faul
 
 
 def _first(parts: list[tuple[Space[Any], Any, str]]) -> Fault | None:
-    """Return the worst fault: a value out of its range is only worth saying where all types are right."""
+    """Return the worst fault: types come before ranges."""
     faults = [fault for part in parts if (fault := find_fault(*part)) is not None]
     for kind in ("type", "shape", "cast", "range"):
         for fault in faults:
@@ -59,11 +62,11 @@ def _array_fault(space: Space[Any], value: Any, path: str) -> Fault | None:
     try:
         array = np.asarray(value)
     except ValueError:  # ragged
-        return Fault("type", f"{path} is {_described(value)}, of which no array can be made")
+        return Fault("type", f"{path} is {_described(value)}, which cannot become an array")
     if not fills(array.shape, space.shape) or array.dtype.kind not in "biuf":
         return Fault("type", f"{path} should be {space.dtype} of shape {space.shape}, and is {_described(value)}")
     shape, array = array.shape, array.reshape(space.shape)
-    # Python's own numbers have no dtype to insist on, and single whole numbers are as good as Python's.
+    # Python's numbers have no dtype to check, and single integers are as good as Python's.
     plain = not hasattr(value, "dtype") or (array.ndim == 0 and array.dtype.kind in "biu")
     safe = np.can_cast(array.dtype, space.dtype) or (plain and (space.dtype.kind == "f" or array.dtype.kind in "biu"))
     if not safe:
@@ -105,7 +108,7 @@ def _described(value: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two observations are equal to the last element; NaN equals NaN, and a list a tuple."""
+    """Return whether two observations are equal in every element; NaN equals NaN, and a list equals a tuple."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, (tuple, list)) and isinstance(other, (tuple, list)):
@@ -117,5 +120,5 @@ def same(one: Any, other: Any) -> bool:
         if first.shape != second.shape:
             return False
         return bool(((first == second) | ((first != first) & (second != second))).all())
-    except Exception:  # objects that are no arrays at all
+    except Exception:  # objects that are not arrays
         return bool(one == other)

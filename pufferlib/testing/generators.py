@@ -1,4 +1,4 @@
-"""The generators that all code of a process shares, which environments must leave alone."""
+"""The random generators that all code of a process shares and that environments must not use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["drawn_from", "generator_states"]
 
 
 def generator_states() -> dict[str, Any]:
-    """Return what the next draw of each global generator depends on, by its name; torch's only if it is loaded."""
+    """Return the state of each global generator by its name; torch's only if torch is imported."""
     states: dict[str, Any] = {"random": random.getstate()}
     legacy: Any = np.random.get_state()
     states["numpy.random"] = (legacy[1].tobytes(), *legacy[2:])
@@ -23,5 +23,5 @@ def generator_states() -> dict[str, Any]:
 
 
 def drawn_from(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Return the names of the generators that have been drawn from, or seeded, in between."""
+    """Return the names of the generators whose state has changed in between, by a draw or a seed."""
     return {name for name, state in before.items() if after[name] != state}

@@ -1,4 +1,4 @@
-"""Checks in a process of their own: a call that never returns, or that ends the process, is a result like another."""
+"""Run the checks in a separate process: a call that never returns or that ends the process becomes a result."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from pufferlib.vectorization.processes.start import start_method, starting
 __all__ = ["IsolatedReport", "Printed", "check_isolated"]
 
 POLL_S = 0.1
-SILENCE_S = 2.0  # after which a call that is under way is told of
-BETWEEN = 60  # times step_timeout: what a check may take that makes no call of its own, but has other processes do so
-GRACE_S = 2.0  # for the process to end by itself once it has told everything
-STACK_S = 1.0  # for a process to say where it is
+SILENCE_S = 2.0  # after which ``waiting`` is called for a call in progress
+BETWEEN = 60  # times step_timeout: the limit of a check that makes its calls in other processes
+GRACE_S = 2.0  # for the process to end by itself after its last message
+STACK_S = 1.0  # for a process to write its stack
 MOST_READS = 16
 MAX_LINE = 1000  # characters of a printed line that are kept
 ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")  # faulthandler's, of a path that is not ASCII
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
-HEAD = struct.Struct("QI")  # how many calls have begun or ended, and how many bytes the name of this one has
+HEAD = struct.Struct("QI")  # the number of calls that have begun or ended, and the length of this call's name in bytes
 BOARD_NBYTES = 4096
 
 
 class IsolatedReport(NamedTuple):
-    """What came of it. ended: by a call that did not return, or that ended the process; stack: a traceback to it."""
+    """The result. ended: whether a call did not return or ended the process; stack: the traceback to that call."""
 
     report: Report
     ended: bool
@@ -60,7 +60,7 @@ class IsolatedReport(NamedTuple):
 
 
 class Printed:
-    """What the environment printed: how many lines, and the last few. through: gets all of it."""
+    """The environment's output: the number of lines, and the last few. through: called with all of it."""
 
     def __init__(self, through: Callable[[str], object] | None = None) -> None:
         self.num_lines = 0
@@ -70,7 +70,7 @@ class Printed:
         self._begun = ""  # a line that has not ended yet
 
     def add(self, data: bytes, final: bool = False) -> None:
-        """Take what came. final: there is no more, so that what was begun is a line."""
+        """Add data. final: nothing follows, so that an unfinished line counts."""
         text = self._decoder.decode(data, final)
         if self._through is not None and text:
             self._through(text)
@@ -84,7 +84,7 @@ class Printed:
 
 
 class _Board:
-    """A file that two processes have in their memory: which call is under way in one of them."""
+    """A file that two processes map into memory: the call that is in progress in one of them."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -92,14 +92,14 @@ class _Board:
         self._count = 0
 
     def note(self, call: str) -> None:
-        """Note that a call begins; "": that it has ended."""
+        """Store the name of a call that begins; "" if it has ended."""
         name = call.encode("utf-8", "replace")[: BOARD_NBYTES - HEAD.size]
         self._count += 1
         self._memory[HEAD.size : HEAD.size + len(name)] = name
         HEAD.pack_into(self._memory, 0, self._count, len(name))
 
     def read(self) -> tuple[int, str]:
-        """Return how many calls have begun or ended, and the one that is under way."""
+        """Return the number of calls that have begun or ended, and the call in progress."""
         count, nbytes = HEAD.unpack_from(self._memory, 0)
         return count, self._memory[HEAD.size : HEAD.size + nbytes].decode("utf-8", "replace")
 
@@ -118,19 +118,19 @@ def check_isolated(
     through: Callable[[str], object] | None = None,
     **arguments: Any,
 ) -> IsolatedReport:
-    """Return what ``check_env`` finds in a process of its own, and what that prints.
+    """Run ``check_env`` in a separate process; return its report and its output.
 
-    env: a name. only, before, after and arguments: as ``check_env`` takes them.
-    step_timeout: seconds that one call of the environment may take, its making and resets too. One that takes longer,
-        or that ends the process, fails the check that made it, and the checks that follow are not made.
-    waiting: called now and then while a call takes long, with what it is and its seconds so far.
-    through: gets what is printed, as it comes.
+    env: a name. only, before, after and arguments: those of ``check_env``.
+    step_timeout: seconds that one call of the environment may take, including making and resets. A call that takes
+        longer or that ends the process fails its check, and the checks after it are not run.
+    waiting: called now and then while a call takes long, with its description and its seconds so far.
+    through: called with the output as it comes.
 
     Raises what ``check_env`` raises.
     """
     if not step_timeout > 0:
         raise PlanError(f"step_timeout={step_timeout} is impossible; use seconds, more than 0")
-    wanted = [name for name in CHECKS if only is None or name in only]
+    requested = [name for name in CHECKS if only is None or name in only]
     results: list[Result] = []
     printed = Printed(through)
     begun_s = time.monotonic()
@@ -147,12 +147,12 @@ def check_isolated(
             elif kind == "raised":
                 raise content
             else:
-                # The first one has begun, or is about to; where none is left, the last one is to blame.
-                name, *others = wanted[len(results) :] or [results.pop().name]
+                # The first without a result has begun or is about to. If none is left, blame the last.
+                name, *others = requested[len(results) :] or [results.pop().name]
                 results.append(Result(name, "failed", content, time.monotonic() - begun_s))
                 if after is not None:
                     after(results[-1])
-                results += [Result(each, "not applicable", f"waits for {name}", waits_for=name) for each in others]
+                results += [Result(other, "not applicable", f"waits for {name}", waits_for=name) for other in others]
         return IsolatedReport(Report(tuple(results)), play.ended, play.stack, printed)
 
 
@@ -160,7 +160,7 @@ class _Play:
     """The process that plays."""
 
     def __init__(self, process: Any, channel: Any, output: Any, board: _Board, stack_path: Path) -> None:
-        self.ended = False  # before it had told everything
+        self.ended = False  # before its last message
         self.stack: tuple[str, ...] = ()
         self._frames: list[tuple[str, str, str]] = []
         self._process, self._channel, self._output, self._board = process, channel, output, board
@@ -170,8 +170,8 @@ class _Play:
     def messages(
         self, printed: Printed, step_timeout: float, waiting: Callable[[str, float], None] | None
     ) -> Iterator[tuple[str, Any]]:
-        """Yield what the process says until it has ended; ("ended", a sentence) where it has not said everything."""
-        heard, since = (0, ""), time.monotonic()
+        """Yield the process's messages until it ends; ("ended", a sentence) if it ends before its last message."""
+        last_read, since_s = (0, ""), time.monotonic()
         while True:
             ready = multiprocessing.connection.wait([self._channel, self._output, self._process.sentinel], POLL_S)
             self._drain(printed)
@@ -186,25 +186,25 @@ class _Play:
                 ended = self._process.sentinel in ready
             except EOFError:
                 ended = True
-            at, now = self._board.read(), time.monotonic()
+            call, now_s = self._board.read(), time.monotonic()
             if ended:
                 self.ended = True
-                yield "ended", self._how_it_died(at[1])
+                yield "ended", self._how_it_died(call[1])
                 break
-            if at[0] != heard[0]:
-                heard, since = at, now
-            limit_s = step_timeout if at[1] else BETWEEN * step_timeout
-            if now - since > limit_s:
+            if call[0] != last_read[0]:
+                last_read, since_s = call, now_s
+            limit_s = step_timeout if call[1] else BETWEEN * step_timeout
+            if now_s - since_s > limit_s:
                 self.ended = True
-                yield "ended", self._where_it_hangs(at[1], limit_s)
+                yield "ended", self._where_it_hangs(call[1], limit_s)
                 break
-            if waiting is not None and at[1] and now - since > SILENCE_S:
-                waiting(at[1], now - since)
+            if waiting is not None and call[1] and now_s - since_s > SILENCE_S:
+                waiting(call[1], now_s - since_s)
         self._drain(printed, final=True)
 
     def _drain(self, printed: Printed, final: bool = False) -> None:
         with contextlib.suppress(BlockingIOError):
-            for _ in range(MOST_READS):  # or one that prints without an end would keep us here
+            for _ in range(MOST_READS):  # bounded: the process may print without end
                 data = os.read(self._output.fileno(), 1 << 16)
                 if not data:
                     break
@@ -213,8 +213,8 @@ class _Play:
             printed.add(b"", final=True)
 
     def _how_it_died(self, call: str) -> str:
-        exitcode = self.end(GRACE_S)  # it may have closed what it talks through, and be about to end
-        self._look_at_stack()
+        exitcode = self.end(GRACE_S)  # it may have closed its channel and be about to end
+        self._read_stack()
         if exitcode is None:
             how = "nobody knows how"
         elif exitcode < 0:
@@ -232,14 +232,14 @@ class _Play:
             size = self._stack_path.stat().st_size
             time.sleep(POLL_S / 2)
         self.end(0)
-        self._look_at_stack()
+        self._read_stack()
         if not call:
             return f"this check is not over after {limit_s:g} s{self._where()}"
         return f"{call} has not returned after {limit_s:g} s{self._where()}; --step-timeout gives it longer"
 
-    def _look_at_stack(self) -> None:
-        """Keep where the process was: what the environment had called, or all where pufferlib itself was at it."""
-        text = ESCAPE.sub(lambda found: chr(int(found[1][1:], 16)), self._stack_path.read_text(errors="replace"))
+    def _read_stack(self) -> None:
+        """Store the frames of the process's stack: those of the environment, or all if pufferlib's code was running."""
+        text = ESCAPE.sub(lambda match: chr(int(match[1][1:], 16)), self._stack_path.read_text(errors="replace"))
         frames = FRAME.findall(text)  # innermost first
         theirs = list(itertools.takewhile(lambda frame: is_foreign(frame[0]), frames))
         self._frames = theirs or frames
@@ -268,30 +268,30 @@ class _Play:
 
 @contextlib.contextmanager
 def _playing(folder: Path, env: str, arguments: dict[str, Any]) -> Iterator[_Play]:
-    """Have a process check an environment."""
+    """Start a process that checks an environment."""
     board_path, stack_path = folder / "board", folder / "stack"
     board_path.write_bytes(bytes(BOARD_NBYTES))
     stack_path.touch()
     context = start_method(None)
     with contextlib.ExitStack() as stack:
-        channel, told = multiprocessing.Pipe(duplex=False)
+        channel, sender = multiprocessing.Pipe(duplex=False)
         output, printed = multiprocessing.Pipe(duplex=False)
         life = LifePipe()
-        for each in (channel, told, output, printed, life):
-            stack.callback(each.close)
+        for resource in (channel, sender, output, printed, life):
+            stack.callback(resource.close)
         os.set_blocking(output.fileno(), False)
         board = _Board(board_path)
         stack.callback(board.close)
         with deferred_signals():
             leave = life.leave if context == "fork" else None
             process = multiprocessing.get_context(context).Process(  # type: ignore[attr-defined]
-                target=_serve, args=(life.reader, leave, told, printed, board_path, stack_path, env, arguments)
+                target=_serve, args=(life.reader, leave, sender, printed, board_path, stack_path, env, arguments)
             )
             with starting(context):
                 process.start()
             play = _Play(process, channel, output, board, stack_path)
             stack.callback(play.end, 0)
-        told.close()
+        sender.close()
         printed.close()
         yield play
 
@@ -302,14 +302,14 @@ def _playing(folder: Path, env: str, arguments: dict[str, Any]) -> Iterator[_Pla
 def _serve(
     life: Any,
     leave: Callable[[], None] | None,
-    told: Any,
+    sender: Any,
     printed: Any,
     board_path: Path,
     stack_path: Path,
     env: str,
     arguments: dict[str, Any],
 ) -> None:
-    """Check an environment, and tell what comes of it. The target of the process."""
+    """Check an environment and send messages about it. The target of the process."""
     if leave is not None:
         leave()
     die_with_parent(life)
@@ -319,27 +319,27 @@ def _serve(
         setattr(sys, name, open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
     board = _Board(board_path)
     with stack_path.open("w") as stack:
-        faulthandler.disable()  # else, where it was enabled, the handlers of who came later stay, such as Ray's
+        faulthandler.disable()  # else, if it was enabled, later handlers such as Ray's stay
         faulthandler.enable(stack, all_threads=False)
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
         try:
             check_env(
                 env,
                 **arguments,
-                before=lambda name: told.send(("before", name)),
-                after=lambda result: told.send(("after", result)),
+                before=lambda name: sender.send(("before", name)),
+                after=lambda result: sender.send(("after", result)),
                 noted=board.note,
             )
-            told.send(("done", None))
+            sender.send(("done", None))
         except Exception as error:
-            _tell_error(told, error)
+            _send_error(sender, error)
         finally:
             faulthandler.unregister(signal.SIGUSR1)
             faulthandler.disable()
 
 
-def _tell_error(told: Any, error: Exception) -> None:
+def _send_error(sender: Any, error: Exception) -> None:
     try:
-        told.send(("raised", error))
-    except Exception:  # whatever cannot be pickled
-        told.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))
+        sender.send(("raised", error))
+    except Exception:  # the error cannot be pickled
+        sender.send(("raised", RuntimeError(f"{type(error).__name__}: {error}")))

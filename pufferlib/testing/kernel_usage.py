@@ -1,4 +1,4 @@
-"""What a kernel takes of a device: registers, memory, blocks at a time. NVRTC says so, and no device is needed."""
+"""The resources that a kernel needs: registers, memory, concurrent blocks. NVRTC reports them without a device."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pufferlib.vectorization.device.policy import LOGITS, NETWORK, NO_POLICY
 
 __all__ = ["HIDDEN", "LAUNCHES", "KernelUsage", "architectures", "kernel_usage"]
 
-# What backend "cuda" compiles kernels for, and the constants of each.
+# The launches for which backend "cuda" compiles kernels, with their constants.
 LAUNCHES = {
     "step": {"policy": NO_POLICY, "num_steps": 1},
     "step, logits": {"policy": LOGITS, "num_steps": 1},
     "rollout": {"policy": NO_POLICY},
     "rollout, network": {"policy": NETWORK},
 }
-HIDDEN = (64, 64)  # outputs of the hidden layers of that network
+HIDDEN = (64, 64)  # outputs of the network's hidden layers
 
 
 class KernelUsage(NamedTuple):
-    """What a launch takes. shape, cubin, occupancy: of cuda_ext.functions, cuda_ext.nvrtc and cuda_ext.occupancy."""
+    """The resources of a launch. shape, cubin, occupancy: of cuda_ext.functions, cuda_ext.nvrtc, cuda_ext.occupancy."""
 
     num_agents: int
     observation_size: int
@@ -35,22 +35,26 @@ class KernelUsage(NamedTuple):
 
 
 def architectures() -> tuple[str, list[str], list[str]]:
-    """Return NVRTC's version, and the architectures that are reported, such as "sm_90": those it knows, and others.
+    """Return NVRTC's version and the reported architectures, such as "sm_90": those it supports, and the others.
 
     Raises MissingExtra without NVRTC.
     """
     nvrtc, occupancy = importlib.import_module("cuda_ext.nvrtc"), importlib.import_module("cuda_ext.occupancy")
-    known = {f"sm_{number}" for number in nvrtc.architectures()}
-    ours = list(occupancy.MULTIPROCESSORS)
+    supported = {f"sm_{number}" for number in nvrtc.architectures()}
+    reported = list(occupancy.MULTIPROCESSORS)
     version = "{}.{}".format(*nvrtc.version())
-    return version, [each for each in ours if each in known], [each for each in ours if each not in known]
+    return (
+        version,
+        [name for name in reported if name in supported],
+        [name for name in reported if name not in supported],
+    )
 
 
 def kernel_usage(env: Any, launch: str, architecture: str, env_kwargs: Mapping[str, Any] | None = None) -> KernelUsage:
-    """Compile a kernel as backend "cuda" does, and return what it takes.
+    """Compile a kernel as backend "cuda" does, and return the resources that it needs.
 
-    env, env_kwargs: as ``make(backend="cuda")`` takes them. launch: one of LAUNCHES. architecture: one of
-    ``architectures``. Raises KernelError where the kernel does not compile, MissingExtra without NVRTC.
+    env, env_kwargs: those of ``make(backend="cuda")``. launch: one of LAUNCHES. architecture: one of
+    ``architectures``. Raises KernelError if the kernel does not compile, MissingExtra without NVRTC.
     """
     data, functions, network, nvrtc, occupancy = (
         importlib.import_module(f"cuda_ext.{name}") for name in ("data", "functions", "network", "nvrtc", "occupancy")

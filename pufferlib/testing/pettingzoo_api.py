@@ -1,4 +1,4 @@
-"""PettingZoo's own tests of parallel environments."""
+"""PettingZoo's tests of parallel environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["require_api"]
 
 
 def require_api(make: Callable[[], Any], num_steps: int) -> None:
-    """Raise AssertionError, or whatever these tests raise, unless the environments that make returns pass them."""
+    """Run these tests on the environments that ``make`` returns. Raises AssertionError, or what the tests raise."""
     env = make()
     parallel_api_test(env, num_cycles=num_steps)
     env.close()

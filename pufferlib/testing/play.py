@@ -1,4 +1,4 @@
-"""Playing one environment of any kind, raw and wrapped at once, with random actions that its masks allow."""
+"""Play one environment of any kind, raw and wrapped at once, with random actions that its masks allow."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from pufferlib.emulation.single_agent import own_space
 from pufferlib.environment import PufferEnv
 from pufferlib.layout import Layout
 
-__all__ = ["Moment", "Player", "Subject", "Trace", "parting", "replay", "sampled", "unnoted"]
+__all__ = ["Moment", "Player", "Subject", "Trace", "ignore_call", "parting", "replay", "sampled"]
 
 _SHORT = reprlib.Repr()
 _SHORT.maxother = 60
-ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # by emulation, beside "observation"
+ADDED = {ACTION_MASK, AGENT_TYPE, STATE}  # keys that emulation adds next to "observation"
 
 
-def unnoted(call: str) -> None:
-    """Take no note of a call."""
+def ignore_call(call: str) -> None:
+    """Ignore a call."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is under test: how to make one environment, and how to wrap it.
+    """The environment under test: how to make it, and how to wrap it.
 
-    noted: told of a call of the environment as it begins, and "" when it is over; left behind where this is pickled.
+    noted: called with a description of each call of the environment as it begins, and with "" as it ends; not pickled.
     """
 
     creator: Callable[..., Any]
     env_args: tuple[Any, ...] = ()
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrap_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    noted: Callable[[str], None] = unnoted
+    noted: Callable[[str], None] = ignore_call
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "noted": unnoted}
+        return {**vars(self), "noted": ignore_call}
 
     @contextlib.contextmanager
     def noting(self, call: str) -> Iterator[None]:
-        """Note a call while it is under way."""
+        """Report a call to ``noted`` while it is in progress."""
         self.noted(call)
         try:
             yield
@@ -61,12 +61,12 @@ class Subject:
             self.noted("")
 
     def make(self) -> Any:
-        """Return a new environment, as the creator makes it."""
+        """Return a new environment from the creator."""
         with self.noting("making the environment"):
             return self.creator(*self.env_args, **self.env_kwargs)
 
     def split(self) -> tuple[Any, dict[str, Any]]:
-        """Return a new environment and the arguments to wrap it with; of one wrapped already, what is inside."""
+        """Return a new environment and the arguments of ``wrap`` for it; of a wrapped one, the inner environment."""
         env = self.make()
         if hasattr(type(env), "wrap_kwargs"):
             return env.raw, dict(env.wrap_kwargs)
@@ -74,10 +74,10 @@ class Subject:
 
 
 class Moment(NamedTuple):
-    """What one reset or step returned, by agent; the agent of a single-agent environment is None."""
+    """The result of one reset or step, by agent; the agent of a single-agent environment is None."""
 
     rows: dict[Any, Any]  # flat observations
-    raw: dict[Any, Any]  # observations as the environment returned them
+    raw: dict[Any, Any]  # the environment's observations
     rewards: dict[Any, float]
     terminations: dict[Any, bool]
     truncations: dict[Any, bool]
@@ -87,12 +87,12 @@ class Moment(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether the episode is."""
+        """Whether the episode is over."""
         return not self.agents
 
 
 class Player:
-    """One environment. Its actions depend on ``start_actions(seed)`` and on its masks, and on nothing else.
+    """One environment. Its actions depend only on ``start_actions(seed)`` and on its masks.
 
     before, after: called around each reset and step of the environment, with the name of the method.
     """
@@ -107,7 +107,7 @@ class Player:
         self._subject = subject
         self._num_resets = self._num_steps = 0  # steps of this episode
         self.native = isinstance(raw, PufferEnv)
-        self._returned: tuple[str, Any] = ("", None)  # by which method of the raw environment, and what
+        self._returned: tuple[str, Any] = ("", None)  # the raw environment's last call: method, result
         if not self.native:
             raw = as_parallel(raw)
             raw = self._watched(raw)
@@ -122,12 +122,12 @@ class Player:
         self._infos: Mapping[Any, Any] = {}
 
     def _watched(self, env: Any) -> Any:
-        """Return env with reset and step that also leave in ``_returned`` what they return."""
+        """Return env with a reset and a step that also store their results in ``_returned``."""
 
         def watch(name: str) -> Callable[..., Any]:
             method = getattr(env, name)
 
-            @functools.wraps(method)  # its signature tells whether it takes a seed
+            @functools.wraps(method)  # the signature shows whether it takes a seed
             def watched(*args: Any, **kwargs: Any) -> Any:
                 self._returned = (name, None)
                 result = method(*args, **kwargs)
@@ -139,13 +139,13 @@ class Player:
         reset, step = watch("reset"), watch("step")
         try:
             env.reset, env.step = reset, step
-        except (AttributeError, TypeError):  # of an extension type
+        except (AttributeError, TypeError):  # an extension type
             env = _Delegate(env)
             env.reset, env.step = reset, step
         return env
 
     def start_actions(self, seed: int) -> None:
-        """Start the sequence of actions that belongs to seed."""
+        """Start the sequence of actions of this seed."""
         self._seed, self._samplers = seed, {}
 
     def layout(self, agent: Any) -> Layout:
@@ -154,20 +154,20 @@ class Player:
         return layout(agent) if self.multi_agent else layout  # type: ignore[no-any-return]
 
     def raw_space(self, agent: Any) -> Space[Any]:
-        """Return the space of what the environment itself returns to an agent."""
+        """Return the space of the observations that the environment itself returns for an agent."""
         if self.native:
             return self.raw.single_observation_space  # type: ignore[no-any-return]
         space = self.raw.observation_space
         return own_space(space(agent) if self.multi_agent else space)
 
     def decoded(self, agent: Any, row: Any) -> Any:
-        """Return the observation that a flat row holds, without the leaves that emulation has added to it."""
+        """Return the observation in a flat row, without the leaves that emulation has added."""
         layout, raw = self.layout(agent), self.raw_space(agent)
         sample = layout.decode(row)
         inner = layout.space
         if not isinstance(inner, spaces.Dict) or inner == raw:
             return sample
-        if has_mask(raw):  # which took them in
+        if has_mask(raw):  # the space already includes the added leaves
             return {name: sample[name] for name in cast(spaces.Dict, raw).spaces}
         return sample["observation"] if inner.spaces.keys() - ADDED == {"observation"} else sample
 
@@ -182,12 +182,12 @@ class Player:
         return self._moment(observations, {}, {}, {}, infos, seconds)
 
     def step(self, agents: Sequence[Any] | None = None) -> Moment:
-        """Play one step. agents: who acts; by default those alive, as there are before the episode is over."""
+        """Play one step. agents: those that act; by default those alive, so that the episode must not be over."""
         actions = {agent: self._action(agent) for agent in (self._alive if agents is None else agents)}
         action = actions if self.multi_agent else actions[None]
         self._num_steps += 1
         which = f"step {self._num_steps} after reset {self._num_resets}"
-        with self._subject.noting(f"{which}, with action {_shown(action)},"):
+        with self._subject.noting(f"{which}, with action {_action_text(action)},"):
             result, seconds = self._timed("step", action)
         observation, reward, terminated, truncated, info = result
         if self.multi_agent:
@@ -196,7 +196,7 @@ class Player:
         return self._moment({None: observation}, {None: float(reward)}, *flags, {None: info}, seconds)
 
     def close(self) -> None:
-        """Close the environment; whether it can be closed is for a check of its own."""
+        """Close the environment and ignore errors; a separate check covers closing."""
         with contextlib.suppress(Exception), self._subject.noting("close()"):
             self.env.close()
 
@@ -222,8 +222,8 @@ class Player:
         concerned = {agent: rows[agent] for agent in dict.fromkeys((*before, *self._alive)) if agent in rows}
         raw = concerned
         if not self.native:
-            seen = self.raw_observations()
-            raw = {agent: seen[agent] for agent in concerned if agent in seen}
+            observations = self.raw_observations()
+            raw = {agent: observations[agent] for agent in concerned if agent in observations}
         return Moment(concerned, raw, rewards, terminations, truncations, infos, self._alive, seconds)
 
     def raw_observations(self) -> dict[Any, Any]:
@@ -231,28 +231,28 @@ class Player:
         method, observation = self._returned
         if isinstance(observation, tuple):
             if method == "step" or (len(observation) == 2 and isinstance(observation[1], (Mapping, type(None)))):
-                observation = observation[0]  # else of old gym, whose reset returns the observation alone
+                observation = observation[0]  # else an old gym environment, whose reset returns only the observation
         if self.multi_agent:
             return dict(observation) if isinstance(observation, Mapping) else {}
         return {None: observation}
 
     def _action(self, agent: Any) -> Any:
         space = self.env.action_space(agent) if self.multi_agent else self.env.action_space
-        known, sampler = self._samplers.get(agent, (None, None))
-        if sampler is None or (known is not space and known != space):
-            sampler = copy.deepcopy(space)  # as the environment may sample from its own
+        sampled_space, sampler = self._samplers.get(agent, (None, None))
+        if sampler is None or (sampled_space is not space and sampled_space != space):
+            sampler = copy.deepcopy(space)  # the environment may sample from its space
             sampler.seed(random.Random(f"{self._seed} {len(self._samplers)}").getrandbits(31))
             self._samplers[agent] = space, sampler
         info = self._infos.get(agent)
         return sampled(sampler, info.get(ACTION_MASK) if isinstance(info, Mapping) else None)
 
 
-def _shown(action: Any) -> str:
+def _action_text(action: Any) -> str:
     return _SHORT.repr(action.item() if isinstance(action, np.generic) else action)
 
 
 class _Delegate:
-    """Stands before an environment whose methods cannot be replaced."""
+    """A proxy of an environment whose methods cannot be replaced."""
 
     reset: Callable[..., Any]
     step: Callable[..., Any]
@@ -265,7 +265,7 @@ class _Delegate:
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Return a sample of space, one that mask allows where there is one and space can be asked for such."""
+    """Return a sample of space that mask allows, if there is a mask and the space supports it."""
     if isinstance(space, spaces.Discrete) and np.shape(mask) == (space.n,):
         return space.sample(np.asarray(mask, np.int8))
     if isinstance(mask, tuple) and isinstance(space, spaces.MultiDiscrete):
@@ -274,9 +274,9 @@ def sampled(space: Space[Any], mask: Any) -> Any:
 
 
 class Tick(NamedTuple):
-    """One row of a trace: what must be the same wherever and whenever it is played again."""
+    """One row of a trace: values that must be equal in every replay."""
 
-    call: str  # that brought it
+    call: str  # "reset" or "step"
     agents: str
     observations: str
     rewards: str
@@ -310,7 +310,7 @@ def _tick(call: str, moment: Moment) -> Tick:
 
 
 def parting(one: Trace, other: Trace) -> str | None:
-    """Return where two traces part, in words; None if they do not."""
+    """Return the first difference between two traces, as text; None if they are equal."""
     for index, (first, second) in enumerate(zip(one, other, strict=True)):
         for name in Tick._fields[1:]:
             if getattr(first, name) != getattr(second, name):

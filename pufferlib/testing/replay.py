@@ -1,4 +1,4 @@
-"""Playing in another process: a fresh interpreter, with a hash seed of our choice."""
+"""Play in another process: a new interpreter with a chosen hash seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ReplayResult", "replay_in_processes", "serve"]
 
 TIMEOUT_S = 300.0
 
-# What is pickled by reference must be found there too, so the search path comes first.
+# Objects that are pickled by reference must be importable there, so the search path comes first.
 _PROGRAM = """
 import pickle, sys
 with open(sys.argv[1], "rb") as file:
@@ -30,10 +30,10 @@ with open(sys.argv[1], "rb") as file:
 
 
 class ReplayResult(NamedTuple):
-    """What came back: the furthest stage that was reached, its trace, and what went wrong where it ended early.
+    """The result of a process: the last stage that it reached, its trace, and the error if it ended early.
 
-    stage: "started", "loaded" (the creator), "played" (trace is set), "stepped" (once more after an end; ``after_end``
-    says what that did), "finished".
+    stage: "started", "loaded" (the creator), "played" (trace is set), "stepped" (a step after an episode's end;
+    ``after_end`` is its effect), "finished".
     """
 
     stage: str
@@ -43,7 +43,7 @@ class ReplayResult(NamedTuple):
 
 
 def replay_in_processes(subject: Subject, seed: int, num_steps: int, hash_seeds: Sequence[int]) -> list[ReplayResult]:
-    """Return what processes, one a hash seed and all at once, make of a replay and of a step after an end."""
+    """Run a replay and a step after an episode's end in one process per hash seed, all at once; return the results."""
     payload = transfer.dumps((subject, seed, num_steps))
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         task = os.path.join(folder, "task")
@@ -73,42 +73,42 @@ def _result_of(process: subprocess.Popen[bytes], result: str) -> ReplayResult:
     except subprocess.TimeoutExpired:
         process.kill()
         _, stderr = process.communicate()
-    outcome = ReplayResult("started", None, None, "")
+    replay_result = ReplayResult("started", None, None, "")
     with contextlib.suppress(FileNotFoundError, EOFError), open(result, "rb") as file:
         while True:
-            outcome = outcome._replace(**pickle.load(file))
-    if outcome.stage == "finished" or outcome.error:
-        return outcome
+            replay_result = replay_result._replace(**pickle.load(file))
+    if replay_result.stage == "finished" or replay_result.error:
+        return replay_result
     if process.returncode < 0:
-        return outcome._replace(error=f"the process was killed by signal {-process.returncode}")
+        return replay_result._replace(error=f"the process was killed by signal {-process.returncode}")
     last = stderr.decode(errors="replace").strip().splitlines()[-1:]
-    return outcome._replace(error=last[0] if last else f"the process ended with exit code {process.returncode}")
+    return replay_result._replace(error=last[0] if last else f"the process ended with exit code {process.returncode}")
 
 
 def serve(payload: bytes, result: str) -> None:
-    """Do what ``replay_in_processes`` asks, in the other process; each stage is written to the file ``result``."""
+    """Run the replay in the process that ``replay_in_processes`` starts; write each stage to the file ``result``."""
     warnings.simplefilter("ignore")
     with open(result, "wb") as file:
 
-        def tell(**news: Any) -> None:
-            pickle.dump(news, file)
+        def report(**fields: Any) -> None:
+            pickle.dump(fields, file)
             file.flush()
 
         try:
             subject, seed, num_steps = transfer.loads(payload)
-            tell(stage="loaded")
+            report(stage="loaded")
             player = Player(subject)
-            tell(stage="played", trace=replay(player, seed, num_steps))
-            tell(stage="stepped", after_end=_step_after_end(player, num_steps))
+            report(stage="played", trace=replay(player, seed, num_steps))
+            report(stage="stepped", after_end=_step_after_end(player, num_steps))
             player.reset()
             player.close()
-            tell(stage="finished")
+            report(stage="finished")
         except Exception as error:
-            tell(error=f"{type(error).__name__}: {error}")
+            report(error=f"{type(error).__name__}: {error}")
 
 
 def _step_after_end(player: Player, num_steps: int) -> str | None:
-    """Step once more after an episode's end; return what that did, None if no episode ended."""
+    """Step once more after an episode's end; return the effect as text, None if no episode ended."""
     moment = player.reset()
     for _ in range(num_steps):
         last, moment = moment, player.step()

@@ -1,4 +1,4 @@
-"""What a conformance check found, check by check."""
+"""The results of a conformance check, one per check."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Status = Literal["passed", "failed", "warning", "not applicable"]
 
 @dataclass(frozen=True)
 class Result:
-    """One check. text: a sentence, which for what did not pass names the way out; "" where there is nothing to say.
+    """The result of one check. text: a sentence, with the way out if the check did not pass; may be "".
 
-    status: "passed"; "failed"; "warning": pufferlib copes, others may not; "not applicable".
+    status: "passed"; "failed"; "warning": pufferlib copes, other libraries may not; "not applicable".
     """
 
     name: str  # of the check
     status: Status
     text: str
-    seconds: float = 0.0  # that it took
-    waits_for: str = ""  # the failed check without which this one makes no sense
+    seconds: float = 0.0  # the time that it took
+    waits_for: str = ""  # the failed check that this one needs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """How long all of it took."""
+        """The time that all checks took."""
         return sum(result.seconds for result in self)
 
     def __getitem__(self, name: str) -> Result:
@@ -65,7 +65,7 @@ class Report:
 
     @property
     def waiting(self) -> dict[str, list[str]]:
-        """Names of the checks that were not made, by the failed check for which they wait."""
+        """The names of the checks that were not run, by the failed check that they need."""
         waiting: dict[str, list[str]] = {}
         for result in self:
             if result.waits_for:
@@ -74,18 +74,18 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """How many checks ended how, such as "18 passed, 1 failed, 2 not applicable"."""
+        """The number of checks by status, such as "18 passed, 1 failed, 2 not applicable"."""
         counts = Counter(result.status for result in self)
         statuses: tuple[Status, ...] = ("passed", "warning", "failed", "not applicable")
         return ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
 
     def __str__(self) -> str:
         width = max((len(result.name) for result in self), default=0)
-        told = [(result.status, result.name, result.text) for result in self if not result.waits_for]
+        rows = [(result.status, result.name, result.text) for result in self if not result.waits_for]
         for cause, names in self.waiting.items():
-            told.append(("not applicable", "", f"until {cause} passes: {', '.join(names)}"))
+            rows.append(("not applicable", "", f"until {cause} passes: {', '.join(names)}"))
         lines = []
-        for status, name, text in told:
+        for status, name, text in rows:
             head = f"{status:<14}  {name:<{width}}  "
             lines.append(textwrap.fill(head + text, 120, subsequent_indent=" " * len(head)).rstrip())
         return "\n".join([*lines, self.summary])

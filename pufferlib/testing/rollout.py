@@ -1,4 +1,4 @@
-"""The one long rollout: random steps with episode ends, everything that comes back looked at."""
+"""The one long rollout: random steps with episode ends, with a check of everything that the environment returns."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ MAX_PICKLED = 100  # pickling infos may cost more than the steps
 
 @dataclass
 class Rollout:
-    """What a rollout showed.
+    """The results of a rollout.
 
-    faults: by kind, a sentence about the first of it: "type", "shape", "cast" and "range" of observations as in
+    faults: by kind, a sentence about the first: "type", "shape", "cast" and "range" of observations as in
     ``find_fault``; "round trip"; "outcome" (rewards, infos); "live" (views of buffers that the next step overwrites);
-    "agents", and "odd agents" for what emulation puts right.
+    "agents", and "odd agents" for faults that emulation corrects.
     """
 
     num_steps: int = 0
     faults: dict[str, str] = field(default_factory=dict)
     error: Exception | SystemExit | None = None  # raised by the environment
     lengths: list[int] = field(default_factory=list)  # of the episodes that ended
-    num_truncated: int = 0  # of those
+    num_truncated: int = 0  # of those episodes
     reset_s: list[float] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
-    num_alive: set[int] = field(default_factory=set)  # how many agents were alive at once
+    num_alive: set[int] = field(default_factory=set)  # the numbers of agents alive at once
     num_spawned: int = 0
-    masked: bool = False  # there are action masks
+    masked: bool = False  # whether there are action masks
 
     def note(self, kind: str, text: str) -> None:
-        """Keep the first sentence of its kind."""
+        """Store a sentence if it is the first of its kind."""
         self.faults.setdefault(kind, text)
 
 
 def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
-    """Play num_steps, fewer if TIME_LIMIT_S is over first, and return what was seen."""
+    """Play num_steps, or fewer within TIME_LIMIT_S, and return the results."""
     rollout = Rollout()
     player = Player(subject)
     try:
         _roll(rollout, player, num_steps, seed)
     except (Exception, SystemExit) as error:
-        # What emulation refuses to pack is a fault of the observation, not an exception of the environment.
+        # An observation that emulation cannot pack is a fault, not an exception of the environment.
         for agent, observation in player.raw_observations().items():
             if not player.multi_agent or agent in player.raw.agents:
                 _look_at_observation(rollout, player, agent, observation, "")
@@ -68,13 +68,13 @@ def roll(subject: Subject, num_steps: int, seed: int) -> Rollout:
 def _roll(rollout: Rollout, player: Player, num_steps: int, seed: int) -> None:
     deadline = perf_counter() + TIME_LIMIT_S
     player.start_actions(seed)
-    moment, length, kept = player.reset(seed), 0, _Kept()
+    moment, length, observation_check = player.reset(seed), 0, _OverwriteCheck()
     population = _Population(player, moment)
     while True:
         where = f", {length} steps into episode {len(rollout.lengths) + 1}"
         (rollout.step_s if length else rollout.reset_s).append(moment.seconds)
         _look_at(rollout, player, moment, where)
-        kept.compare(rollout, moment, where)
+        observation_check.compare(rollout, moment, where)
         if player.multi_agent:
             population.look_at(rollout, moment, where)
         if moment.over:
@@ -116,7 +116,7 @@ def _look_at(rollout: Rollout, player: Player, moment: Moment, where: str) -> No
 
 
 def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observation: Any, where: str) -> bool:
-    """Note what is wrong with one observation; return whether anything is."""
+    """Note the fault of one observation; return whether it has one."""
     if observation is None:
         return False
     fault = find_fault(player.raw_space(agent), observation, f"{_of(agent)}observation")
@@ -125,17 +125,17 @@ def _look_at_observation(rollout: Rollout, player: Player, agent: Any, observati
     return fault is not None
 
 
-class _Kept:
-    """The observations before the last step, as they came and as they were then."""
+class _OverwriteCheck:
+    """The observations before the last step, each with its copy of then."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Any, Any]] = []
+        self._pairs: list[tuple[Any, Any]] = []
 
     def compare(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Note if they have changed since, and keep those of this moment."""
-        if not all(same(observation, as_it_was) for observation, as_it_was in self._kept):
+        """Note whether they have changed since, and store those of this moment."""
+        if not all(same(observation, copied) for observation, copied in self._pairs):
             rollout.note("live", f"the observation before was overwritten{where}")
-        self._kept = [(observation, own(observation)) for observation in moment.raw.values()]
+        self._pairs = [(observation, own(observation)) for observation in moment.raw.values()]
 
 
 class _Population:
@@ -148,7 +148,7 @@ class _Population:
         self._ended: set[Any] = set()
 
     def look_at(self, rollout: Rollout, moment: Moment, where: str) -> None:
-        """Note what is wrong with who is alive, who ended, and what they may do."""
+        """Note faults of the agents that are alive, of those that ended, and of their masks."""
         alive, raw = set(moment.agents), self._player.raw
         if alive:
             rollout.num_alive.add(len(alive))
@@ -171,7 +171,7 @@ class _Population:
                 )
         self._ended |= {agent for agent in self._before if agent not in alive}
         able = [self._is_able(rollout, moment, agent, where) for agent in moment.agents]
-        if able and not any(able):  # one whose turn it is not may have nothing to do
+        if able and not any(able):  # an agent whose turn it is not may have no action
             rollout.note("agents", f"no agent is allowed any action by its action_mask{where}")
         for agent in moment.agents:
             self._look_at_agent(rollout, moment, agent, where)
@@ -189,7 +189,7 @@ class _Population:
             rollout.note("agents", f"agent {agent!r} is alive and was given no observation{where}")
 
     def _is_able(self, rollout: Rollout, moment: Moment, agent: Any, where: str) -> bool:
-        """Return whether an agent's mask, if it has one, allows it anything; note a mask of a wrong shape."""
+        """Return whether an agent's mask, if it has one, allows any action; note a mask of a wrong shape."""
         info = moment.infos.get(agent)
         mask = info.get(ACTION_MASK) if isinstance(info, dict) else None
         space = self._player.env.action_space(agent)

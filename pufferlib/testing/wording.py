@@ -1,4 +1,4 @@
-"""What happened, in the words of a report."""
+"""The text of errors, spaces and durations in reports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def shown_space(space: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error says, without the traceback that a WorkerError carries."""
+    """Return an error's message, without the traceback in that of a WorkerError."""
     return str(error).strip().partition("\n")[0]
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception and the line that raised it, outside of pufferlib where it can."""
+    """Return the text of an exception, with the last line outside of pufferlib in its traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_foreign(frame.filename)]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     message = first_line(error)
@@ -37,12 +37,12 @@ def error_text(error: BaseException) -> str:
 
 
 def is_foreign(filename: str) -> bool:
-    """Return whether a file is none of pufferlib's."""
+    """Return whether a file is not part of pufferlib."""
     return Path(pufferlib.__file__).parent not in Path(filename).parents
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them: 3.2 µs, 15 ms, 2 s."""
+    """Return seconds as text: 3.2 µs, 15 ms, 2 s."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             value = seconds / scale

@@ -18,8 +18,8 @@ from gymnasium import spaces
 import pufferlib
 from pufferlib import environments
 from pufferlib.environments import _functional, craftax, mario, overcooked, retro
-from pufferlib.environments._anew import MadeAnew
 from pufferlib.environments._pictures import GrayPictures
+from pufferlib.environments._recreated import Recreated
 from pufferlib.environments.mo_gymnasium import Weighted
 from pufferlib.errors import PlanError, RegistryError, SpaceError
 
@@ -155,7 +155,7 @@ def test_what_resets_leave_something_of_is_made_anew_for_a_second_seed(draws: bo
             seeds.append(seed)
             return super().reset(seed=seed)
 
-    env = MadeAnew(lambda: made.append(Task()) or made[-1], draws)
+    env = Recreated(lambda: made.append(Task()) or made[-1], draws)
     for _ in range(2):
         for seed in (5, None, None):
             env.reset(seed=seed)

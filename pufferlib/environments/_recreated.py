@@ -1,4 +1,4 @@
-"""Environments of which a reset leaves something, though it has a seed: they are made anew instead."""
+"""Environments that keep state through a seeded reset: they are made again instead."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import gymnasium
 
-__all__ = ["MadeAnew", "parallel_made_anew"]
+__all__ = ["Recreated", "recreated_parallel"]
 
 
-class _Anew:
-    """What ``env_creator`` makes, and makes anew where a reset with a seed is not the first reset.
+class _Recreated:
+    """The environment of ``env_creator``, which is made again at each seeded reset after the first reset.
 
-    draws: a reset without a seed is given one, drawn from the generator that the last seed began.
+    draws: a reset without a seed gets one from the generator that the last seed started.
     """
 
     env: Any
     np_random: Any
 
     def __init__(self, env_creator: Callable[[], Any], draws: bool = False) -> None:
-        super().__init__(env_creator())  # type: ignore[call-arg]  # of the wrapper beside this class
+        super().__init__(env_creator())  # type: ignore[call-arg]  # of the wrapper class next to this one
         self._env_creator, self._draws, self._new = env_creator, draws, True
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -34,11 +34,11 @@ class _Anew:
         return self.env.reset(seed=seed, options=options)
 
 
-class MadeAnew(_Anew, gymnasium.Wrapper[Any, Any, Any, Any]):
-    __doc__ = _Anew.__doc__
+class Recreated(_Recreated, gymnasium.Wrapper[Any, Any, Any, Any]):
+    __doc__ = _Recreated.__doc__
 
 
-def parallel_made_anew(env_creator: Callable[[], Any]) -> Any:
-    """Return the same of an environment under PettingZoo's parallel interface."""
+def recreated_parallel(env_creator: Callable[[], Any]) -> Any:
+    """Return a Recreated of an environment with PettingZoo's parallel interface."""
     wrapper = importlib.import_module("pettingzoo.utils").BaseParallelWrapper
-    return type("MadeAnew", (_Anew, wrapper), {})(env_creator)
+    return type("Recreated", (_Recreated, wrapper), {})(env_creator)
