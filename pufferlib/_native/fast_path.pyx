@@ -298,7 +298,7 @@ cdef class FastPath:
                 self.play(self.head % ring.num_blocks)
                 return 0
             for worker in range(ring.num_workers):
-                puf_lay(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
+                puf_stage(ring, worker, 0, puf_request(PUF_SHARE, <uint32_t>(self.head % ring.num_blocks)))
                 puf_post(ring, worker, 1)
             return 0
         if self.play is not None:
@@ -309,7 +309,7 @@ cdef class FastPath:
         for i in range(self.num_bound):
             env_id = self.bound[i]
             worker = self.worker_of[env_id]
-            puf_lay(ring, worker, self.laid[worker], puf_request(env_id, self.leave(env_id)))
+            puf_stage(ring, worker, self.laid[worker], puf_request(env_id, self.leave(env_id)))
             self.laid[worker] += 1
         for worker in range(ring.num_workers):
             if self.laid[worker]:
@@ -641,7 +641,7 @@ cdef class FastPath:
     def asked(self, uint32_t worker):
         """Return which word of its mailbox a worker has not taken yet; None if it has taken all."""
         cdef uint64_t number = 0
-        return number if puf_is_asked(&self.ring.c, worker, &number) else None
+        return number if puf_has_untaken(&self.ring.c, worker, &number) else None
 
     def landed(self):
         """Return the environments whose rows lie there and were not received."""

@@ -416,7 +416,7 @@ cdef class StepLoop:
         self.columns.name(slot, env_id)
         self.ring.c.flags[slot] = flags
         if not self.uncounted:
-            puf_owe(&self.ring.c, self.index, True)
+            puf_mark_uncounted(&self.ring.c, self.index, True)
         puf_commit(&self.ring.c, slot)
         self.uncounted += 1
         if self.claims:
@@ -432,7 +432,7 @@ cdef class StepLoop:
         """Count what was handed over: once for all neighbours, as the parent can use none before the last."""
         if self.uncounted:
             puf_count(&self.ring.c, self.block, self.uncounted)
-            puf_owe(&self.ring.c, self.index, False)
+            puf_mark_uncounted(&self.ring.c, self.index, False)
             self.uncounted = 0
 
     def serve(self, int spin):
@@ -447,7 +447,7 @@ cdef class StepLoop:
             if not puf_take(&self.ring.c, self.index, &word):
                 self.flush()
                 self.clock(0)
-                puf_say(self.doing, 0)
+                puf_store_relaxed(self.doing, 0)
                 with nogil:
                     found = puf_await_post(&self.ring.c, self.index, &word, spin, -1)
                 self.clock(1)
@@ -456,7 +456,7 @@ cdef class StepLoop:
                     continue
             if <uint32_t>word == PUF_CONTROL:
                 self.flush()
-                puf_say(self.doing, 0)
+                puf_store_relaxed(self.doing, 0)
                 return
             if <uint32_t>word == PUF_SHARE:
                 self.play_share(word >> 32)
@@ -510,7 +510,7 @@ cdef class StepLoop:
         if slot != PUF_CLAIM:
             self.turn_to(slot)
         self.num_done += 1
-        puf_say(self.doing, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
+        puf_store_relaxed(self.doing, 2 * (1 + self.num_done * self.num_all + <int64_t>env_id))
         if found is None:
             self.is_slow = True
             self.worker.advance(env_id, slot)
@@ -998,7 +998,7 @@ cdef class StepLoop:
     cdef object raw_reset(self, Stepper stepper, uint64_t env_id):
         """Return what the environment's own reset returns, and note how long it took."""
         cdef int64_t ns
-        puf_say(self.doing, self.doing[0] | 1)
+        puf_store_relaxed(self.doing, self.doing[0] | 1)
         self.begin()
         ns = puf_now_ns()
         result = stepper.restart()
