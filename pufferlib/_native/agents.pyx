@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport is_empty, owned
+from pufferlib._native.infos cimport is_empty, copy_info
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 
 from collections import defaultdict
@@ -779,7 +779,7 @@ cdef class ParallelAgents(Agents):
                     if len(<dict>info) == 1:
                         continue
                     info = {key: value for key, value in (<dict>info).items() if key != ACTION_MASK}
-                told[place] = owned(info, self.own)
+                told[place] = copy_info(info, self.own)
         if others is not None:
             told[None] = others
         return told
@@ -896,7 +896,7 @@ cdef class NativeAgents(Agents):
             return told
         if type(infos) is dict:
             if infos:
-                told[None] = owned(infos, self.own)
+                told[None] = copy_info(infos, self.own)
             return told
         if type(infos) is tuple:
             infos = list(infos)
@@ -911,7 +911,7 @@ cdef class NativeAgents(Agents):
             if not is_empty(info):
                 if type(info) is not dict:
                     return None
-                told[place] = owned(info, self.own)
+                told[place] = copy_info(info, self.own)
         return told
 
     cdef dict told_intact(self, object infos):

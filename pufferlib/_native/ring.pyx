@@ -104,13 +104,13 @@ cdef class Ring:
         for worker in range(self.c.num_workers):
             while puf_peek_info(&self.c, worker, &env_id, &nbytes, &first):
                 if first == RECORDS:
-                    puf_take_info(&self.c, worker, self.store.room(env_id, nbytes), nbytes)
-                    self.store.arrive(worker, env_id)
+                    puf_take_info(&self.c, worker, self.store.reserve(env_id, nbytes), nbytes)
+                    self.store.resolve_schemas(worker, env_id)
                     continue
                 payload = PyBytes_FromStringAndSize(NULL, nbytes)
                 puf_take_info(&self.c, worker, PyBytes_AS_STRING(payload), nbytes)
                 if first == KEYS:
-                    self.store.learn(worker, payload)
+                    self.store.add_schema(worker, payload)
                 else:
                     pickled.append((worker, env_id, payload))
         return pickled

@@ -17,7 +17,7 @@ from pufferlib._native.agents cimport IS_OVER, ODD, Agents, Outcome, Rows, put_f
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, owned
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, copy_info
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
@@ -629,7 +629,7 @@ cdef class StepLoop:
 
     cdef dict copied(self, object info):
         """Return a copy of an info that ``is_dict``."""
-        return {} if is_empty(info) else owned(info, self.own)
+        return {} if is_empty(info) else copy_info(info, self.own)
 
     cdef dict last_info(self, Stepper stepper, object info, double reward):
         """Return the info of an episode's last step, a copy, with its statistics."""
@@ -731,7 +731,7 @@ cdef class StepLoop:
             episode[2] = 1e-9 * puf_now_ns() - stepper.start_s
         if self.ring.infos is None:
             return self.record(stepper, info, over, adds, episode)
-        copy = owned(info, self.own)
+        copy = copy_info(info, self.own)
         if over:
             copy["env"] = True
         if adds:
@@ -775,10 +775,10 @@ cdef class StepLoop:
         cdef Schema schema = writer.schema_of(info, stepper.schema)
         if schema is None:
             return None
-        if schema is writer.new:
-            if not self.ring.put_info(self.index, 0, writer.message_of_new()):
+        if schema is writer.new_schema:
+            if not self.ring.put_info(self.index, 0, writer.new_schema_message()):
                 return None
-            writer.keep_new()
+            writer.add_new_schema()
         stepper.schema = schema
         return schema
 
