@@ -234,8 +234,9 @@ cdef class FastPath:
         cdef Py_ssize_t i, num
         cdef const int64_t *ids
         if env_ids is None:
-            self.target_ids, self.num_targets = &self.batch_ids[0], self.num_batch_ids
-            self.is_full_batch = self.mode == SYNCHRONOUS
+            self.target_ids, self.num_targets, self.is_full_batch = (
+                &self.batch_ids[0], self.num_batch_ids, self.mode == SYNCHRONOUS
+            )
             return self.num_batch_ids > 0
         if not puf_is_array(env_ids, NDARRAY):
             try:
