@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport is_empty, copy_info
+from pufferlib._native.infos cimport copy_info, is_empty
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 
 from collections import defaultdict

@@ -16,7 +16,7 @@ from pufferlib._native.agents cimport IS_OVER, UNUSUAL, Agents, Outcome, Rows, p
 from pufferlib._native.arrays cimport (
     puf_data, puf_descr, puf_dim, puf_is_array, puf_is_plain, puf_is_writeable, puf_ndim
 )
-from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, is_empty, copy_info
+from pufferlib._native.infos cimport EPISODE, OF_AGENT, OVER, InfoWriter, Schema, copy_info, is_empty
 from pufferlib._native.pack cimport MaskPacker, Packer, Unpacker, read_flag, read_reward
 from pufferlib._native.ring cimport *
 
@@ -147,7 +147,7 @@ cdef class Stepper:
     reset here too. masks: the arguments of a MaskPacker for the masks in its infos, or None.
     """
 
-    cdef Agents agents  # steps several agents, and replaces all fields below up to ready; None for one agent
+    cdef Agents agents  # steps several agents, and replaces the fields up to ``ready``; None for one agent
     cdef object row_env, env, step
     cdef bint native, resets
     cdef Packer packer
@@ -354,7 +354,7 @@ cdef class StepLoop:
     cdef int64_t since_ns, reset_ns
     cdef int64_t *activity  # the current step or reset, for core/step_watchdog.py
     cdef int64_t num_done, num_all
-    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # the time limits where no parent watches, else 0
+    cdef int64_t step_limit_ns, reset_limit_ns, begun_ns  # limits where no parent watches, else 0; last start
 
     def __init__(self, Ring ring, slab, scratch, worker, share, uint32_t index, bint claims, copy_value):
         self.copy_value, self.writer = copy_value, InfoWriter()
